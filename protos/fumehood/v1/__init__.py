@@ -1,0 +1,1 @@
+"""Generated from the protos beside it; never edited."""

@@ -1,0 +1,24 @@
+"""A sandbox for one Linux process tree: one `Policy` in, one process and its `Receipt` out."""
+
+from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
+from fumehood_sandbox.level import Level
+from fumehood_sandbox.limits import Limits
+from fumehood_sandbox.policy import Mount, Policy
+from fumehood_sandbox.program import Executable, Program, PythonModule
+from fumehood_sandbox.receipt import Layer, Receipt
+
+__all__ = [
+    "Executable",
+    "LaunchError",
+    "Layer",
+    "Level",
+    "Limits",
+    "Mount",
+    "Policy",
+    "PolicyError",
+    "Program",
+    "PythonModule",
+    "Receipt",
+    "SandboxError",
+    "SandboxUnavailableError",
+]

@@ -1,0 +1,64 @@
+"""The one input of `launch`: what a process may touch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+
+from fumehood_sandbox.level import Level
+from fumehood_sandbox.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A path of this machine that appears, read-only, at a path of the sandbox."""
+
+    source: str
+    """Absolute path outside. A file or a folder; it must exist when the sandbox is launched."""
+    target: str
+    """Absolute path inside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What one process may touch. Whatever is not named here does not exist inside.
+
+    A policy is checked when it is launched, not when it is made: `launch` raises `PolicyError` for one that contradicts
+    itself
+    and `SandboxUnavailableError` for one that this machine can't enforce.
+    """
+
+    level: Level
+    """What the paths and hosts below may be used for. Grants above the level are refused, not dropped."""
+    runtime: tuple[Mount, ...] = ()
+    """The program's own files:
+
+    interpreter, libraries, code. Read-only and executable. Later mounts may lie inside earlier ones.
+    """
+    read: tuple[str, ...] = ()
+    """Absolute paths granted for reading. They lie at the same place inside. Nothing beneath them is executable."""
+    write: tuple[str, ...] = ()
+    """Absolute paths of folders granted for reading and writing; same place inside.
+
+    No other grant may lie beneath one.
+    """
+    limits: Limits = field(default_factory=Limits)
+    """Resource limits."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """The whole environment, name and value. Nothing is inherited."""
+    working_directory: str = "/tmp"  # noqa: S108 - the sandbox's own, a private tmpfs
+    """Where the program starts, as a path inside."""
+    identity: str = ""
+    """Whose process it is, such as a plugin's name.
+
+    Where the launcher is root, processes of different identities get different user ids.
+    """
+
+    def digest(self) -> str:
+        """SHA-256 of the policy, as "sha256:" and 64 hex digits. Equal policies have equal digests on every machine.
+
+        Values of environment variables are part of it but can't be read back from it.
+        """
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

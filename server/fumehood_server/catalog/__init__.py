@@ -1,0 +1,1 @@
+"""Which tools there are: configuration, manifests, definitions, digests, availability."""

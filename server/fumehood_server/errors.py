@@ -1,0 +1,62 @@
+"""The sidecar's exceptions, named by who must act."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fumehood_server.model.call import CallError
+
+
+class FumehoodError(Exception):
+    """Root of this package's exceptions."""
+
+
+class ConfigError(FumehoodError):
+    """The operator's configuration is wrong. The operator must mend `path` at `line`.
+
+    `line` counts from 1 and is 0 when it isn't known; `key` is the dotted key at fault (may be empty).
+    """
+
+    def __init__(self, path: Path, problem: str, *, line: int = 0, key: str = "", hint: str = "") -> None:
+        """Keep where, what and what to do."""
+        where = f"{path}:{line}" if line else str(path)
+        super().__init__(f"{where}: {problem}" + (f" ({hint})" if hint else ""))
+        self.path = path
+        self.problem = problem
+        self.line = line
+        self.key = key
+        self.hint = hint
+
+
+class PluginInvalidError(ConfigError):
+    """A plugin's manifest or definitions are wrong. Its author must mend it."""
+
+
+class WorkerUnavailableError(FumehoodError):
+    """No worker can be had for a call. `error` is what the call ends with."""
+
+    def __init__(self, error: CallError) -> None:
+        """Keep the call's error."""
+        super().__init__(error.message)
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request was refused before anything ran: one row of the table in `fumehood_server.rpc.status`."""
+
+    reason: str
+    message: str
+
+
+class RefusedError(FumehoodError):
+    """A request is refused before anything ran. The caller must change it or try elsewhere."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        """Keep the refusal."""
+        super().__init__(refusal.message)
+        self.refusal = refusal

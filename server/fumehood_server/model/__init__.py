@@ -1,0 +1,1 @@
+"""Nouns: what the sidecar knows of tools, plugins, calls and workers."""

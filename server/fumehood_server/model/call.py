@@ -1,0 +1,97 @@
+"""One call of a tool: what was asked, what is said meanwhile, how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fumehood_sandbox import Receipt
+
+    from fumehood_server.model.taxonomy import Code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallContext:
+    """What a call belongs to. Carried unread, and on every log line of the call. Empty means unknown."""
+
+    request_id: str = ""
+    session_id: str = ""
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str = ""
+    turn_id: str = ""
+    step_name: str = ""
+    caused_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRequest:
+    """One admitted call."""
+
+    call_id: str
+    tool: str
+    arguments_json: str
+    context: CallContext
+    timeout_s: float | None
+    """The caller's own bound. None: none."""
+    caller_deadline: float | None
+    """The gRPC deadline on the event loop's clock. None: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of content: text, or bytes with a media type."""
+
+    text: str | None = None
+    data: bytes | None = None
+    media_type: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallUpdate:
+    """A word from a tool that is still running."""
+
+    message: str
+    progress: float | None = None
+    total: float | None = None
+    data_json: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallError:
+    """Why a call failed."""
+
+    code: Code
+    message: str
+    retryable: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
+    caused_by: CallError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a call used."""
+
+    wall_s: float
+    queue_s: float
+    input_bytes: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOutcome:
+    """How a call ended. Exactly one for each admitted call."""
+
+    call_id: str
+    tool: str
+    content: tuple[Block, ...] = ()
+    details_json: str = ""
+    terminate: bool = False
+    error: CallError | None = None
+    attempts: int = 0
+    usage: Usage | None = None
+    receipt: Receipt | None = None

@@ -1,0 +1,106 @@
+"""A plugin as the sidecar knows it, and what its operator grants it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fumehood_sandbox import Level, Limits, Policy, Program
+
+    from fumehood_server.model.tool import Permission, Reason, ToolDefinition
+
+
+class Kind(StrEnum):
+    """How a plugin's process is started and where its definitions come from."""
+
+    PYTHON = "python"
+    """The SDK's decorators, read by importing the plugin inside the `none` sandbox."""
+    EXECUTABLE = "executable"
+    """Any program that speaks the frames; definitions from the manifest."""
+    CLI = "cli"
+    """An existing binary behind an argument template; definitions from the manifest."""
+
+
+class PluginState(StrEnum):
+    """Where a plugin stands."""
+
+    SERVING = "serving"
+    UNAVAILABLE = "unavailable"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grants:
+    """What the operator gives a plugin. Paths are absolute, resolved and sorted."""
+
+    max_side_effects: Level
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolGrant:
+    """What the operator says of one tool. None leaves the default."""
+
+    permission: Permission | None = None
+    timeout_s: float | None = None
+    """The operator's cap: the lower of it and the tool's own is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorkerSpec:
+    """All that is needed to start one worker of a plugin. Specs with equal keys may share a process.
+
+    What differs between two tools in what their process could touch must differ in the key.
+    """
+
+    key: str
+    """Digest of the other fields, made once, since the pools look workers up by it on each call."""
+    plugin: str
+    plugin_digest: str
+    policy: Policy
+    program: Program
+    describes: bool
+    """Whether definitions come from the worker's `Ready` (kind `python`)."""
+    output_bytes: int
+    """Cap of one result in bytes."""
+    max_workers: int
+    """Most processes of this pool at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredTool:
+    """One tool with everything that a call of it needs, decided once when the plugin was loaded."""
+
+    definition: ToolDefinition
+    definition_digest: str
+    plugin: str
+    plugin_version: str
+    permission: Permission
+    timeout_s: float
+    """The lower of the tool's own and the operator's."""
+    spec: WorkerSpec | None
+    """None when it can't be run at all, as with a level above the grant; `reasons` say why."""
+    reasons: tuple[Reason, ...] = ()
+    """What stood in the way when the plugin was loaded. What can change by itself is looked up live."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredPlugin:
+    """One plugin of the configuration, readable or not."""
+
+    name: str
+    version: str
+    kind: Kind | None
+    path: Path
+    digest: str
+    state: PluginState
+    reasons: tuple[Reason, ...]
+    grants: Grants
+    tools: tuple[RegisteredTool, ...] = ()
+    limits: Limits | None = None
+    env_names: tuple[str, ...] = field(default=())

@@ -1,0 +1,101 @@
+"""A tool as the sidecar knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fumehood_sandbox import Level
+
+DEFAULT_TIMEOUT_S = 30.0
+"""A tool that says nothing gets this long:
+
+enough for a search of a large tree, short enough for an agent that waits.
+"""
+MAX_TIMEOUT_S = 3600.0
+
+
+class Permission(StrEnum):
+    """Whether a call may run without somebody's word."""
+
+    ALLOW = "allow"
+    REQUIRE_APPROVAL = "require_approval"
+    DENY = "deny"
+
+
+class Isolation(StrEnum):
+    """What one call shares with the next."""
+
+    PROCESS = "process"
+    CALL = "call"
+
+
+class ExecutionMode(StrEnum):
+    """How a tool's calls may stand beside one another within a batch."""
+
+    PARALLEL = "parallel"
+    SEQUENTIAL = "sequential"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredLimits:
+    """Limits that a tool declares. None takes the default."""
+
+    memory_bytes: int | None = None
+    cpu_s: int | None = None
+    processes: int | None = None
+    open_files: int | None = None
+    file_size_bytes: int | None = None
+    scratch_bytes: int | None = None
+    output_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDefinition:
+    """What a plugin's author declares of one tool, after its names, schemas, level and limits were checked."""
+
+    name: str
+    title: str = ""
+    description: str
+    input_schema_json: str
+    """JSON Schema 2020-12 as canonical JSON (RFC 8785); its top level is an object."""
+    output_schema_json: str = ""
+    side_effects: Level
+    idempotent: bool = False
+    requires: tuple[str, ...] = ()
+    """Capabilities, sorted: `binary:NAME`, `read`, `write`, `host:NAME:PORT`, `secret:NAME`."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    isolation: Isolation = Isolation.PROCESS
+    execution_mode: ExecutionMode = ExecutionMode.PARALLEL
+    limits: DeclaredLimits = field(default_factory=DeclaredLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One thing that stands in the way of a tool or a plugin."""
+
+    code: str
+    """Stable word:
+
+    "binary_missing", "level_not_granted", "grant_missing", "definition_changed", "sandbox_unavailable",
+    "plugin_refused"…
+    """
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Whether a tool could run now. It could when nothing is known to stand in the way."""
+
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def available(self) -> bool:
+        """Whether nothing stands in the way."""
+        return not self.reasons
+
+
+AVAILABLE = Availability()

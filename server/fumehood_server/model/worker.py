@@ -1,0 +1,135 @@
+"""What the executor knows of a worker.
+
+It is an interface and never a process id, so that a worker may live on another machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from fumehood_sandbox import Receipt
+
+    from fumehood_server.model.call import Block, CallContext, CallError, CallUpdate
+    from fumehood_server.model.plugin import WorkerSpec
+
+
+class CancelReason(Enum):
+    """Why a call is to end."""
+
+    DEADLINE = "deadline"
+    CALLER = "caller"
+    SHUTDOWN = "shutdown"
+    LIMIT = "limit"
+
+
+class WorkerState(StrEnum):
+    """Where a worker stands. `fumehood_server.worker.lifecycle` owns the transitions."""
+
+    STARTING = "starting"
+    READY = "ready"
+    ENDING = "ending"
+    BACKOFF = "backoff"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One attempt of a call, ready to be sent."""
+
+    call_id: str
+    tool: str
+    arguments_json: str
+    context: CallContext
+    attempt: int
+    timeout_s: float
+    on_update: Callable[[CallUpdate], None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class InvocationResult:
+    """How one attempt ended: by the plugin's own `Result`, or by an error that the sidecar found. Never raises."""
+
+    content: tuple[Block, ...]
+    details_json: str
+    terminate: bool
+    error: CallError | None
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker as the operator sees it."""
+
+    worker_id: str
+    spec: WorkerSpec
+    state: WorkerState
+    calls_in_flight: int
+    calls_served: int
+    started_at: float
+    """Unix time in seconds."""
+    process_id: int
+
+
+class InvocationHandle(Protocol):
+    """One attempt under way."""
+
+    @property
+    def done(self) -> asyncio.Future[InvocationResult]:
+        """Resolves once, with how the attempt ended: a result, an error, the worker's death.
+
+        Never cancel it.
+        """
+
+    def cancel(self, reason: CancelReason) -> None:
+        """Send the cancel frame; if no result comes within the grace, end the worker's process. Idempotent.
+
+        `done` resolves either way.
+        """
+
+
+class Worker(Protocol):
+    """A process, here or elsewhere, that runs calls of one `WorkerSpec`."""
+
+    @property
+    def receipt(self) -> Receipt:
+        """What holds the process."""
+
+    def invoke(self, invocation: Invocation) -> InvocationHandle:
+        """Send one attempt. Never blocks and never raises: what goes wrong is the handle's result."""
+
+
+class WorkerLease(Protocol):
+    """One place among a worker's concurrent calls. Given back once, by `release`."""
+
+    @property
+    def worker(self) -> Worker:
+        """The worker."""
+
+    def release(self) -> None:
+        """Give the place back. Idempotent."""
+
+
+class WorkerPools(Protocol):
+    """All workers of the sidecar, by spec."""
+
+    def try_acquire(self, spec: WorkerSpec) -> WorkerLease | None:
+        """A place on a warm worker, or None when there is none right now. Costs no await: the usual path of a call."""
+
+    async def acquire(self, spec: WorkerSpec) -> WorkerLease:
+        """A place, after starting a worker or waiting for one.
+
+        Raises:
+            WorkerUnavailableError: no worker can be had; its `error` is the call's error.
+        """
+
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        """Every worker that is alive or waits to restart."""
+
+    async def retire(self, keys: frozenset[str]) -> None:
+        """Take no new calls on workers whose spec has one of these keys and end them once their calls have finished."""

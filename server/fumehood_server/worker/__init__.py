@@ -1,0 +1,1 @@
+"""Plugin processes: the wire, starting, pooling and ending them."""
