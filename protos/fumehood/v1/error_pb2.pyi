@@ -79,8 +79,8 @@ class SystemError(_message.Message):
     DETAILS_JSON_FIELD_NUMBER: _builtins.int
     CAUSED_BY_FIELD_NUMBER: _builtins.int
     code: _builtins.str
-    """Stable code in UPPER_SNAKE_CASE, for example `TOOL_TIMEOUT`. Switch on this one. Never empty. A client that meets a
-    code that it does not know treats the error by its `category` and `retryable`.
+    """Stable code in UPPER_SNAKE_CASE, for example `TOOL_TIMEOUT`. Switch on this one. Never empty. A client that
+    meets a code that it does not know treats the error by its `category` and `retryable`.
     """
     category: Global___FailureCategory.ValueType
     """The family that the code belongs to. Never unspecified."""
@@ -91,8 +91,8 @@ class SystemError(_message.Message):
     Its wording is not stable.
     """
     details_json: _builtins.str
-    """A JSON object with the facts behind the message; its keys depend on the code and are listed in docs/protocol.md.
-    Empty means that there are none. At most 64 KiB.
+    """A JSON object with the facts behind the message; its keys depend on the code and are listed in
+    docs/protocol.md. Empty means that there are none. At most 64 KiB.
     """
     @_builtins.property
     def caused_by(self) -> Global___SystemError:

@@ -4,10 +4,8 @@ isort:skip_file
 The wire between the sidecar and a plugin's process: frames over the plugin's stdin and stdout.
 
 Each frame is one message preceded by its length as a varint (protobuf's delimited form). The sidecar writes
-`HostFrame`s to the
-plugin's stdin; the plugin writes `PluginFrame`s to its stdout. stderr is free text for the log. docs/protocol.md
-tells the whole
-exchange with its limits and an example.
+`HostFrame`s to the plugin's stdin; the plugin writes `PluginFrame`s to its stdout. stderr is free text for the
+log. docs/protocol.md tells the whole exchange with its limits and an example.
 """
 
 from collections import abc as _abc
@@ -202,8 +200,8 @@ class Hello(_message.Message):
     side_effects: _tool_pb2.SideEffects.ValueType
     """The level that this process is held to. Only tools of this level are invoked here."""
     max_frame_bytes: _builtins.int
-    """Largest frame in bytes, its length prefix not counted, that either side may send. A larger one from the plugin ends
-    it.
+    """Largest frame in bytes, its length prefix not counted, that either side may send. A larger one from the plugin
+    ends it.
     """
     max_concurrent_calls: _builtins.int
     """Most calls that the sidecar will have under way here at a time, before the plugin's own wish in `Ready`."""
@@ -213,9 +211,8 @@ class Hello(_message.Message):
 
     @_builtins.property
     def readable_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Absolute paths that this process can read by the operator's grant. They lie at the same place inside the sandbox as
-        outside. The writable ones are
-        not repeated here.
+        """Absolute paths that this process can read by the operator's grant. They lie at the same place inside the
+        sandbox as outside. The writable ones are not repeated here.
         """
 
     @_builtins.property
@@ -292,7 +289,9 @@ class Invoke(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
     invocation_id: _builtins.int
-    """Identifies the call on this wire: unique within the process's life, never 0. Every frame about the call carries it."""
+    """Identifies the call on this wire: unique within the process's life, never 0. Every frame about the call carries
+    it.
+    """
     tool: _builtins.str
     """The tool's name."""
     arguments_json: _builtins.str
@@ -304,8 +303,7 @@ class Invoke(_message.Message):
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long the call may still take when the frame was sent. Always set. The sidecar ends the call then, and soon
-        after the process if
-        it goes on.
+        after the process if it goes on.
         """
 
     @_builtins.property
@@ -333,8 +331,8 @@ Global___Invoke: _TypeAlias = Invoke  # noqa: Y015
 
 @_typing.final
 class Cancel(_message.Message):
-    """Asks for the end of a call. The plugin answers with the call's `Result`, at once; what it says then is not shown to
-    the caller.
+    """Asks for the end of a call. The plugin answers with the call's `Result`, at once; what it says then is not shown
+    to the caller.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -482,7 +480,9 @@ class Result(_message.Message):
     invocation_id: _builtins.int
     """The call. A second result for it, or one for a call that never was, ends the process."""
     details_json: _builtins.str
-    """The tool's structured output as JSON. Checked against the tool's output schema, if it has one. Empty means none."""
+    """The tool's structured output as JSON. Checked against the tool's output schema, if it has one. Empty means
+    none.
+    """
     terminate: _builtins.bool
     """Hint that the run may stop after this call."""
     @_builtins.property
@@ -525,8 +525,8 @@ class ToolFailure(_message.Message):
     retryable: _builtins.bool
     """Whether the same call may succeed later, unchanged."""
     reason: _builtins.str
-    """A short machine-readable word in lower_snake_case, such as `file_not_found`. It becomes `details.reason`. May be
-    empty.
+    """A short machine-readable word in lower_snake_case, such as `file_not_found`. It becomes `details.reason`. May
+    be empty.
     """
     details_json: _builtins.str
     """More facts as a JSON object. Empty means none."""

@@ -227,7 +227,9 @@ class TailPluginLogsResponse(_message.Message):
     DROPPED_FIELD_NUMBER: _builtins.int
     FIELDS_JSON_FIELD_NUMBER: _builtins.int
     source: _builtins.str
-    """Where it came from: "stderr", "log" for the SDK's log calls, or "sidecar" for what the sidecar says of the plugin."""
+    """Where it came from: "stderr", "log" for the SDK's log calls, or "sidecar" for what the sidecar says of the
+    plugin.
+    """
     level: _builtins.str
     """"debug", "info", "warning" or "error"."""
     message: _builtins.str

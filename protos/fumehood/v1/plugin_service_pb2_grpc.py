@@ -28,8 +28,8 @@ if _version_not_supported:
 class PluginServiceStub:
     """Shows operators the plugins behind the tools, and what each may touch.
 
-    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a request
-    that is wrong.
+    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a
+    request that is wrong.
     """
 
     def __init__(self, channel):
@@ -63,8 +63,8 @@ class PluginServiceStub:
 class PluginServiceServicer:
     """Shows operators the plugins behind the tools, and what each may touch.
 
-    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a request
-    that is wrong.
+    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a
+    request that is wrong.
     """
 
     def ListPlugins(self, request, context):
@@ -83,8 +83,7 @@ class PluginServiceServicer:
 
     def ReloadPlugin(self, request, context):
         """Reads a plugin's folder again and replaces its workers once their calls have finished. Calls under way go on.
-        FAILED_PRECONDITION when
-        the new state is refused; the old one then stays.
+        FAILED_PRECONDITION when the new state is refused; the old one then stays.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -131,8 +130,8 @@ def add_PluginServiceServicer_to_server(servicer, server):
 class PluginService:
     """Shows operators the plugins behind the tools, and what each may touch.
 
-    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a request
-    that is wrong.
+    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a
+    request that is wrong.
     """
 
     @staticmethod

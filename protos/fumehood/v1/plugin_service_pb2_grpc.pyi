@@ -29,8 +29,8 @@ GRPC_VERSION: str
 class PluginServiceStub:
     """Shows operators the plugins behind the tools, and what each may touch.
 
-    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a request
-    that is wrong.
+    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a
+    request that is wrong.
     """
 
     @_typing.overload
@@ -43,8 +43,7 @@ class PluginServiceStub:
     """Returns one plugin with its tools, its workers and the sandbox that each level of it runs in."""
     ReloadPlugin: _grpc.UnaryUnaryMultiCallable[_plugin_service_pb2.ReloadPluginRequest, _plugin_service_pb2.ReloadPluginResponse]
     """Reads a plugin's folder again and replaces its workers once their calls have finished. Calls under way go on.
-    FAILED_PRECONDITION when
-    the new state is refused; the old one then stays.
+    FAILED_PRECONDITION when the new state is refused; the old one then stays.
     """
     TailPluginLogs: _grpc.UnaryStreamMultiCallable[_plugin_service_pb2.TailPluginLogsRequest, _plugin_service_pb2.TailPluginLogsResponse]
     """Streams what a plugin writes to stderr and logs: the last lines first, then new ones until the caller leaves."""
@@ -53,8 +52,8 @@ class PluginServiceStub:
 class PluginServiceAsyncStub(PluginServiceStub):
     """Shows operators the plugins behind the tools, and what each may touch.
 
-    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a request
-    that is wrong.
+    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a
+    request that is wrong.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -64,8 +63,7 @@ class PluginServiceAsyncStub(PluginServiceStub):
     """Returns one plugin with its tools, its workers and the sandbox that each level of it runs in."""
     ReloadPlugin: _aio.UnaryUnaryMultiCallable[_plugin_service_pb2.ReloadPluginRequest, _plugin_service_pb2.ReloadPluginResponse]  # type: ignore[assignment]
     """Reads a plugin's folder again and replaces its workers once their calls have finished. Calls under way go on.
-    FAILED_PRECONDITION when
-    the new state is refused; the old one then stays.
+    FAILED_PRECONDITION when the new state is refused; the old one then stays.
     """
     TailPluginLogs: _aio.UnaryStreamMultiCallable[_plugin_service_pb2.TailPluginLogsRequest, _plugin_service_pb2.TailPluginLogsResponse]  # type: ignore[assignment]
     """Streams what a plugin writes to stderr and logs: the last lines first, then new ones until the caller leaves."""
@@ -73,8 +71,8 @@ class PluginServiceAsyncStub(PluginServiceStub):
 class PluginServiceServicer(metaclass=_abc_1.ABCMeta):
     """Shows operators the plugins behind the tools, and what each may touch.
 
-    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a request
-    that is wrong.
+    Errors are gRPC statuses with `google.rpc.ErrorInfo`: NOT_FOUND for an unknown plugin, INVALID_ARGUMENT for a
+    request that is wrong.
     """
 
     @_abc_1.abstractmethod
@@ -100,8 +98,7 @@ class PluginServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_plugin_service_pb2.ReloadPluginResponse, _abc.Awaitable[_plugin_service_pb2.ReloadPluginResponse]]:
         """Reads a plugin's folder again and replaces its workers once their calls have finished. Calls under way go on.
-        FAILED_PRECONDITION when
-        the new state is refused; the old one then stays.
+        FAILED_PRECONDITION when the new state is refused; the old one then stays.
         """
 
     @_abc_1.abstractmethod

@@ -160,7 +160,9 @@ class ToolDefinition(_message.Message):
     description: _builtins.str
     """What the tool does and when to use it, for the model that chooses. Required, at most 8,192 characters."""
     input_schema_json: _builtins.str
-    """JSON Schema 2020-12 of the arguments, as JSON text. Its top level is an object schema. Required, at most 256 KiB."""
+    """JSON Schema 2020-12 of the arguments, as JSON text. Its top level is an object schema. Required, at most 256
+    KiB.
+    """
     output_schema_json: _builtins.str
     """JSON Schema 2020-12 of `details_json` in results. Empty means that results are not checked. At most 256 KiB."""
     side_effects: Global___SideEffects.ValueType
@@ -174,8 +176,7 @@ class ToolDefinition(_message.Message):
     @_builtins.property
     def requires(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Capabilities without which the tool can't run, such as `binary:rg`, `read`, `write`; the list is in
-        docs/protocol.md. An unknown
-        one refuses the plugin.
+        docs/protocol.md. An unknown one refuses the plugin.
         """
 
     @_builtins.property
@@ -212,7 +213,9 @@ Global___ToolDefinition: _TypeAlias = ToolDefinition  # noqa: Y015
 
 @_typing.final
 class Limits(_message.Message):
-    """Resource limits of a tool's process. An absent field takes the sidecar's default; the operator's cap wins over both."""
+    """Resource limits of a tool's process. An absent field takes the sidecar's default; the operator's cap wins over
+    both.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -391,9 +394,8 @@ Global___UnavailableReason: _TypeAlias = UnavailableReason  # noqa: Y015
 
 @_typing.final
 class CallContext(_message.Message):
-    """What a call belongs to. Every field is optional, is carried unread and appears on every log line of the call. Each is
-    at
-    most 256 bytes; longer is refused with INVALID_ARGUMENT.
+    """What a call belongs to. Every field is optional, is carried unread and appears on every log line of the call.
+    Each is at most 256 bytes; longer is refused with INVALID_ARGUMENT.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -465,8 +467,8 @@ class ToolUpdate(_message.Message):
     data_json: _builtins.str
     """Anything more, as JSON. Empty means nothing."""
     sequence: _builtins.int
-    """Place of this update among the call's updates, from 1. A gap means that updates were dropped because the reader was
-    slow.
+    """Place of this update among the call's updates, from 1. A gap means that updates were dropped because the reader
+    was slow.
     """
     def __init__(
         self,

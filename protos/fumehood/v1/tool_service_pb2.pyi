@@ -34,7 +34,9 @@ class ListToolsRequest(_message.Message):
     page_size: _builtins.int
     """At most this many tools. 0 means 100; more than 1,000 is taken as 1,000; negative is INVALID_ARGUMENT."""
     page_token: _builtins.str
-    """`next_page_token` of the page before. Empty starts from the beginning. INVALID_ARGUMENT when it was not made here."""
+    """`next_page_token` of the page before. Empty starts from the beginning. INVALID_ARGUMENT when it was not made
+    here.
+    """
     include_unavailable: _builtins.bool
     """Whether to list tools that could not run now as well, with the reasons."""
     plugin: _builtins.str
@@ -162,7 +164,9 @@ class CheckAvailabilityResponse(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolAvailability]:
-        """One entry for each name that was asked for, in that order; an unknown name is unavailable with reason `not_found`."""
+        """One entry for each name that was asked for, in that order; an unknown name is unavailable with reason
+        `not_found`.
+        """
 
     def __init__(
         self,
@@ -219,14 +223,12 @@ class CallToolRequest(_message.Message):
     tool: _builtins.str
     """The tool's name. Required."""
     arguments_json: _builtins.str
-    """The arguments: one JSON object as text, since a `Struct` would turn every integer into a double. Empty means `{}`.
-    At most
-    1 MiB by default; the sidecar's configuration says.
+    """The arguments: one JSON object as text, since a `Struct` would turn every integer into a double. Empty means
+    `{}`. At most 1 MiB by default; the sidecar's configuration says.
     """
     call_id: _builtins.str
     """Identifies the call: 1 to 128 characters of `[A-Za-z0-9._:-]`. Empty means that the sidecar makes one.
-    ALREADY_EXISTS while a call of the same id is
-    under way.
+    ALREADY_EXISTS while a call of the same id is under way.
     """
     @_builtins.property
     def context(self) -> _tool_pb2.CallContext:
@@ -234,9 +236,8 @@ class CallToolRequest(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """The longest that the call may take, waiting included. Absent means no bound beyond the gRPC deadline, the tool's
-        own timeout and
-        the operator's cap; the first of them ends the call. Must be positive.
+        """The longest that the call may take, waiting included. Absent means no bound beyond the gRPC deadline, the
+        tool's own timeout and the operator's cap; the first of them ends the call. Must be positive.
         """
 
     def __init__(

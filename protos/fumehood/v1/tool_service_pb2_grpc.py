@@ -30,11 +30,10 @@ class ToolServiceStub:
 
     Two error planes. A request that is refused before anything ran gets a gRPC status with `google.rpc.ErrorInfo`:
     INVALID_ARGUMENT (the request itself is wrong: mend it), NOT_FOUND (no such tool or call, where the method names
-    one),
-    ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE (the
-    sidecar is draining: go to
-    another, or retry with backoff). Everything else, an unknown tool and bad arguments included, is an answered call
-    whose `ToolResult.error` is set, because the model that asked must see it.
+    one), ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE
+    (the sidecar is draining: go to another, or retry with backoff). Everything else, an unknown tool and bad
+    arguments included, is an answered call whose `ToolResult.error` is set, because the model that asked must see
+    it.
     """
 
     def __init__(self, channel):
@@ -85,11 +84,10 @@ class ToolServiceServicer:
 
     Two error planes. A request that is refused before anything ran gets a gRPC status with `google.rpc.ErrorInfo`:
     INVALID_ARGUMENT (the request itself is wrong: mend it), NOT_FOUND (no such tool or call, where the method names
-    one),
-    ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE (the
-    sidecar is draining: go to
-    another, or retry with backoff). Everything else, an unknown tool and bad arguments included, is an answered call
-    whose `ToolResult.error` is set, because the model that asked must see it.
+    one), ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE
+    (the sidecar is draining: go to another, or retry with backoff). Everything else, an unknown tool and bad
+    arguments included, is an answered call whose `ToolResult.error` is set, because the model that asked must see
+    it.
     """
 
     def ListTools(self, request, context):
@@ -114,9 +112,8 @@ class ToolServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CallTool(self, request, context):
-        """Calls a tool and waits for its result. The gRPC deadline bounds the call; so does `timeout`. When the caller goes
-        away
-        or its deadline passes, the call is cancelled.
+        """Calls a tool and waits for its result. The gRPC deadline bounds the call; so does `timeout`. When the caller
+        goes away or its deadline passes, the call is cancelled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -131,17 +128,17 @@ class ToolServiceServicer:
 
     def Session(self, request_iterator, context):
         """Carries many calls over one stream, answered as they finish, in no promised order. It costs less per call than
-        CallTool, which
-        pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled; half-closing it lets
-        them finish.
+        CallTool, which pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled;
+        half-closing it lets them finish.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelCall(self, request, context):
-        """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's own
-        answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just finished.
+        """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
+        own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
+        finished.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -198,11 +195,10 @@ class ToolService:
 
     Two error planes. A request that is refused before anything ran gets a gRPC status with `google.rpc.ErrorInfo`:
     INVALID_ARGUMENT (the request itself is wrong: mend it), NOT_FOUND (no such tool or call, where the method names
-    one),
-    ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE (the
-    sidecar is draining: go to
-    another, or retry with backoff). Everything else, an unknown tool and bad arguments included, is an answered call
-    whose `ToolResult.error` is set, because the model that asked must see it.
+    one), ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE
+    (the sidecar is draining: go to another, or retry with backoff). Everything else, an unknown tool and bad
+    arguments included, is an answered call whose `ToolResult.error` is set, because the model that asked must see
+    it.
     """
 
     @staticmethod

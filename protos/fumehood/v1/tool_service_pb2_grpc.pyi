@@ -31,11 +31,10 @@ class ToolServiceStub:
 
     Two error planes. A request that is refused before anything ran gets a gRPC status with `google.rpc.ErrorInfo`:
     INVALID_ARGUMENT (the request itself is wrong: mend it), NOT_FOUND (no such tool or call, where the method names
-    one),
-    ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE (the
-    sidecar is draining: go to
-    another, or retry with backoff). Everything else, an unknown tool and bad arguments included, is an answered call
-    whose `ToolResult.error` is set, because the model that asked must see it.
+    one), ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE
+    (the sidecar is draining: go to another, or retry with backoff). Everything else, an unknown tool and bad
+    arguments included, is an answered call whose `ToolResult.error` is set, because the model that asked must see
+    it.
     """
 
     @_typing.overload
@@ -49,21 +48,20 @@ class ToolServiceStub:
     CheckAvailability: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.CheckAvailabilityRequest, _tool_service_pb2.CheckAvailabilityResponse]
     """Looks up whether tools could run now. Starts nothing."""
     CallTool: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.CallToolRequest, _tool_service_pb2.CallToolResponse]
-    """Calls a tool and waits for its result. The gRPC deadline bounds the call; so does `timeout`. When the caller goes
-    away
-    or its deadline passes, the call is cancelled.
+    """Calls a tool and waits for its result. The gRPC deadline bounds the call; so does `timeout`. When the caller
+    goes away or its deadline passes, the call is cancelled.
     """
     StreamTool: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.StreamToolRequest, _tool_service_pb2.StreamToolResponse]
     """Calls a tool and streams `started`, any number of `update`s and one `finished`, which ends the stream."""
     Session: _grpc.StreamStreamMultiCallable[_tool_service_pb2.SessionRequest, _tool_service_pb2.SessionResponse]
     """Carries many calls over one stream, answered as they finish, in no promised order. It costs less per call than
-    CallTool, which
-    pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled; half-closing it lets
-    them finish.
+    CallTool, which pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled;
+    half-closing it lets them finish.
     """
     CancelCall: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.CancelCallRequest, _tool_service_pb2.CancelCallResponse]
-    """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's own
-    answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just finished.
+    """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
+    own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
+    finished.
     """
 
 @_typing.type_check_only
@@ -72,11 +70,10 @@ class ToolServiceAsyncStub(ToolServiceStub):
 
     Two error planes. A request that is refused before anything ran gets a gRPC status with `google.rpc.ErrorInfo`:
     INVALID_ARGUMENT (the request itself is wrong: mend it), NOT_FOUND (no such tool or call, where the method names
-    one),
-    ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE (the
-    sidecar is draining: go to
-    another, or retry with backoff). Everything else, an unknown tool and bad arguments included, is an answered call
-    whose `ToolResult.error` is set, because the model that asked must see it.
+    one), ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE
+    (the sidecar is draining: go to another, or retry with backoff). Everything else, an unknown tool and bad
+    arguments included, is an answered call whose `ToolResult.error` is set, because the model that asked must see
+    it.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -87,21 +84,20 @@ class ToolServiceAsyncStub(ToolServiceStub):
     CheckAvailability: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.CheckAvailabilityRequest, _tool_service_pb2.CheckAvailabilityResponse]  # type: ignore[assignment]
     """Looks up whether tools could run now. Starts nothing."""
     CallTool: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.CallToolRequest, _tool_service_pb2.CallToolResponse]  # type: ignore[assignment]
-    """Calls a tool and waits for its result. The gRPC deadline bounds the call; so does `timeout`. When the caller goes
-    away
-    or its deadline passes, the call is cancelled.
+    """Calls a tool and waits for its result. The gRPC deadline bounds the call; so does `timeout`. When the caller
+    goes away or its deadline passes, the call is cancelled.
     """
     StreamTool: _aio.UnaryStreamMultiCallable[_tool_service_pb2.StreamToolRequest, _tool_service_pb2.StreamToolResponse]  # type: ignore[assignment]
     """Calls a tool and streams `started`, any number of `update`s and one `finished`, which ends the stream."""
     Session: _aio.StreamStreamMultiCallable[_tool_service_pb2.SessionRequest, _tool_service_pb2.SessionResponse]  # type: ignore[assignment]
     """Carries many calls over one stream, answered as they finish, in no promised order. It costs less per call than
-    CallTool, which
-    pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled; half-closing it lets
-    them finish.
+    CallTool, which pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled;
+    half-closing it lets them finish.
     """
     CancelCall: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.CancelCallRequest, _tool_service_pb2.CancelCallResponse]  # type: ignore[assignment]
-    """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's own
-    answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just finished.
+    """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
+    own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
+    finished.
     """
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -109,11 +105,10 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
 
     Two error planes. A request that is refused before anything ran gets a gRPC status with `google.rpc.ErrorInfo`:
     INVALID_ARGUMENT (the request itself is wrong: mend it), NOT_FOUND (no such tool or call, where the method names
-    one),
-    ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE (the
-    sidecar is draining: go to
-    another, or retry with backoff). Everything else, an unknown tool and bad arguments included, is an answered call
-    whose `ToolResult.error` is set, because the model that asked must see it.
+    one), ALREADY_EXISTS (the call id is in use), RESOURCE_EXHAUSTED (too many calls at once: back off), UNAVAILABLE
+    (the sidecar is draining: go to another, or retry with backoff). Everything else, an unknown tool and bad
+    arguments included, is an answered call whose `ToolResult.error` is set, because the model that asked must see
+    it.
     """
 
     @_abc_1.abstractmethod
@@ -146,9 +141,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_service_pb2.CallToolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tool_service_pb2.CallToolResponse, _abc.Awaitable[_tool_service_pb2.CallToolResponse]]:
-        """Calls a tool and waits for its result. The gRPC deadline bounds the call; so does `timeout`. When the caller goes
-        away
-        or its deadline passes, the call is cancelled.
+        """Calls a tool and waits for its result. The gRPC deadline bounds the call; so does `timeout`. When the caller
+        goes away or its deadline passes, the call is cancelled.
         """
 
     @_abc_1.abstractmethod
@@ -166,9 +160,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tool_service_pb2.SessionResponse], _abc.AsyncIterator[_tool_service_pb2.SessionResponse]]:
         """Carries many calls over one stream, answered as they finish, in no promised order. It costs less per call than
-        CallTool, which
-        pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled; half-closing it lets
-        them finish.
+        CallTool, which pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled;
+        half-closing it lets them finish.
         """
 
     @_abc_1.abstractmethod
@@ -177,8 +170,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tool_service_pb2.CancelCallRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tool_service_pb2.CancelCallResponse, _abc.Awaitable[_tool_service_pb2.CancelCallResponse]]:
-        """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's own
-        answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just finished.
+        """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
+        own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
+        finished.
         """
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
