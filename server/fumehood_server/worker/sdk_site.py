@@ -1,0 +1,71 @@
+"""Which files of the sidecar's own installation a Python plugin sees: the SDK and what it imports, nothing else."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from pathlib import Path
+
+from fumehood_sandbox import Mount
+
+from fumehood_server.errors import FumehoodError
+
+SITE = "/run/fumehood/site"
+"""Where the SDK lies inside a sandbox: first on the plugin's `sys.path`."""
+
+REQUIRED = (
+    "fumehood",
+    "fumehood_sdk",
+    "google.protobuf",
+    "pydantic",
+    "pydantic_core",
+    "annotated_types",
+    "typing_extensions",
+    "typing_inspection",
+)
+"""Import names of `fumehood-sdk` and of every distribution that it requires, directly or not."""
+
+OPTIONAL = ("google._upb",)
+"""Import names that make the required ones faster and may be absent: protobuf's compiled runtime."""
+
+
+class SdkMissingError(FumehoodError):
+    """A part of the SDK is not installed beside the sidecar. The operator must mend the installation."""
+
+    def __init__(self, module: str) -> None:
+        """Keep the import name that was not found."""
+        super().__init__(f"python module {module} is not installed beside the sidecar: python plugins need it")
+        self.module = module
+
+
+@functools.cache
+def mounts() -> tuple[Mount, ...]:
+    """One mount for each module or package, below `SITE`.
+
+    They are bound one by one: mounting the folder that holds them would show a plugin every library of the sidecar.
+
+    Raises:
+        SdkMissingError: a required module is not installed.
+    """
+    found = []
+    for name in (*REQUIRED, *OPTIONAL):
+        source = _source(name)
+        if source is not None:
+            target = f"{SITE}/{name.replace('.', '/')}{'' if source.is_dir() else source.suffix}"
+            found.append(Mount(str(source), target))
+        elif name in REQUIRED:
+            raise SdkMissingError(name)
+    return tuple(found)
+
+
+def _source(name: str) -> Path | None:
+    """The folder of a package or the file of a module, without importing it (its parents are imported)."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).resolve()
+    return Path(spec.origin).resolve() if spec.origin else None
