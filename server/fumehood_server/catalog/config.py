@@ -1,0 +1,218 @@
+"""The operator's configuration: fumehood.toml, read, checked and resolved, once and for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fumehood_sandbox import Limits
+
+from fumehood_server.catalog.config_file import ConfigFile, LimitsTable, LogLevel, PluginTable, ServerTable
+from fumehood_server.catalog.grants import GrantError, Protected, protected_paths, resolve_grants
+from fumehood_server.catalog.listen import Listen, ListenError, parse_listen
+from fumehood_server.catalog.tables import read_table
+from fumehood_server.catalog.toml_source import TomlSource, read_toml
+from fumehood_server.errors import ConfigError
+from fumehood_server.model.plugin import Grants, ToolGrant
+from fumehood_server.model.tool import DeclaredLimits
+
+CONFIG_NAME = "fumehood.toml"
+LOCK_NAME = "fumehood.lock"
+
+DEFAULT_OUTPUT_BYTES = 1024 * 1024
+"""What a result may weigh where nobody says more: far above what a model reads, far below a frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """`[server]`. Paths are absolute."""
+
+    listen: tuple[Listen, ...]
+    state_dir: Path
+    idle_stop_s: float
+    """A worker without a call for this long is stopped."""
+    max_concurrent_calls: int
+    """Calls under way in the whole sidecar; more are refused with RESOURCE_EXHAUSTED."""
+    max_arguments_bytes: int
+    drain_s: float
+    """How long calls under way may go on after SIGTERM."""
+    log_level: LogLevel
+    reflection: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsConfig:
+    """`[limits]`: what a tool gets that declares nothing, and the most that any gets."""
+
+    default: Limits
+    default_output_bytes: int
+    cap: Limits
+    cap_output_bytes: int
+    cap_timeout_s: float
+
+    def merge(self, declared: DeclaredLimits) -> tuple[Limits, int]:
+        """The limits in force for a tool, and the bytes of one result: declared, else default, never over the cap."""
+        limits = Limits(
+            **{
+                name: min(_or(getattr(declared, name), getattr(self.default, name)), getattr(self.cap, name))
+                for name in _SANDBOX_LIMITS
+            }
+        )
+        return limits, min(_or(declared.output_bytes, self.default_output_bytes), self.cap_output_bytes)
+
+
+_SANDBOX_LIMITS = ("memory_bytes", "cpu_s", "processes", "open_files", "file_size_bytes", "scratch_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginConfig:
+    """One `[[plugin]]`."""
+
+    path: Path
+    """Its folder, absolute. It need not exist: the plugin is refused then, and the sidecar serves the others."""
+    grants: Grants
+    max_workers: int = 2
+    tools: Mapping[str, ToolGrant] = field(default_factory=dict)
+    line: int = 0
+    """Line of its header in the file; 0 when there is none."""
+    tool_lines: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarConfig:
+    """The whole configuration."""
+
+    path: Path | None
+    """fumehood.toml. None: there is none, and all is default."""
+    folder: Path
+    """Where relative paths start."""
+    lock_path: Path
+    server: ServerConfig
+    limits: LimitsConfig
+    plugins: tuple[PluginConfig, ...] = ()
+
+
+def find_config(explicit: Path | None) -> Path | None:
+    """The file to read: `explicit`, else fumehood.toml of the working directory, else None.
+
+    Raises:
+        ConfigError: `explicit` names a file that isn't there.
+    """
+    if explicit is not None:
+        if not explicit.exists():
+            raise ConfigError(explicit, "no such file", hint="leave it out to run without plugins")
+        return explicit
+    here = Path.cwd() / CONFIG_NAME
+    return here if here.exists() else None
+
+
+def load_config(path: Path | None) -> SidecarConfig:
+    """Read one file, or make the default configuration of the working directory when there is none.
+
+    Raises:
+        ConfigError: the file can't be honoured as it stands; the error names the line and what to write.
+    """
+    if path is None:
+        return default_config(Path.cwd())
+    path = path.resolve()
+    source = read_toml(path)
+    return _convert(read_table(ConfigFile, source), source, path.parent)
+
+
+def default_config(folder: Path) -> SidecarConfig:
+    """What holds without a file. Nothing is granted, and no plugin is named.
+
+    Raises:
+        ConfigError: the path of the folder is too long for a socket within it.
+    """
+    source = TomlSource(path=folder / CONFIG_NAME, data={}, lines={}, error=ConfigError)
+    return _convert(ConfigFile(), source, folder, exists=False)
+
+
+def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool = True) -> SidecarConfig:
+    server = _server(file.server, source, folder)
+    lock_path = folder / LOCK_NAME
+    folders = [(folder / each.path).resolve() for each in file.plugin]
+    for index, each in enumerate(folders):
+        if each in folders[:index]:
+            raise source.problem(
+                ("plugin", index, "path"), f'"{each}" is named twice', "one [[plugin]] for each folder"
+            )
+    protected = protected_paths(
+        state_dir=server.state_dir.resolve(),
+        lock_path=lock_path,
+        config_path=source.path if exists else None,
+        plugin_folders=folders,
+    )
+    return SidecarConfig(
+        path=source.path if exists else None,
+        folder=folder,
+        lock_path=lock_path,
+        server=server,
+        limits=_limits(file.limits, source),
+        plugins=tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin)),
+    )
+
+
+def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfig:
+    listen: list[Listen] = []
+    for index, text in enumerate(table.listen):
+        try:
+            listen.append(parse_listen(text, folder))
+        except ListenError as exc:
+            raise source.problem(("server", "listen", index), exc.problem, exc.hint) from exc
+        if listen[-1] in listen[:-1] and listen[-1] != Listen(host=listen[-1].host):
+            raise source.problem(("server", "listen", index), f'"{text}" is named twice', "remove one")
+    return ServerConfig(
+        listen=tuple(listen),
+        state_dir=folder / table.state_dir,
+        idle_stop_s=table.idle_stop_s,
+        max_concurrent_calls=table.max_concurrent_calls,
+        max_arguments_bytes=table.max_arguments_bytes,
+        drain_s=table.drain_s,
+        log_level=table.log_level,
+        reflection=table.reflection,
+    )
+
+
+def _limits(table: LimitsTable, source: TomlSource) -> LimitsConfig:
+    given = table.default.model_dump(exclude_none=True)
+    caps = table.cap.model_dump()
+    for name, value in given.items():
+        if value > caps[name]:
+            key = ("limits", "default", name)
+            raise source.problem(key, f"`{name}` in [limits.default] is above its cap of {caps[name]}", "lower it")
+    output_bytes = given.pop("output_bytes", DEFAULT_OUTPUT_BYTES)
+    return LimitsConfig(
+        default=Limits(**given),
+        default_output_bytes=output_bytes,
+        cap=Limits(**{name: caps[name] for name in _SANDBOX_LIMITS}),
+        cap_output_bytes=table.cap.output_bytes,
+        cap_timeout_s=table.cap.timeout_s,
+    )
+
+
+def _plugin(
+    table: PluginTable, index: int, source: TomlSource, folder: Path, protected: Sequence[Protected]
+) -> PluginConfig:
+    key = ("plugin", index)
+    try:
+        read, write = resolve_grants(table.read, table.write, folder=folder, protected=protected)
+    except GrantError as exc:
+        raise source.problem((*key, exc.key, exc.index), f"`{exc.key}` in [[plugin]]: {exc.problem}", exc.hint) from exc
+    return PluginConfig(
+        path=(folder / table.path).resolve(),
+        grants=Grants(max_side_effects=table.max_side_effects, read=read, write=write),
+        max_workers=table.max_workers,
+        tools={
+            name: ToolGrant(permission=grant.permission, timeout_s=grant.timeout_s)
+            for name, grant in table.tools.items()
+        },
+        line=source.line(key),
+        tool_lines={name: source.line((*key, "tools", name)) for name in table.tools},
+    )
+
+
+def _or(declared: int | None, default: int) -> int:
+    return default if declared is None else declared

@@ -1,0 +1,114 @@
+"""fumehood.toml as it is written: its tables, keys, types and bounds. `config.py` makes the configuration of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from fumehood_sandbox import Level
+from pydantic import Field
+
+from fumehood_server.catalog.tables import Table, check_with, one_of, refused
+from fumehood_server.model.tool import MAX_TIMEOUT_S, Permission
+
+_KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
+
+MAX_PAYLOAD_BYTES = 3 * _MIB
+"""Most bytes of arguments or of a result that an operator may allow: with what goes around them they must fit a frame
+of 4 MiB, and the message of 4 MiB that gRPC clients accept unless told otherwise."""
+
+
+class LogLevel(StrEnum):
+    """How much is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class ServerTable(Table):
+    """`[server]`."""
+
+    listen: list[str] = Field(default=["unix:.fumehood/fumehood.sock"], min_length=1, max_length=16)
+    state_dir: str = Field(default=".fumehood", min_length=1)
+    idle_stop_s: float = Field(default=300.0, gt=0, le=86_400)
+    max_concurrent_calls: int = Field(default=256, ge=1, le=10_000)
+    max_arguments_bytes: int = Field(default=_MIB, ge=_KIB, le=MAX_PAYLOAD_BYTES)
+    drain_s: float = Field(default=20.0, ge=0, le=600)
+    log_level: Annotated[LogLevel, one_of(LogLevel, "log level")] = LogLevel.INFO
+    reflection: bool = True
+
+
+class DefaultLimitsTable(Table):
+    """`[limits.default]`: what a tool gets that declares nothing. None: the sidecar's own default."""
+
+    memory_bytes: int | None = Field(default=None, ge=16 * _MIB)
+    cpu_s: int | None = Field(default=None, ge=1)
+    processes: int | None = Field(default=None, ge=1)
+    open_files: int | None = Field(default=None, ge=16)
+    file_size_bytes: int | None = Field(default=None, ge=1)
+    scratch_bytes: int | None = Field(default=None, ge=4 * _KIB)
+    output_bytes: int | None = Field(default=None, ge=_KIB, le=MAX_PAYLOAD_BYTES)
+
+
+class CapLimitsTable(Table):
+    """`[limits.cap]`: the most that any tool gets, whatever it declares."""
+
+    memory_bytes: int = Field(default=32 * _GIB, ge=16 * _MIB)
+    cpu_s: int = Field(default=3600, ge=1)
+    processes: int = Field(default=512, ge=1)
+    open_files: int = Field(default=4096, ge=16)
+    file_size_bytes: int = Field(default=_GIB, ge=1)
+    scratch_bytes: int = Field(default=_GIB, ge=4 * _KIB)
+    output_bytes: int = Field(default=MAX_PAYLOAD_BYTES, ge=_KIB, le=MAX_PAYLOAD_BYTES)
+    timeout_s: float = Field(default=MAX_TIMEOUT_S, gt=0, le=MAX_TIMEOUT_S)
+
+
+class LimitsTable(Table):
+    """`[limits]`."""
+
+    default: DefaultLimitsTable = DefaultLimitsTable()
+    cap: CapLimitsTable = CapLimitsTable()
+
+
+class ToolGrantTable(Table):
+    """`[plugin.tools.NAME]`."""
+
+    permission: Annotated[Permission | None, one_of(Permission, "permission")] = None
+    timeout_s: float | None = Field(default=None, gt=0, le=MAX_TIMEOUT_S)
+
+
+def _grantable(value: object) -> object:
+    if value == Level.EXTERNAL:
+        raise refused('the level "external" can\'t be granted yet', "the egress broker is not in this version")
+    return value
+
+
+def _no_hosts(value: object) -> object:
+    if value != []:
+        raise refused("hosts can't be granted yet", "the egress broker is not in this version")
+    return value
+
+
+class PluginTable(Table):
+    """`[[plugin]]`."""
+
+    path: str = Field(min_length=1)
+    max_side_effects: Annotated[Level, one_of(Level, "side-effect level"), check_with(_grantable)] = Level.READ
+    read: list[str] = Field(default=[], max_length=64)
+    write: list[str] = Field(default=[], max_length=64)
+    hosts: Annotated[list[str], check_with(_no_hosts)] = Field(default=[])
+    max_workers: int = Field(default=2, ge=1, le=64)
+    tools: dict[str, ToolGrantTable] = Field(default={})
+
+
+class ConfigFile(Table):
+    """The whole file."""
+
+    server: ServerTable = ServerTable()
+    limits: LimitsTable = LimitsTable()
+    plugin: list[PluginTable] = Field(default=[])
+
+
+__all__ = ["MAX_PAYLOAD_BYTES", "ConfigFile", "LimitsTable", "LogLevel", "PluginTable", "ServerTable"]

@@ -1,0 +1,120 @@
+"""The paths that an operator grants a plugin, resolved and held against what no plugin may touch."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import fumehood_sandbox
+import fumehood_sdk
+
+_KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
+_SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/boot")
+"""Programs and settings of the machine. Sandboxes are made of them, so that writing there is writing in each."""
+
+
+class GrantError(ValueError):
+    """One path can't be granted. `key` is "read" or "write", `index` its place in that array."""
+
+    def __init__(self, key: str, index: int, problem: str, hint: str) -> None:
+        """Keep where, what and what to do."""
+        super().__init__(problem)
+        self.key = key
+        self.index = index
+        self.problem = problem
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """A path that no plugin may write, and none may read either where `unreadable`."""
+
+    path: Path
+    what: str
+    unreadable: bool = False
+
+
+def protected_paths(
+    *, state_dir: Path, lock_path: Path, config_path: Path | None, plugin_folders: Sequence[Path]
+) -> tuple[Protected, ...]:
+    """What a write grant must not overlap: the sidecar's own state, configuration and code, and every plugin's code."""
+    own = [
+        Protected(state_dir, "the sidecar's state_dir", unreadable=True),
+        Protected(lock_path, "the lock file"),
+    ]
+    if config_path is not None:
+        own.append(Protected(config_path, "the sidecar's configuration"))
+    plugins = [Protected(folder, "the folder of a plugin") for folder in plugin_folders]
+    return (*own, *plugins, *_code())
+
+
+def resolve_grants(
+    read: Sequence[str], write: Sequence[str], *, folder: Path, protected: Sequence[Protected]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The granted paths, absolute, without symlinks, sorted and each once. Relative ones start at `folder`.
+
+    A path is granted as it is when the configuration is read: a symlink that is turned elsewhere later grants nothing.
+
+    Raises:
+        GrantError: a path is missing, is the root or the kernel's, overlaps something protected, or lies beneath a
+            path that is granted for writing.
+    """
+    writable = [_resolve("write", index, text, folder) for index, text in enumerate(write)]
+    readable = [_resolve("read", index, text, folder) for index, text in enumerate(read)]
+    for index, path in enumerate(writable):
+        if not path.is_dir():
+            raise GrantError("write", index, f'"{path}" is not a folder', "grant the folder around it")
+        _check_protected("write", index, path, protected)
+        for other in writable:
+            if other != path and path.is_relative_to(other):
+                raise GrantError("write", index, f'"{path}" lies beneath "{other}"', "it is granted with it: remove it")
+    for index, path in enumerate(readable):
+        _check_protected("read", index, path, [each for each in protected if each.unreadable])
+        for other in writable:
+            if path.is_relative_to(other):
+                problem = f'"{path}" lies beneath "{other}", which is granted for writing'
+                raise GrantError(
+                    "read", index, problem, "tools of level read would see what others write: separate them"
+                )
+    return tuple(sorted({str(path) for path in readable})), tuple(sorted({str(path) for path in writable}))
+
+
+def _resolve(key: str, index: int, text: str, folder: Path) -> Path:
+    if not text or "\0" in text:
+        raise GrantError(key, index, "an empty path can't be granted", 'write "." for the folder of the configuration')
+    try:
+        path = (folder / text).resolve(strict=True)
+    except (OSError, RuntimeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "symlinks go in a circle"
+        raise GrantError(key, index, f'"{folder / text}" can\'t be granted: {reason}', "create it first") from exc
+    if path == Path("/"):
+        raise GrantError(key, index, "the whole file system can't be granted", "grant the folders that are needed")
+    for kernel in _KERNEL_FOLDERS:
+        if path.is_relative_to(kernel):
+            raise GrantError(key, index, f"\"{path}\" is the kernel's and can't be granted", "grant files on a disk")
+    if not (path.is_dir() or path.is_file()):
+        raise GrantError(key, index, f'"{path}" is neither a file nor a folder', "sockets and devices can't be granted")
+    return path
+
+
+def _check_protected(key: str, index: int, path: Path, protected: Sequence[Protected]) -> None:
+    for each in protected:
+        if path.is_relative_to(each.path) or each.path.is_relative_to(path):
+            verb = "read" if key == "read" else "write"
+            problem = f'"{path}" overlaps {each.what}, "{each.path}", which no plugin may {verb}'
+            raise GrantError(key, index, problem, "grant a narrower folder")
+
+
+def _code() -> list[Protected]:
+    """Where the sidecar's own interpreter and libraries lie."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+    paths = {Path(sysconfig.get_path(name)).resolve() for name in names}
+    packages = (fumehood_sandbox.__file__, fumehood_sdk.__file__, __file__)
+    paths |= {Path(each).resolve().parent for each in packages if each}
+    system = {Path(name).resolve() for name in _SYSTEM_FOLDERS}
+    return [
+        *(Protected(path, "the sidecar's own code") for path in sorted(paths)),
+        *(Protected(path, "the system's own folder") for path in sorted(system)),
+    ]

@@ -1,0 +1,88 @@
+"""Addresses that the sidecar listens on."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+UNIX_PATH_LIMIT_BYTES = 107
+"""`sun_path` holds 108 bytes with its closing NUL (unix(7)); a longer path would fail only at bind(2)."""
+
+_MAX_PORT = 65535
+_TCP = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9.-]+)):(?P<port>[0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """One address: a unix socket's path, or a host and a port."""
+
+    path: Path | None = None
+    """Absolute. None for TCP."""
+    host: str = ""
+    """A loopback address or "localhost". Empty for a unix socket."""
+    port: int = 0
+    """0 lets the kernel choose."""
+
+    @property
+    def target(self) -> str:
+        """The address as gRPC writes it."""
+        if self.path is not None:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ListenError(ValueError):
+    """An address can't be used. `problem` says why, `hint` what to write instead."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        """Keep both."""
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+
+
+def parse_listen(text: str, folder: Path) -> Listen:
+    """`unix:PATH`, where a relative path starts at `folder`, or `HOST:PORT` of this machine.
+
+    Raises:
+        ListenError: neither, too long a path, or reachable by others while there is no authentication.
+    """
+    if text.startswith("unix:"):
+        return _unix(text.removeprefix("unix:"), folder)
+    tcp = _TCP.fullmatch(text)
+    if tcp is None:
+        raise ListenError(f'"{text}" is not an address', 'write "unix:PATH" or "127.0.0.1:PORT"')
+    host, port = tcp["v6"] or tcp["host"], int(tcp["port"])
+    if port > _MAX_PORT:
+        raise ListenError(f"port {port} is out of range", f"0 to {_MAX_PORT}")
+    if not _is_loopback(host):
+        raise ListenError(
+            f'"{text}" can be reached from other machines, and this version has no authentication',
+            'listen on 127.0.0.1, [::1] or "unix:PATH"',
+        )
+    return Listen(host=host, port=port)
+
+
+def _unix(name: str, folder: Path) -> Listen:
+    if not name or "\0" in name or name.startswith("//"):
+        raise ListenError(f'"unix:{name}" names no file', 'write "unix:PATH"')
+    path = Path(os.path.normpath(folder / name))
+    size = len(os.fsencode(path))
+    if size > UNIX_PATH_LIMIT_BYTES:
+        raise ListenError(
+            f'the socket\'s path "{path}" has {size} bytes, and the kernel takes {UNIX_PATH_LIMIT_BYTES}',
+            "name a shorter path",
+        )
+    return Listen(path=path)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,122 @@
+"""JSON Schemas of tools: read as strict JSON, checked against 2020-12, made canonical."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, NoReturn
+
+import jsonschema_rs
+import rfc8785
+
+SCHEMA_LIMIT_BYTES = 256 * 1024
+_MAX_DEPTH = 64
+"""Nesting of a schema. Readers of JSON and of schemas, ours and callers', recurse."""
+
+_DIALECTS = frozenset(
+    {
+        "https://json-schema.org/draft/2020-12/schema",
+        "https://json-schema.org/draft/2020-12/schema#",
+    }
+)
+
+
+class SchemaError(ValueError):
+    """A schema can't be used. `problem` says why, `hint` what to do (may be empty)."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        """Keep both."""
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+
+
+def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """The value as canonical JSON (RFC 8785).
+
+    Raises:
+        SchemaError: it holds a number that has no canonical form.
+    """
+    try:
+        return rfc8785.dumps(value).decode()
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as exc:
+        raise SchemaError(f"has no canonical JSON: {exc}", "whole numbers must lie within 2^53") from exc
+
+
+def sha256_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """SHA-256 of the value's canonical JSON, as "sha256:" and 64 hex digits."""
+    return "sha256:" + hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def check_schema(text: str, *, arguments: bool) -> str:
+    """Check a JSON Schema 2020-12 and return it as canonical JSON. With `arguments`, its top level must be an object.
+
+    Nothing is fetched: a reference that leads out of the schema is refused, and so is one that leads nowhere.
+
+    Raises:
+        SchemaError: it can't be used.
+    """
+    if len(text.encode(errors="surrogatepass")) > SCHEMA_LIMIT_BYTES:
+        raise SchemaError(f"is larger than {SCHEMA_LIMIT_BYTES} bytes")
+    schema = _parse(text)
+    if not isinstance(schema, dict):
+        raise SchemaError("must be a JSON object", 'for example {"type": "object", "properties": {}}')
+    if arguments and schema.get("type") != "object":
+        raise SchemaError('must have "type": "object" at its top level', "arguments are one JSON object")
+    dialect = schema.get("$schema")
+    if dialect is not None and dialect not in _DIALECTS:
+        raise SchemaError(f'is of another dialect, "{dialect}"', "only JSON Schema 2020-12 is taken: remove $schema")
+    try:
+        jsonschema_rs.Draft202012Validator(schema, retriever=_no_retrieval)
+    except jsonschema_rs.ValidationError as exc:
+        where = "/" + "/".join(str(part) for part in exc.instance_path) if exc.instance_path else "the schema"
+        if "Resource" in exc.message or "Retriev" in exc.message:
+            raise SchemaError(
+                f"refers out of itself: {exc.message}", "put it under $defs and refer to #/$defs/…"
+            ) from exc
+        raise SchemaError(f"is not valid JSON Schema 2020-12: {where}: {exc.message}") from exc
+    except (jsonschema_rs.ReferencingError, ValueError) as exc:
+        raise SchemaError(f"is not valid JSON Schema 2020-12: {exc}") from exc
+    return canonical(schema)
+
+
+def _parse(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except json.JSONDecodeError as exc:
+        raise SchemaError(f"is not JSON: {exc.msg} at line {exc.lineno}, column {exc.colno} of the text") from exc
+    except RecursionError as exc:
+        raise SchemaError(f"is nested deeper than {_MAX_DEPTH}") from exc
+    except SchemaError:
+        raise
+    except ValueError as exc:
+        raise SchemaError(f"is not JSON: {exc}") from exc
+    if _deeper_than(value, _MAX_DEPTH):
+        raise SchemaError(f"is nested deeper than {_MAX_DEPTH}")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SchemaError(f'has the key "{twice}" twice in one object')
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise SchemaError(f"is not JSON: {name} is no JSON number")
+
+
+def _no_retrieval(uri: str) -> NoReturn:
+    raise ValueError(f"external references are not fetched: {uri}")
+
+
+def _deeper_than(value: Any, depth: int) -> bool:  # noqa: ANN401 - any JSON value
+    level = [value]
+    while level and depth >= 0:
+        nested = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [child for children in nested for child in children]
+        depth -= 1
+    return bool(level)
