@@ -1,0 +1,88 @@
+# The one entry point. Each target sets up what it needs, once; `make help` lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Nothing is downloaded but by `setup`: Go must not fetch another toolchain than the one that is here.
+export GOTOOLCHAIN := local
+
+S := .venv/.stamps
+PYPROJECTS := protos/pyproject.toml plugin_sdk/pyproject.toml sandbox/pyproject.toml server/pyproject.toml
+PIP_INSTALL := python -m pip install --quiet --no-build-isolation
+EDITABLE := -e protos -e plugin_sdk -e sandbox -e server
+NPM_LOCKS := $(shell find . \( -name node_modules -o -name .venv -o -name build \) -prune -o -name package-lock.json -print)
+NPM_STAMPS := $(NPM_LOCKS:package-lock.json=node_modules/.stamp)
+EXAMPLE_NPM_STAMPS := $(filter ./examples/%,$(NPM_STAMPS))
+GO_MODS := $(shell find examples -name go.mod 2>/dev/null)
+BUF := tools/npm/node_modules/.bin/buf
+# What mypy reads besides the packages that pyproject.toml names.
+TYPED := $(wildcard bench) tools
+
+.PHONY: help setup gen lint type test bench demo check
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+
+setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/go $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, Node and Go with what the examples need
+
+gen: $(S)/dev ## Generate the protocol's Python code anew
+	tools/gen.sh
+
+lint: $(S)/runtime $(S)/dev tools/npm/node_modules/.stamp ## Check style, layers, the protocol and its generated code
+	ruff check .
+	ruff format --check .
+	lint-imports
+	$(BUF) lint protos
+	tools/breaking.sh
+	tools/gen.sh --check
+	python tools/check_hosts.py
+
+type: $(S)/runtime $(S)/dev ## Check types, strictly
+	mypy
+	mypy $(TYPED)
+
+test: setup ## Run all tests; pass pytest's options in ARGS
+	pytest --durations=15 $(ARGS)
+
+bench: $(S)/runtime $(S)/dev $(S)/bubblewrap $(NPM_STAMPS) ## Measure against peers; QUICK=1 for a short run, STRICT=1 to fail on a missed target
+	python -m bench $(if $(QUICK),--quick) $(if $(STRICT),--strict) $(ARGS)
+
+demo: $(S)/runtime $(S)/bubblewrap $(EXAMPLE_NPM_STAMPS) ## See it work: each level, three attempts to break out, and how to go on
+	python tools/demo.py
+
+check: lint type test ## Exactly what CI runs
+	@$(MAKE) bench QUICK=1
+
+$(S)/python: tools/setup/python.sh
+	tools/setup/python.sh
+	@mkdir -p $(@D) && touch $@
+
+$(S)/runtime: $(S)/python $(PYPROJECTS) constraints/runtime.txt
+	$(PIP_INSTALL) $(EDITABLE) -c constraints/runtime.txt -c constraints/dev.txt
+	@touch $@
+
+$(S)/dev: $(S)/runtime pyproject.toml constraints/dev.txt
+	$(PIP_INSTALL) --group dev --group bench -c constraints/runtime.txt -c constraints/dev.txt
+	@touch $@
+
+$(S)/bubblewrap: $(S)/python tools/setup/bubblewrap.sh
+	tools/setup/bubblewrap.sh
+	@touch $@
+
+$(S)/node: $(S)/python tools/setup/node.sh constraints/toolchains.txt
+	tools/setup/node.sh
+	@touch $@
+
+$(S)/go: $(S)/python tools/setup/go.sh constraints/toolchains.txt $(GO_MODS)
+	tools/setup/go.sh
+	@touch $@
+
+# Scripts of packages are not run: what is needed here comes complete.
+%/node_modules/.stamp: %/package-lock.json $(S)/node
+	cd $* && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@

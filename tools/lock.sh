@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Writes constraints/*.txt anew from what the pyproject files ask for, in an environment of its own.
+# One line a package, `name==version`: no index, no host, so that they hold wherever packages come from.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+
+"${PYTHON:-python3.11}" -m venv "$work/env"
+pip() { "$work/env/bin/python" -m pip --disable-pip-version-check "$@"; }
+added() { # What is installed now and not in the list given.
+    pip freeze --all --exclude-editable | sort -f | grep -vxFf "$1"
+}
+export LC_ALL=C
+
+pip install --quiet --upgrade pip
+pip freeze --all >"$work/before.txt"
+pip install --quiet -e protos -e plugin_sdk -e 'sandbox[bundled]' -e server
+{
+    echo "# What the four distributions run on. Written by tools/lock.sh."
+    added "$work/before.txt"
+} >"$work/runtime.txt"
+pip install --quiet --group dev --group bench -c "$work/runtime.txt"
+{
+    echo "# What set-up, the checks, the tests and the benchmark need besides. Written by tools/lock.sh."
+    added "$work/runtime.txt"
+} >"$work/dev.txt"
+pip freeze --all >"$work/before.txt"
+pip install --quiet --group toolchains
+{
+    echo "# Node and Go as wheels, for machines that have none. Written by tools/lock.sh."
+    added "$work/before.txt"
+} >"$work/toolchains.txt"
+mkdir -p constraints
+mv "$work"/{runtime,dev,toolchains}.txt constraints/
