@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,11 +46,28 @@ class WorkerUnavailableError(FumehoodError):
         self.error = error
 
 
+class RefusalReason(StrEnum):
+    """Why a request was refused before anything ran. Stable: the `reason` of a status's `google.rpc.ErrorInfo`.
+
+    `fumehood_server.rpc.status` gives each its gRPC code.
+    """
+
+    REQUEST_INVALID = "REQUEST_INVALID"
+    PAGE_TOKEN_INVALID = "PAGE_TOKEN_INVALID"  # noqa: S105 - a reason's name
+    TOOL_NOT_FOUND = "TOOL_NOT_FOUND"
+    PLUGIN_NOT_FOUND = "PLUGIN_NOT_FOUND"
+    CALL_NOT_FOUND = "CALL_NOT_FOUND"
+    CALL_ID_IN_USE = "CALL_ID_IN_USE"
+    TOO_MANY_CALLS = "TOO_MANY_CALLS"
+    DRAINING = "DRAINING"
+    RELOAD_REFUSED = "RELOAD_REFUSED"
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a request was refused before anything ran: one row of the table in `fumehood_server.rpc.status`."""
 
-    reason: str
+    reason: RefusalReason
     message: str
 
 

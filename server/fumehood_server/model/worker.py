@@ -97,6 +97,10 @@ class Worker(Protocol):
     """A process, here or elsewhere, that runs calls of one `WorkerSpec`."""
 
     @property
+    def worker_id(self) -> str:
+        """Id within the sidecar's lifetime, for logs."""
+
+    @property
     def receipt(self) -> Receipt:
         """What holds the process."""
 
