@@ -72,7 +72,7 @@ def check_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[F
         description=checker.description(raw.description),
         input_schema_json=checker.schema("input_schema", raw.input_schema_json, arguments=True),
         output_schema_json=checker.schema("output_schema", raw.output_schema_json, arguments=False),
-        side_effects=level,
+        side_effects=level or Level.NONE,
         idempotent=raw.idempotent,
         requires=checker.requires(raw.requires, level),
         timeout_s=checker.timeout(raw.timeout_s),
@@ -152,12 +152,13 @@ class _Checker:
             self._note(name, exc.problem, exc.hint)
             return ""
 
-    def level(self, word: str) -> Level:
+    def level(self, word: str) -> Level | None:
         if not word:
             names = ", ".join(f'"{level}"' for level in Level)
             self._note("side_effects", "is missing", f"declare one of {names}")
-            return Level.NONE
-        return self.word("side_effects", word, Level, Level.NONE)
+            return None
+        level = self.word("side_effects", word, Level, Level.NONE)
+        return level if level == word else None
 
     def word(self, name: str, word: str, words: type[_Word], default: _Word) -> _Word:
         if not word:
@@ -168,7 +169,7 @@ class _Checker:
             self._note(name, f'unknown word "{word[:80]}"', nearest(word[:80], words))
             return default
 
-    def requires(self, texts: tuple[str, ...], level: Level) -> tuple[str, ...]:
+    def requires(self, texts: tuple[str, ...], level: Level | None) -> tuple[str, ...]:
         if len(texts) > _MAX_CAPABILITIES:
             self._note("requires", f"has more than {_MAX_CAPABILITIES} entries")
             return ()
@@ -178,7 +179,7 @@ class _Checker:
             except CapabilityError as exc:
                 self._note("requires", exc.problem, exc.hint)
                 continue
-            if not level.allows(kind.least_level):
+            if level and not level.allows(kind.least_level):
                 problem = f'"{text}" can\'t be had at level "{level}"'
                 self._note("requires", problem, f'declare side_effects = "{kind.least_level}"')
         return tuple(sorted(set(texts)))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from fumehood_server.catalog.capability import CapabilityError, parse_capability
 from fumehood_server.catalog.cli_template import check_template
@@ -211,8 +209,8 @@ def _read_tool(table: ToolTable, plugin: PluginTable) -> tuple[ToolDefinition | 
         name=table.name,
         title=table.title,
         description=table.description,
-        input_schema_json=_schema_text(table.input_schema),
-        output_schema_json=_schema_text(table.output_schema),
+        input_schema_json=table.input_schema,
+        output_schema_json=table.output_schema,
         side_effects=table.side_effects,
         idempotent=table.idempotent,
         requires=tuple(table.requires),
@@ -234,13 +232,3 @@ def _check_argv(table: ToolTable, kind: Kind, definition: ToolDefinition | None)
     if table.argv is None:
         return (FieldProblem("argv", "is missing", 'the arguments of the program, such as ["--", "{path}"]'),)
     return check_template(table.argv, definition.input_schema_json) if definition else ()
-
-
-def _schema_text(value: Any) -> str:  # noqa: ANN401 - whatever the file says
-    """A schema is JSON text or a table; a table becomes the text. What is neither becomes text that is refused."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    try:
-        return json.dumps(value, allow_nan=True)
-    except (TypeError, ValueError):
-        return "a date or a time is in it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Any
 
@@ -38,6 +39,18 @@ def _protocol(value: object) -> object:
         spoken = ", ".join(str(each) for each in PROTOCOL_VERSIONS)
         raise refused(f"protocol version {value} is not spoken here", f"this sidecar speaks {spoken}")
     return value
+
+
+def _schema_text(value: object) -> str:
+    """A schema is JSON text or a table; a table becomes the text."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict):
+        raise refused("a schema is JSON text or a table")
+    try:
+        return json.dumps(value)
+    except TypeError:
+        raise refused("a schema holds no date or time", "write it as a string") from None
 
 
 class PluginTable(Table):
@@ -80,8 +93,8 @@ class ToolTable(Table):
     execution_mode: str = ""
     argv: list[Any] | None = Field(default=None, max_length=256)
     success_exit_codes: list[Annotated[int, Field(ge=0, le=255)]] | None = Field(default=None, min_length=1)
-    input_schema: Any = None
-    output_schema: Any = None
+    input_schema: Annotated[str, check_with(_schema_text)] = ""
+    output_schema: Annotated[str, check_with(_schema_text)] = ""
     limits: LimitsTable = LimitsTable()
 
 
