@@ -407,7 +407,7 @@ class Update(_message.Message):
     total: _builtins.float
     """How much there is to do, in the same unit. Absent means unknown."""
     data_json: _builtins.str
-    """Anything more, as JSON. Empty means nothing."""
+    """Anything more, as JSON, at most 64 KiB; what is longer is left out. Empty means nothing."""
     def __init__(
         self,
         *,

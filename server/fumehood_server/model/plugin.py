@@ -70,6 +70,8 @@ class WorkerSpec:
     """Cap of one result in bytes."""
     max_workers: int
     """Most processes of this pool at a time."""
+    max_concurrent_calls: int = 32
+    """Most calls in one process at a time: the manifest's `concurrency`. A worker's `Ready` may ask for fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
