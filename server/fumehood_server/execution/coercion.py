@@ -1,0 +1,68 @@
+"""Mends the mistakes that models make in the types of arguments, where nothing else can have been meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+
+MAX_REPAIRS = 16
+"""Values mended in one call. Each costs a validation or more; arguments with more mistakes are better sent again."""
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_MAX_NUMBER_CHARS = 40
+_BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
+_TYPE_RULES = frozenset({"type", "anyOf", "oneOf", "enum", "const"})
+
+
+def coerce(validator: jsonschema_rs.Draft202012Validator, arguments: dict[str, Any]) -> bool:
+    """Mend `arguments` in place: text that is a number or a boolean becomes one where the schema asks for that.
+
+    A value is touched only if it is at fault as it stands and the mended one is not. Returns whether all is valid now;
+    what could not be mended is left as it was.
+    """
+    for _ in range(MAX_REPAIRS):
+        if not _mend_one(validator, arguments):
+            break
+    return validator.is_valid(arguments)
+
+
+def _mend_one(validator: jsonschema_rs.Draft202012Validator, arguments: dict[str, Any]) -> bool:
+    """Mend the first value that can be. Returns whether one was."""
+    for error in validator.iter_errors(arguments):
+        path = list(error.instance_path)
+        if not path or error.kind.name not in _TYPE_RULES:
+            continue
+        parent = _walk(arguments, path[:-1])
+        value = parent[path[-1]]
+        for candidate in _candidates(value):
+            parent[path[-1]] = candidate
+            if not any(each.instance_path[: len(path)] == path for each in validator.iter_errors(arguments)):
+                return True
+        parent[path[-1]] = value
+    return False
+
+
+def _candidates(value: object) -> Iterator[int | float | bool]:
+    """What the text may have meant, the narrowest first."""
+    if not isinstance(value, str) or len(value) > _MAX_NUMBER_CHARS:
+        return
+    text = value.strip()
+    if text in _BOOLEANS:
+        yield _BOOLEANS[text]
+    elif _NUMBER.fullmatch(text):
+        number = float(text)
+        if text.lstrip("-").isdigit():
+            yield int(text)
+        elif number.is_integer() and abs(number) <= 2**53:
+            yield int(number)
+        if number - number == 0:  # neither infinite nor NaN
+            yield number
+
+
+def _walk(value: Any, path: list[str | int]) -> Any:  # noqa: ANN401 - any JSON value
+    for step in path:
+        value = value[step]
+    return value
