@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from pathlib import Path
+
 from fumehood_server.errors import PluginInvalidError
 
 MAX_FILES = 20_000

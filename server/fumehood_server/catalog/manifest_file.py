@@ -64,7 +64,7 @@ class PluginTable(Table):
     entrypoint: str | None = None
     command: list[str] | None = Field(default=None, max_length=64)
     binary: str | None = None
-    concurrency: int = Field(default=8, ge=1, le=1024)
+    concurrency: int = Field(default=32, ge=1, le=1024)
 
 
 class LimitsTable(Table):

@@ -1,0 +1,72 @@
+"""What each tool's process may touch: one `WorkerSpec` for each level and set of limits that a plugin's tools use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+
+from fumehood_sandbox import Level, Policy
+
+from fumehood_server.catalog.config import LimitsConfig
+from fumehood_server.catalog.manifest import Manifest
+from fumehood_server.model.plugin import Grants, Kind, WorkerSpec
+from fumehood_server.model.tool import DeclaredLimits
+from fumehood_server.worker.program import BuiltProgram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecMaker:
+    """Makes the specs of one plugin. The same level and limits give the same spec, so that tools share workers."""
+
+    manifest: Manifest
+    digest: str
+    built: BuiltProgram
+    grants: Grants
+    limits: LimitsConfig
+    max_workers: int
+    _made: dict[tuple[Level, DeclaredLimits], WorkerSpec] = field(default_factory=dict)
+
+    def spec(self, level: Level, declared: DeclaredLimits) -> WorkerSpec:
+        """The spec for a tool of this level. A process gets what its level may use of the grants, and nothing more."""
+        made = self._made.get((level, declared))
+        if made is None:
+            made = self._made[level, declared] = self._make(level, declared)
+        return made
+
+    def describing(self) -> WorkerSpec:
+        """The spec to learn the definitions with: level `none`, no grant, the default limits."""
+        return self.spec(Level.NONE, DeclaredLimits())
+
+    def _make(self, level: Level, declared: DeclaredLimits) -> WorkerSpec:
+        limits, output_bytes = self.limits.merge(declared)
+        policy = Policy(
+            level=level,
+            runtime=self.built.runtime,
+            read=self.grants.read if level.allows(Level.READ) else (),
+            write=self.grants.write if level.allows(Level.WRITE) else (),
+            limits=limits,
+            environment=self.built.environment,
+            working_directory=self.built.working_directory,
+            identity=self.manifest.name,
+        )
+        fields = {
+            "plugin": self.manifest.name,
+            "plugin_digest": self.digest,
+            "policy": policy.digest(),
+            "program": [type(self.built.program).__name__, asdict(self.built.program)],
+            "output_bytes": output_bytes,
+            "max_workers": self.max_workers,
+            "max_concurrent_calls": self.manifest.concurrency,
+        }
+        return WorkerSpec(
+            key="sha256:" + hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest(),
+            plugin=self.manifest.name,
+            plugin_digest=self.digest,
+            policy=policy,
+            program=self.built.program,
+            describes=self.manifest.kind is Kind.PYTHON,
+            output_bytes=output_bytes,
+            max_workers=self.max_workers,
+            max_concurrent_calls=self.manifest.concurrency,
+        )
