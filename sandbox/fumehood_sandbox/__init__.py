@@ -1,15 +1,19 @@
 """A sandbox for one Linux process tree: one `Policy` in, one process and its `Receipt` out."""
 
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
+from fumehood_sandbox.launch import Launching, launch, start
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.limits import Limits
+from fumehood_sandbox.mounts import python_runtime, system_runtime
 from fumehood_sandbox.policy import Mount, Policy
+from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.receipt import Layer, Receipt
 
 __all__ = [
     "Executable",
     "LaunchError",
+    "Launching",
     "Layer",
     "Level",
     "Limits",
@@ -21,4 +25,9 @@ __all__ = [
     "Receipt",
     "SandboxError",
     "SandboxUnavailableError",
+    "SandboxedProcess",
+    "launch",
+    "python_runtime",
+    "start",
+    "system_runtime",
 ]

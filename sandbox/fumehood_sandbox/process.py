@@ -1,0 +1,140 @@
+"""A sandboxed process that runs: its ends of the pipes, its end, and how to bring it about."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fumehood_sandbox.receipt import Receipt
+
+_REAP_TIMEOUT_S = 10.0
+"""After SIGKILL to its pid 1 a namespace dies as fast as the kernel can free its memory; this bounds a machine that hangs."""
+_SIGNAL_BASE = 128
+
+
+class SandboxedProcess:
+    """One sandboxed process tree. Owned: close it, or use it as a context manager.
+
+    Not for use from several threads at a time. `close` may come at any moment, and again.
+    """
+
+    def __init__(
+        self, launcher: subprocess.Popen[bytes], init_pid: int, init_pidfd: int, receipt: Receipt, fds: tuple[int, int, int]
+    ) -> None:
+        """Take over the process, the descriptors and the namespace's first process. Made by `launch` alone."""
+        self._launcher = launcher
+        self._init_pidfd = init_pidfd
+        self._pidfd = os.pidfd_open(launcher.pid)
+        self._closed = False
+        self.pid = launcher.pid
+        """bubblewrap's process id. Its exit is the program's."""
+        self.init_pid = init_pid
+        """Process id, as seen from outside, of pid 1 of the namespace. Only meaningful until the end."""
+        self.receipt = receipt
+        """What holds the process."""
+        self.stdin, self.stdout, self.stderr = fds
+        """This side's ends of the program's pipes: blocking, close-on-exec, closed by `close`."""
+
+    def fileno(self) -> int:
+        """A pidfd that becomes readable when the program has ended: for select, poll and event loops."""
+        return self._pidfd
+
+    def poll(self) -> int | None:
+        """The exit status, or None while it runs. 128 + n stands for death by signal n, as in a shell."""
+        return self._launcher.poll()
+
+    def wait(self, timeout_s: float) -> int:
+        """Block until the program ends and return its exit status.
+
+        Raises:
+            TimeoutError: it still runs.
+        """
+        try:
+            return self._launcher.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"process {self.pid} still runs after {timeout_s} s") from None
+
+    @property
+    def exit_description(self) -> str:
+        """How it ended, for people; "running" before that.
+
+        The sandbox's pid 1 reports a death by signal as status 128 + n, so a program that exits with such a status itself
+        is described by the signal.
+        """
+        status = self.poll()
+        if status is None:
+            return "running"
+        number = -status if status < 0 else status - _SIGNAL_BASE
+        with contextlib.suppress(ValueError):
+            if number > 0:
+                return f"killed by {signal.Signals(number).name}"
+        return f"exited with status {status}"
+
+    def terminate(self) -> None:
+        """Send SIGTERM to every process of the program. Who ignores it stays. Nothing happens after the end."""
+        for pid in _descendants(self.init_pid) if self.poll() is None else ():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                pidfd = os.pidfd_open(pid)
+                try:
+                    # The number may have been given away between the listing and now; the pidfd fixes it, so ask again.
+                    if pid in set(_descendants(self.init_pid)):
+                        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+                finally:
+                    os.close(pidfd)
+
+    def kill(self) -> None:
+        """Kill the whole tree: SIGKILL to pid 1 of the namespace, and the kernel kills the rest. Idempotent."""
+        if self._closed:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._init_pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill the tree, wait for its end (milliseconds, at most 10 s), close the descriptors. Idempotent."""
+        if self._closed:
+            return
+        self.kill()
+        with contextlib.suppress(TimeoutError):
+            self.wait(_REAP_TIMEOUT_S)
+        # bubblewrap ends with the program, and its death kills pid 1 with what is left; wait for that as well.
+        ended = select.poll()
+        ended.register(self._init_pidfd, select.POLLIN)
+        ended.poll(_REAP_TIMEOUT_S * 1000)
+        self._closed = True
+        for fd in (self._pidfd, self._init_pidfd, self.stdin, self.stdout, self.stderr):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """Every process below this one. The kernel lists a thread's children; those of dead parents hang on pid 1."""
+    for thread in _entries(f"/proc/{pid}/task"):
+        try:
+            children = Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split()
+        except OSError:
+            continue
+        for child in children:
+            yield int(child)
+            yield from _descendants(int(child))
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

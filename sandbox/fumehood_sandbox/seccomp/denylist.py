@@ -1,0 +1,120 @@
+"""What no sandboxed process may ask of the kernel, and why.
+
+Everything else is allowed: allow-lists rot with each libc. What is denied here is what the other layers rest on, what reaches
+the whole machine, and what has been the way in for kernel exploits while tools have no use for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+
+from fumehood_sandbox.level import Level
+from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
+
+_NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID and NET
+_NEW_TIME = 0x80  # CLONE_NEWTIME: unshare(2) only, since clone(2) has the exit signal in these bits
+_O_CREAT = 0o100
+_O_TMPFILE_BIT = 0o20000000
+_SET_ID_BITS = stat.S_ISUID | stat.S_ISGID
+_DEVICE_TYPES = (stat.S_IFCHR, stat.S_IFBLK)
+_TIOCSTI = 0x5412
+_TIOCLINUX = 0x541C
+_AF_UNIX = 1
+_STREAM_AND_SEQPACKET = (1, 5)
+_SOCKET_TYPE_MASK = 0xFFFFFFFF & ~(0o4000 | 0o2000000)  # SOCK_NONBLOCK and SOCK_CLOEXEC are flags beside the type
+_PERSONALITY_LINUX = 0
+_PERSONALITY_QUERY = 0xFFFFFFFF
+
+_ALWAYS = (
+    # File-system layout: what is mounted where is the sandbox.
+    *("mount", "umount2", "pivot_root", "chroot", "fsopen", "fsconfig", "fsmount", "fspick", "move_mount", "open_tree"),
+    *("mount_setattr", "open_tree_attr"),
+    # Namespaces of others. Making new ones is a condition on clone and unshare, below.
+    "setns",
+    # Other processes' memory and descriptors.
+    *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp"),
+    # Keyrings have no namespace of their own.
+    *("add_key", "request_key", "keyctl"),
+    # Large surfaces of the kernel that tools have no use for. io_uring also passes by every other rule here.
+    *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
+    # The machine itself.
+    *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "create_module"),
+    *("swapon", "swapoff", "reboot", "syslog", "sethostname", "setdomainname", "vhangup"),
+    *("acct", "quotactl", "quotactl_fd", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex"),
+    # Files by handle pass by every mount; fanotify watches whole file systems.
+    *("open_by_handle_at", "name_to_handle_at", "fanotify_init", "fanotify_mark"),
+    # Old or privileged, and each once the way to an exploit.
+    *("lookup_dcookie", "nfsservctl", "modify_ldt", "iopl", "ioperm", "uselib", "ustat", "sysfs", "_sysctl"),
+    *("migrate_pages", "move_pages", "set_mempolicy_home_node", "lsm_set_self_attr"),
+)
+_SOCKETS = ("socket", "connect", "bind", "listen", "accept", "accept4")
+
+
+def deny_list(level: Level) -> tuple[Rule, ...]:
+    """The rules for a process of this level. None of today's levels has a socket; pairs of connected ones are allowed."""
+    del level
+    return (
+        *(Rule(name, errno.EPERM) for name in (*_ALWAYS, *_SOCKETS)),
+        # Their arguments lie in memory, where a filter can't look. ENOSYS makes every libc take the older call.
+        Rule("clone3", errno.ENOSYS),
+        Rule("openat2", errno.ENOSYS),
+        *_new_namespaces(),
+        *_socket_pairs(),
+        *_set_id_files(),
+        *_devices(),
+        # Typing into a terminal and pasting on a console are commands to whoever sits there.
+        _when("ioctl", Condition(1, Comparison.IN, (_TIOCSTI, _TIOCLINUX))),
+        _when("personality", Condition(0, Comparison.NOT_IN, (_PERSONALITY_LINUX, _PERSONALITY_QUERY))),
+    )
+
+
+def _when(syscall: str, *conditions: Condition) -> Rule:
+    return Rule(syscall, errno.EPERM, conditions)
+
+
+def _new_namespaces() -> tuple[Rule, ...]:
+    """A user namespace gives a process all capabilities within it, and with them the kernel's less tested half."""
+    return (
+        _when("clone", Condition(0, Comparison.ANY_BIT, mask=_NAMESPACE_FLAGS)),
+        _when("unshare", Condition(0, Comparison.ANY_BIT, mask=_NAMESPACE_FLAGS | _NEW_TIME)),
+    )
+
+
+def _socket_pairs() -> tuple[Rule, ...]:
+    """Connected pairs are what event loops wake themselves with.
+
+    A datagram pair is denied: it can be pointed at a socket's path outside with sendto.
+    """
+    return (
+        _when("socketpair", Condition(0, Comparison.NOT_IN, (_AF_UNIX,))),
+        _when("socketpair", Condition(1, Comparison.NOT_IN, _STREAM_AND_SEQPACKET, mask=_SOCKET_TYPE_MASK)),
+    )
+
+
+def _set_id_files() -> tuple[Rule, ...]:
+    """A set-user-id file in a granted folder would hand its owner's rights to whoever finds it outside."""
+    mode_arguments = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
+    creating = {"open": (1, 2), "openat": (2, 3)}
+    return (
+        *(
+            _when(name, Condition(argument, Comparison.ANY_BIT, mask=_SET_ID_BITS))
+            for name, argument in mode_arguments.items()
+        ),
+        # The mode is read only with these flags; without them the register may hold anything.
+        *(
+            _when(
+                name,
+                Condition(flags, Comparison.ANY_BIT, mask=_O_CREAT | _O_TMPFILE_BIT),
+                Condition(mode, Comparison.ANY_BIT, mask=_SET_ID_BITS),
+            )
+            for name, (flags, mode) in creating.items()
+        ),
+    )
+
+
+def _devices() -> tuple[Rule, ...]:
+    return (
+        _when("mknod", Condition(1, Comparison.IN, _DEVICE_TYPES, mask=stat.S_IFMT(0xFFFF))),
+        _when("mknodat", Condition(2, Comparison.IN, _DEVICE_TYPES, mask=stat.S_IFMT(0xFFFF))),
+    )

@@ -1,0 +1,88 @@
+"""What the inner stage is handed: its own code and what it has to do, as one sealed file in memory."""
+
+from __future__ import annotations
+
+import functools
+import marshal
+import os
+from pathlib import Path
+from types import CodeType
+
+from fumehood_sandbox.grants import CheckedPolicy
+from fumehood_sandbox.identity import Identity
+from fumehood_sandbox.landlock import Ruleset
+from fumehood_sandbox.mounts import inner_interpreter
+from fumehood_sandbox.program import Executable, Program
+
+_CODE_NAME = "<fumehood_sandbox.inner>"
+_MESSAGE_QUEUE_BYTES = 0
+_LOCKED_BYTES = 64 * 1024
+
+
+def stage_command(fd: int) -> list[str]:
+    """What bubblewrap runs.
+
+    marshal, not source: compiling the stage would cost each start 4 ms. Both sides are the same interpreter, so the format is
+    the same.
+    """
+    return [
+        inner_interpreter(),
+        *("-I", "-S", "-B", "-X", "utf8", "-c"),
+        f"import marshal\nwith open({fd},'rb') as f:c,k=marshal.load(f)\nn={{}}\nexec(c,n)\nn.pop('main')(k)",
+    ]
+
+
+def stage_file(
+    checked: CheckedPolicy, program: Program, identity: Identity, landlock: Ruleset, status_fd: int
+) -> int:
+    """Write the stage's file and return its descriptor, which the caller closes."""
+    policy = checked.policy
+    config = {
+        "status_fd": status_fd,
+        "rlimits": _rlimits(checked),
+        "identity": (identity.user, identity.group) if identity.user_namespace_fd is not None else None,
+        "landlock": {"attributes": landlock.attributes, "rules": list(landlock.rules), "detail": landlock.detail},
+        "environment": dict(policy.environment),
+        "working_directory": policy.working_directory,
+        "executable": program.argv if isinstance(program, Executable) else (),
+        "module": "" if isinstance(program, Executable) else program.module,
+        "argv": program.argv,
+        "path": () if isinstance(program, Executable) else program.path,
+    }
+    return memory_file("fumehood-stage", marshal.dumps((_code(), config)))
+
+
+def memory_file(name: str, content: bytes) -> int:
+    """A file without a place, read from its start. For what bubblewrap and the stage read from descriptors."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _rlimits(checked: CheckedPolicy) -> list[tuple[str, int]]:
+    limits = checked.policy.limits
+    return [
+        ("RLIMIT_AS", limits.memory_bytes),
+        ("RLIMIT_CPU", limits.cpu_s),
+        ("RLIMIT_NPROC", limits.processes),
+        ("RLIMIT_NOFILE", limits.open_files),
+        ("RLIMIT_FSIZE", limits.file_size_bytes),
+        # A core file could be handed to a program of the host's, by core_pattern.
+        ("RLIMIT_CORE", 0),
+        # Kernel memory that no other limit here counts.
+        ("RLIMIT_MSGQUEUE", _MESSAGE_QUEUE_BYTES),
+        ("RLIMIT_MEMLOCK", _LOCKED_BYTES),
+    ]
+
+
+@functools.cache
+def _code() -> CodeType:
+    source = Path(__file__).with_name("inner.py").read_text(encoding="utf-8")
+    return compile(source, _CODE_NAME, "exec", dont_inherit=True, optimize=2)
