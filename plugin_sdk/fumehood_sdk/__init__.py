@@ -1,1 +1,54 @@
 """What the author of a Fumehood plugin imports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fumehood_sdk.content import Blob, Content, Text
+    from fumehood_sdk.context import Context
+    from fumehood_sdk.errors import Cancelled, PluginError, ToolError, Transient
+    from fumehood_sdk.plugin import Plugin
+    from fumehood_sdk.schema.field import Field
+
+__all__ = [
+    "Blob",
+    "Cancelled",
+    "Content",
+    "Context",
+    "Field",
+    "Plugin",
+    "PluginError",
+    "Text",
+    "ToolError",
+    "Transient",
+]
+
+_MODULES = {
+    "Blob": "content",
+    "Cancelled": "errors",
+    "Content": "content",
+    "Context": "context",
+    "Field": "schema.field",
+    "Plugin": "plugin",
+    "PluginError": "errors",
+    "Text": "content",
+    "ToolError": "errors",
+    "Transient": "errors",
+}
+"""Where each name lives. Looked up when asked for: the shim of kind `cli` starts without pydantic that way."""
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - once for each name
+
+    value: object = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted((*globals(), *__all__))

@@ -1,0 +1,171 @@
+"""Checks a call's arguments and says what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic_core import SchemaValidator, ValidationError, from_json, to_json, to_jsonable_python
+
+from fumehood_sdk.errors import ToolError
+from fumehood_sdk.schema import simple
+
+if TYPE_CHECKING:
+    from fumehood_sdk.signature import Parameter
+
+MAX_ENTRIES = 50
+"""A model mends its call by the first few; a hostile one can make as many as there are arguments."""
+
+
+class Arguments(Protocol):
+    """Arguments of one tool."""
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """Their JSON Schema: an object."""
+
+    def validate(self, arguments_json: bytes) -> dict[str, Any]:
+        """The function's keyword arguments. Raises `pydantic_core.ValidationError`."""
+
+
+class SimpleArguments:
+    """Arguments whose types `schema.simple` covers.
+
+    Raises:
+        NotSimpleError: it doesn't.
+    """
+
+    __slots__ = ("_validate", "json_schema")
+
+    def __init__(self, parameters: list[Parameter]) -> None:
+        fields: dict[str, Any] = {}
+        properties: dict[str, Any] = {}
+        required: list[str] = []
+        for parameter in parameters:
+            core, json = simple.of(parameter.annotation)
+            if parameter.description and "description" not in json:
+                json["description"] = parameter.description
+            if parameter.has_default:
+                if not isinstance(parameter.default, _PLAIN):
+                    raise simple.NotSimpleError
+                core = {"type": "default", "schema": core, "default": parameter.default}
+                json["default"] = parameter.default
+            else:
+                required.append(parameter.name)
+            properties[parameter.name] = json
+            fields[parameter.name] = {
+                "type": "typed-dict-field",
+                "schema": core,
+                "required": not parameter.has_default,
+            }
+        schema: Any = {"type": "typed-dict", "fields": fields, "extra_behavior": "forbid", "config": {"strict": True}}
+        self._validate = SchemaValidator(schema).validate_json
+        self.json_schema = {"additionalProperties": False, "properties": properties, "type": "object"}
+        if required:
+            self.json_schema["required"] = required
+
+    def validate(self, arguments_json: bytes) -> dict[str, Any]:
+        """The function's keyword arguments. Raises `pydantic_core.ValidationError`."""
+        out: dict[str, Any] = self._validate(arguments_json)
+        return out
+
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def make(tool: str, parameters: list[Parameter], namespace: Mapping[str, Any]) -> Arguments:
+    """What checks the arguments of a tool. Raises what pydantic raises for a type that it can't check."""
+    try:
+        return SimpleArguments(parameters)
+    except simple.NotSimpleError:
+        from fumehood_sdk.schema.full import ModelArguments  # noqa: PLC0415 - imports pydantic
+
+        return ModelArguments(tool, parameters, namespace)
+
+
+def check(arguments: Arguments, arguments_json: bytes) -> dict[str, Any]:
+    """Check arguments as JSON does: no text for a number, no number for text; 2.0 is an integer (JSON Schema, 4.2.3).
+
+    Raises:
+        ToolError: they are wrong, with reason "invalid_arguments" and one entry for each that is.
+    """
+    try:
+        return arguments.validate(arguments_json or b"{}")
+    except ValidationError as error:
+        whole = _whole_numbers(error, arguments_json)
+        if whole is None:
+            raise _refusal(error) from None
+    try:
+        return arguments.validate(whole)
+    except ValidationError as error:
+        raise _refusal(error) from None
+
+
+def _whole_numbers(error: ValidationError, arguments_json: bytes) -> bytes | None:
+    """The arguments with 2 for 2.0 where an integer is asked for. None: that is not what is wrong."""
+    places = [
+        entry["loc"]
+        for entry in error.errors(include_url=False, include_context=False)
+        if entry["type"] in ("int_type", "literal_error")
+        and isinstance(entry["input"], float)
+        and entry["input"].is_integer()
+    ]
+    if not places:
+        return None
+    document = from_json(arguments_json)
+    for *parents, last in places:
+        holder = document
+        try:
+            for step in parents:
+                holder = holder[step]
+            holder[last] = int(holder[last])
+        except (KeyError, IndexError, TypeError, ValueError):
+            continue  # a place within a union's alternative, which is none of the document
+    return to_json(document)
+
+
+def _refusal(error: ValidationError) -> ToolError:
+    entries = [
+        {
+            "pointer": "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in entry["loc"]),
+            "rule": _RULES.get(entry["type"], entry["type"]),
+            "message": entry["msg"],
+        }
+        for entry in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ENTRIES]
+    ]
+    told = "; ".join(f"{entry['pointer'] or 'arguments'}: {entry['message']}" for entry in entries[:10])
+    details: dict[str, Any] = to_jsonable_python({"errors": entries})
+    return ToolError(f"invalid arguments: {told}", reason="invalid_arguments", details=details)
+
+
+_RULES = {
+    "missing": "required",
+    "extra_forbidden": "additionalProperties",
+    "greater_than_equal": "minimum",
+    "greater_than": "exclusiveMinimum",
+    "less_than_equal": "maximum",
+    "less_than": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+    "string_too_short": "minLength",
+    "string_too_long": "maxLength",
+    "string_pattern_mismatch": "pattern",
+    "literal_error": "enum",
+    "enum": "enum",
+    **dict.fromkeys(
+        (
+            "int_type",
+            "int_from_float",
+            "float_type",
+            "string_type",
+            "bool_type",
+            "none_required",
+            "list_type",
+            "dict_type",
+            "model_type",
+            "dataclass_type",
+        ),
+        "type",
+    ),
+    "json_invalid": "json",
+}
+"""JSON Schema's words for pydantic's, so that a caller meets one vocabulary whoever found the fault."""

@@ -1,0 +1,183 @@
+"""What a tool can ask and say while it runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from fumehood_sdk.errors import Cancelled
+from fumehood_sdk.jsontext import dumps
+from fumehood_sdk.wire.host import decode_context
+from fumehood_sdk.wire.plugin import DEBUG, ERROR, INFO, WARNING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fumehood_sdk.call import Call
+
+MAX_LINE_BYTES = 8192
+"""What fumehood/v1/plugin.proto keeps of the message of an update or of a log line."""
+
+
+class Context:
+    """One call, as its tool sees it. A parameter annotated `Context` receives it.
+
+    It may be handed to other threads. What is said once the call has ended is dropped.
+    """
+
+    __slots__ = ("_call", "log")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self.log = ToolLog(call)
+        """The plugin's log: `ctx.log.info("copied", files=3)`."""
+
+    def update(
+        self, message: str = "", *, progress: float | None = None, total: float | None = None, data: object = None
+    ) -> None:
+        """Say how the call is getting on. Waits while the sidecar is slow to read.
+
+        Args:
+            message: One line of what is being done; 8 KiB of it are kept.
+            progress: How much is done, in a unit of the tool's own.
+            total: How much there is to do, in the same unit.
+            data: Anything more, of types that JSON can hold.
+
+        Raises:
+            ValueError: `data` does not fit into a frame, or can't be written as JSON.
+        """
+        data_json = b"" if data is None else dumps(data)
+        self._call.sink.update(self._call, _cut(message), progress, total, data_json)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call is to end. Long loops look at it; async tools get `asyncio.CancelledError` as well."""
+        return self._call.cancel_reason is not None
+
+    def check_cancelled(self) -> None:
+        """Raise `Cancelled` if the call is to end."""
+        if self._call.cancel_reason is not None:
+            raise Cancelled(self._call.cancel_reason)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, and raise `Cancelled` as soon as the call is to end: `time.sleep` can't be woken.
+
+        For synchronous tools; an async one uses `asyncio.sleep`.
+        """
+        woken = threading.Event()
+        self._call.on_cancel(woken.set)
+        try:
+            woken.wait(max(0.0, seconds))
+        finally:
+            self._call.wakers.remove(woken.set)
+        self.check_cancelled()
+
+    @property
+    def deadline(self) -> float:
+        """When the call ends, on the clock of `time.monotonic()`."""
+        return self._call.deadline
+
+    @property
+    def remaining_s(self) -> float:
+        """How many seconds the call may still take. Never negative."""
+        return max(0.0, self._call.deadline - time.monotonic())
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of the call this is, from 1."""
+        return self._call.attempt
+
+    @property
+    def call_id(self) -> str:
+        """The call's id, the same over its attempts."""
+        return self._call.call_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """A key that is equal for all attempts of one call and for no other call: hand it to services that take one."""
+        return self._call.call_id
+
+    @property
+    def readable_paths(self) -> tuple[str, ...]:
+        """Absolute paths that the operator lets this process read. The writable ones are not repeated here."""
+        return self._call.grants.readable_paths
+
+    @property
+    def writable_paths(self) -> tuple[str, ...]:
+        """Absolute paths of the folders that the operator lets this process read and write."""
+        return self._call.grants.writable_paths
+
+    @property
+    def correlation(self) -> Correlation:
+        """What the call belongs to, in the caller's words."""
+        return Correlation(**decode_context(self._call.context))
+
+
+class ToolLog:
+    """Writes lines to the plugin's log that name the call. Fields are of types that JSON can hold."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def debug(self, message: str, **fields: Any) -> None:  # noqa: ANN401 - anything that JSON can hold
+        """Write a line for whoever mends the plugin."""
+        self._write(DEBUG, message, fields)
+
+    def info(self, message: str, **fields: Any) -> None:  # noqa: ANN401
+        """Write a line for whoever watches the plugin."""
+        self._write(INFO, message, fields)
+
+    def warning(self, message: str, **fields: Any) -> None:  # noqa: ANN401
+        """Write a line about what may become wrong."""
+        self._write(WARNING, message, fields)
+
+    def error(self, message: str, **fields: Any) -> None:  # noqa: ANN401
+        """Write a line about what is wrong."""
+        self._write(ERROR, message, fields)
+
+    def _write(self, level: int, message: str, fields: dict[str, Any]) -> None:
+        self._call.sink.log(self._call, level, _cut(message), dumps(fields) if fields else b"")
+
+
+class Correlation:
+    """What a call belongs to, as the caller said it. Unset fields are empty."""
+
+    __slots__ = (
+        "caused_by",
+        "parent_span_id",
+        "request_id",
+        "session_id",
+        "span_id",
+        "step_name",
+        "trace_id",
+        "turn_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        request_id: str = "",
+        session_id: str = "",
+        trace_id: str = "",
+        span_id: str = "",
+        parent_span_id: str = "",
+        turn_id: str = "",
+        step_name: str = "",
+        caused_by: str = "",
+    ) -> None:
+        self.request_id = request_id
+        self.session_id = session_id
+        self.trace_id = trace_id
+        self.span_id = span_id
+        self.parent_span_id = parent_span_id
+        self.turn_id = turn_id
+        self.step_name = step_name
+        self.caused_by = caused_by
+
+
+def _cut(message: str) -> str:
+    """What is kept of a line. Cut by characters, which are no more than its bytes; the sidecar cuts the rest."""
+    return message if len(message) <= MAX_LINE_BYTES else message[:MAX_LINE_BYTES]

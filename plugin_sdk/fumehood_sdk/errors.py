@@ -1,0 +1,56 @@
+"""What a plugin's code raises, and what is raised at it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+class PluginError(Exception):
+    """A declaration is wrong. The plugin's author must mend it; the message says how.
+
+    Raised while the plugin is imported, never during a call.
+    """
+
+
+class ToolError(Exception):
+    """A failure that the tool means: raise it to tell the caller, most often a model, what went wrong and what to do.
+
+    Unlike any other exception it is not logged, and its message reaches the caller as it is.
+    """
+
+    retryable = False
+    """Whether the same call may succeed later, unchanged."""
+
+    def __init__(self, message: str, *, reason: str = "", details: Mapping[str, Any] | None = None) -> None:
+        """Keep the failure's parts.
+
+        Args:
+            message: What went wrong and what to do. At most 4,096 characters are shown.
+            reason: A short word in lower_snake_case for programs, such as "file_not_found". May be empty.
+            details: More facts, anything that JSON can hold.
+        """
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.details = details
+
+
+class Transient(ToolError):  # noqa: N818 - the name is fixed by the plugin interface
+    """A failure that may pass by itself: the same call may succeed later, unchanged."""
+
+    retryable = True
+
+
+class Cancelled(BaseException):  # noqa: N818 - named after what happened, as asyncio.CancelledError is
+    """The call was cancelled. Raised into a synchronous tool that did not end by itself, and by `Context.sleep`.
+
+    Not an `Exception`, so that `except Exception` lets it pass. Clean up and let it go on.
+    """
+
+
+class WireError(Exception):
+    """The sidecar's bytes are not the wire that was agreed on. Ends the process: nothing after them can be trusted."""

@@ -1,0 +1,99 @@
+"""Turns what a tool returned into what is sent."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from fumehood_sdk.content import Blob, Content, Text
+from fumehood_sdk.errors import ToolError
+from fumehood_sdk.schema import outputs
+from fumehood_sdk.schema.simple import NotSimpleError
+from fumehood_sdk.wire.plugin import Block
+
+Sent = tuple[tuple[Block, ...], bytes, bool]
+"""Content, details as JSON, and the hint to stop."""
+
+
+class Output:
+    """Results of one tool.
+
+    Their types are not checked here but by the sidecar, against the output schema, whose word is the one that counts.
+    """
+
+    __slots__ = ("_details", "_write", "annotation", "json_schema")
+
+    def __init__(self, annotation: Any) -> None:  # noqa: ANN401 - an annotation can be anything
+        """Read a return annotation. Raises what pydantic raises for a type that it can't write."""
+        self.annotation = _details_annotation(annotation)
+        self.json_schema: dict[str, Any] | None = None
+        self._write: Callable[[Any], bytes] = _write
+        # A tool that returns None says nothing, not "null"; one that may return something says which of the two.
+        self._details = self.annotation not in (None, type(None), Any)
+        if not self._details:
+            return
+        try:
+            self.json_schema = outputs.of(self.annotation)
+        except NotSimpleError:
+            from fumehood_sdk.schema import full  # noqa: PLC0415 - imports pydantic
+
+            self.json_schema, serializer = full.output(self.annotation)
+            self._write = lambda value: serializer.to_json(value, warnings=False)
+
+    def encode(self, value: Any) -> Sent:  # noqa: ANN401
+        """What is sent for a returned value.
+
+        Raises:
+            ToolError: it can't be written as JSON.
+        """
+        content: tuple[Block, ...] = ()
+        terminate = False
+        if isinstance(value, Content):
+            content = tuple(_block(block) for block in value.blocks)
+            terminate = value.terminate
+            value = value.details
+            if value is None:
+                return content, b"", terminate
+        elif isinstance(value, Text | Blob):
+            return (_block(value),), b"", False
+        elif isinstance(value, str):
+            content = (value,)
+        elif value is None and not self._details:
+            return (), b"", False
+        elif isinstance(value, list) and value and isinstance(value[0], Text | Blob):
+            return tuple(_block(block) for block in value), b"", False
+        try:
+            return content, self._write(value), terminate
+        except PydanticSerializationError as error:
+            raise ToolError(f"the tool's result can't be written as JSON: {error}", reason="invalid_output") from error
+
+
+def _write(value: Any) -> bytes:  # noqa: ANN401
+    return to_json(value, inf_nan_mode="null")
+
+
+def _block(block: object) -> Block:
+    if isinstance(block, Text):
+        return block.text
+    if isinstance(block, Blob):
+        return bytes(block.data), block.media_type
+    raise ToolError(f"a result's block is of type {type(block).__name__}, not Text or Blob", reason="invalid_output")
+
+
+def _details_annotation(annotation: Any) -> Any:  # noqa: ANN401
+    """The part of a return annotation that a schema is made of. Any: none is."""
+    if annotation in (Content, Text, Blob):
+        return Any
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Content:
+        return arguments[0]
+    if origin is list and _blocks_only(arguments[0]):
+        return Any
+    return annotation
+
+
+def _blocks_only(annotation: Any) -> bool:  # noqa: ANN401
+    return all(choice in (Text, Blob) for choice in typing.get_args(annotation) or (annotation,))

@@ -1,0 +1,98 @@
+"""JSON Schemas of the classes that tools return, dataclasses and TypedDicts, without pydantic."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any
+
+from fumehood_sdk.schema import simple
+from fumehood_sdk.schema.simple import Json, NotSimpleError
+
+
+def of(annotation: Any) -> Json:  # noqa: ANN401 - an annotation can be anything
+    """The JSON Schema of what a value of this type looks like once it is written.
+
+    Raises:
+        NotSimpleError: pydantic must decide.
+    """
+    definitions: dict[str, Json] = {}
+    known: dict[str, type] = {}
+    json = _fields_of(annotation, definitions, known) if _is_class(annotation) else _any(annotation, definitions, known)
+    if isinstance(annotation, type) and annotation.__name__ in known:
+        raise NotSimpleError
+    return {"$defs": definitions, **json} if definitions else json
+
+
+def _any(annotation: Any, definitions: dict[str, Json], known: dict[str, type]) -> Json:  # noqa: ANN401
+    """A type within which classes may stand; each becomes a definition of its own."""
+    if _is_class(annotation):
+        name = annotation.__name__
+        if name not in known:
+            known[name] = annotation
+            definitions[name] = _fields_of(annotation, definitions, known)
+        elif known[name] is not annotation or name not in definitions:
+            raise NotSimpleError  # two classes of one name, or one within itself
+        return {"$ref": f"#/$defs/{name}"}
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is list:
+        return {"items": _any(arguments[0], definitions, known), "type": "array"}
+    if origin is dict and arguments[0] is str:
+        return {"additionalProperties": _any(arguments[1], definitions, known) or True, "type": "object"}
+    if origin in (typing.Union, types.UnionType) and any(_is_class(choice) for choice in arguments):
+        chosen = [choice for choice in arguments if choice is not type(None)]
+        alternatives = [_any(choice, definitions, known) for choice in chosen]
+        if any("anyOf" in json or not json for json in alternatives):
+            raise NotSimpleError
+        return {"anyOf": alternatives + [{"type": "null"}] * (len(chosen) < len(arguments))}
+    return simple.of(annotation)[1]
+
+
+def _fields_of(kind: Any, definitions: dict[str, Json], known: dict[str, type]) -> Json:  # noqa: ANN401
+    typed_dict = not hasattr(kind, "__dataclass_fields__")
+    hints = typing.get_type_hints(kind, include_extras=True)
+    properties: dict[str, Json] = {}
+    required: list[str] = []
+    for name, hint in hints.items():
+        if typed_dict:
+            stripped = typing.get_args(hint)[0] if typing.get_origin(hint) in _MARKERS else hint
+            json = _any(stripped, definitions, known)
+            if name in kind.__required_keys__:
+                required.append(name)
+        else:
+            field = kind.__dataclass_fields__[name]
+            if _unusual(field):
+                raise NotSimpleError
+            json = _any(hint, definitions, known)
+            required.append(name)
+        properties[name] = json
+    out: Json = {"properties": properties}
+    if required:
+        out["required"] = required
+    return {**out, "title": kind.__name__, "type": "object"}
+
+
+def _unusual(field: Any) -> bool:  # noqa: ANN401 - dataclasses need not be imported to look at one
+    """Whether a dataclass's field is more than a name and a type. Defaults are pydantic's business too."""
+    return (
+        bool(field.metadata)
+        or not field.init
+        or field._field_type.name != "_FIELD"  # noqa: SLF001 - tells fields from ClassVar and InitVar
+        or type(field.default).__name__ != "_MISSING_TYPE"
+        or type(field.default_factory).__name__ != "_MISSING_TYPE"
+    )
+
+
+def _is_class(annotation: Any) -> bool:  # noqa: ANN401
+    """Whether it is a plain dataclass or TypedDict that pydantic has nothing of its own to say about."""
+    if not isinstance(annotation, type) or typing.get_origin(annotation) is not None:
+        return False
+    names = dir(annotation)
+    if annotation.__doc__ and not annotation.__doc__.startswith(f"{annotation.__name__}("):
+        return False  # its docstring becomes a description, by rules of pydantic's own
+    return ("__dataclass_fields__" in names or hasattr(annotation, "__required_keys__")) and not any(
+        name.startswith("__pydantic") or name == "__get_pydantic_core_schema__" for name in names
+    )
+
+
+_MARKERS = (typing.Required, typing.NotRequired)
