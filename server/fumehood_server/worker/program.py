@@ -7,12 +7,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from fumehood_sandbox import Executable, Mount, Program, PythonModule
+from fumehood_sandbox import Executable, Mount, Program, PythonModule, python_runtime, system_runtime
 
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.plugin import Kind
 from fumehood_server.worker import executables, sdk_site
-from fumehood_server.worker.runtime import python_runtime, system_runtime
 
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 """PATH inside, and what the sidecar's own PATH is extended by when a command is looked up."""

@@ -1,0 +1,73 @@
+"""One attempt of a call under way in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from fumehood_server.model.worker import CancelReason, InvocationResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fumehood_server.model.call import CallError
+    from fumehood_server.model.worker import Invocation
+
+
+class WorkerCall:
+    """A handle on one attempt: what the executor waits for, and what the worker keeps of it."""
+
+    __slots__ = (
+        "_on_cancel",
+        "cancel_reason",
+        "done",
+        "grace_timer",
+        "invocation",
+        "invocation_id",
+        "output_bytes",
+        "starts_at_byte",
+        "updates",
+    )
+
+    def __init__(
+        self,
+        invocation_id: int,
+        invocation: Invocation,
+        done: asyncio.Future[InvocationResult],
+        on_cancel: Callable[[WorkerCall, CancelReason], None],
+    ) -> None:
+        """`on_cancel` is called once at most, for a call that is not over."""
+        self.invocation_id = invocation_id
+        self.invocation = invocation
+        self.done = done
+        self._on_cancel = on_cancel
+        self.cancel_reason: CancelReason | None = None
+        self.grace_timer: asyncio.TimerHandle | None = None
+        self.starts_at_byte = 0
+        """Where its `Invoke` begins among all bytes sent to the worker."""
+        self.updates = 0
+        self.output_bytes = 0
+
+    def cancel(self, reason: CancelReason) -> None:
+        """Ask for the call's end; see `InvocationHandle`."""
+        if self.cancel_reason is None and not self.done.done():
+            self.cancel_reason = reason
+            self._on_cancel(self, reason)
+
+    def resolve(self, result: InvocationResult) -> None:
+        """Say how the call ended. The first word stands."""
+        self.stop_timer()
+        if not self.done.done():
+            self.done.set_result(result)
+
+    def fail(self, error: CallError) -> None:
+        """Say that the call ended without a word of the plugin's that counts."""
+        self.resolve(
+            InvocationResult(content=(), details_json="", terminate=False, error=error, output_bytes=self.output_bytes)
+        )
+
+    def stop_timer(self) -> None:
+        """Forget the grace."""
+        if self.grace_timer is not None:
+            self.grace_timer.cancel()
+            self.grace_timer = None

@@ -1,0 +1,50 @@
+"""What a plugin says of itself, asked once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fumehood_server.worker.settings import WorkerSettings
+from fumehood_server.worker.start import start
+
+if TYPE_CHECKING:
+    from fumehood.v1 import tool_pb2
+
+    from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.worker.logs import LogSink
+    from fumehood_server.worker.worker import ProcessWorker
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyInfo:
+    """A plugin's `Ready`. Hostile input: nothing of it was checked but its size and that it is protobuf."""
+
+    tools: tuple[tool_pb2.ToolDefinition, ...]
+    sdk: str
+    max_concurrent_calls: int
+    """The plugin's own wish. 0: none."""
+
+
+async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings | None = None) -> ReadyInfo:
+    """Start the plugin once, take its `Ready`, and end it. No process is left, cancelled or not.
+
+    It runs under `spec.policy`: whoever asks makes that one of level `none`, without grants.
+
+    Raises:
+        WorkerUnavailableError: it could not be started or did not become ready.
+    """
+    log = logs.of(spec.plugin)
+    worker = await start(
+        spec, f"{spec.plugin}-describe", log=log, settings=settings or WorkerSettings(), on_change=_nobody_cares
+    )
+    greeting = worker.greeting
+    # Nothing was called, so there is nothing that the process could lose.
+    worker.kill()
+    await asyncio.wait((worker.dead,))
+    return ReadyInfo(tuple(greeting.tools), greeting.sdk[:128], greeting.max_concurrent_calls)
+
+
+def _nobody_cares(worker: ProcessWorker) -> None:
+    """Nobody waits for this worker."""

@@ -1,0 +1,221 @@
+"""What a worker can do wrong, and the error that each of its calls ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from fumehood_sandbox import Level
+
+from fumehood_server.model.call import CallError
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.worker import CancelReason
+
+MESSAGE_LINES = 5
+"""How many of a worker's last lines an error's message quotes. Its details hold more."""
+
+_MESSAGE_LINE_CHARACTERS = 400
+_DETAIL_LINE_CHARACTERS = 1000
+_SAFE_TO_REPEAT = (Level.NONE, Level.READ)
+
+
+class Violation(StrEnum):
+    """Rules of the wire that a plugin can break. Stable words: an error carries one as `details.violation`."""
+
+    LENGTH_TOO_LONG = "length_too_long"
+    FRAME_TOO_LARGE = "frame_too_large"
+    FRAME_MALFORMED = "frame_malformed"
+    FRAME_STALLED = "frame_stalled"
+    FRAME_BEFORE_READY = "frame_before_ready"
+    SECOND_READY = "second_ready"
+    PROTOCOL_VERSION = "protocol_version"
+    UNKNOWN_INVOCATION = "unknown_invocation"
+    SECOND_RESULT = "second_result"
+    FRAME_AFTER_RESULT = "frame_after_result"
+    TOO_MANY_UPDATES = "too_many_updates"
+    TOO_MANY_UNKNOWN_FRAMES = "too_many_unknown_frames"
+    STDIN_CLOSED = "stdin_closed"
+    STDOUT_CLOSED = "stdout_closed"
+
+
+class Rung(StrEnum):
+    """What ended a call or a worker, mildest first. An error carries it as `details.ended_by`."""
+
+    CANCEL_FRAME = "cancel_frame"
+    """The plugin answered, or exited, within the grace."""
+    SHUTDOWN_FRAME = "shutdown_frame"
+    """The plugin exited when it was asked to. Never of a call."""
+    CONDEMNED = "condemned"
+    """The plugin did not answer; its process goes on for other calls' sake, takes no new ones and is ended soon."""
+    SIGTERM = "sigterm"
+    SIGKILL = "sigkill"
+
+
+def violation_error(plugin: str, violation: Violation, problem: str) -> CallError:
+    """A plugin broke a rule of the wire. Its author must mend it."""
+    return CallError(
+        code=Code.TOOL_PROTOCOL_ERROR,
+        message=f'plugin "{plugin}" broke the wire protocol and was ended: {problem}',
+        details={"plugin": plugin, "violation": violation.value},
+    )
+
+
+def version_error(plugin: str, version: int, spoken: Sequence[int]) -> CallError:
+    """A plugin chose a version that was not offered. Its author must mend it."""
+    return CallError(
+        code=Code.CONFIG_PLUGIN_INVALID,
+        message=f'plugin "{plugin}" speaks version {version} of the wire protocol; this sidecar speaks {_list(spoken)}',
+        details={
+            "plugin": plugin,
+            "violation": Violation.PROTOCOL_VERSION.value,
+            "version": version,
+            "spoken": list(spoken),
+        },
+    )
+
+
+def death_error(plugin: str, description: str, last_lines: Sequence[str], *, ready: bool, mid_frame: bool) -> CallError:
+    """A plugin's process ended by itself or by somebody outside."""
+    when = "during the call" if ready else "at start, before it was ready"
+    details: dict[str, Any] = {"plugin": plugin, "exit": description, "phase": "call" if ready else "start"}
+    if mid_frame:
+        details["mid_frame"] = True
+    return with_last_lines(
+        CallError(
+            code=Code.TOOL_UNAVAILABLE,
+            message=f'plugin "{plugin}" ended {when}: {description}',
+            retryable=True,
+            details=details,
+        ),
+        last_lines,
+    )
+
+
+def never_ready_error(plugin: str, timeout_s: float, last_lines: Sequence[str]) -> CallError:
+    """A plugin's process lives and does not say `Ready`."""
+    return with_last_lines(
+        CallError(
+            code=Code.TOOL_UNAVAILABLE,
+            message=f'plugin "{plugin}" was started and did not say Ready within {timeout_s:g} s',
+            retryable=True,
+            details={"plugin": plugin, "phase": "start", "timeout_s": timeout_s},
+        ),
+        last_lines,
+    )
+
+
+def cancelled_error(
+    plugin: str, level: Level, reason: CancelReason, rung: Rung, *, tool_finished: bool = False
+) -> CallError:
+    """A call ended because it was asked to. The executor, which knows whose deadline it was, may choose another code.
+
+    `tool_finished` is True when the tool had a result without an error all the same, which nobody gets to see.
+    """
+    code = {
+        CancelReason.DEADLINE: Code.TOOL_TIMEOUT,
+        CancelReason.LIMIT: Code.TOOL_RESOURCE_EXHAUSTED,
+    }.get(reason, Code.CANCELLED_SIGNAL)
+    details: dict[str, Any] = {"plugin": plugin, "cancel_reason": reason.value, "ended_by": rung.value}
+    if rung is not Rung.CANCEL_FRAME and level not in _SAFE_TO_REPEAT:
+        details["outcome_unknown"] = True
+    if tool_finished:
+        details["tool_finished"] = True
+    return CallError(code=code, message=f"the call was ended ({reason.value})", details=details)
+
+
+def condemned_error(plugin: str) -> CallError:
+    """A call lost its worker because another call there ignored its cancellation."""
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f'the process of plugin "{plugin}" was ended because another call there ignored its cancellation',
+        retryable=True,
+        details={"plugin": plugin, "phase": "call"},
+    )
+
+
+def shutdown_error(plugin: str) -> CallError:
+    """A call waited for a worker when the sidecar began to shut down."""
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f'no worker of plugin "{plugin}" is started any more: the sidecar is shutting down',
+        retryable=True,
+        details={"plugin": plugin, "phase": "shutdown"},
+    )
+
+
+def unsent_error(plugin: str, unsent_bytes: int) -> CallError:
+    """A worker does not read its stdin, so the call was never sent."""
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f'plugin "{plugin}" does not read its calls: {unsent_bytes} bytes wait for it',
+        retryable=True,
+        details={"plugin": plugin, "phase": "dispatch", "unsent_bytes": unsent_bytes},
+    )
+
+
+def too_large_error(plugin: str, size_bytes: int, limit_bytes: int) -> CallError:
+    """A call does not fit into one frame."""
+    return CallError(
+        code=Code.TOOL_RESOURCE_EXHAUSTED,
+        message=f'the call is too large for plugin "{plugin}": {size_bytes} bytes, and a frame holds {limit_bytes}',
+        details={"plugin": plugin, "limit": "max_frame_bytes", "value": limit_bytes, "usage": size_bytes},
+    )
+
+
+def backoff_error(cause: CallError, retry_after_s: float) -> CallError:
+    """A worker failed at start a moment ago and is not started again yet."""
+    wait_s = round(max(retry_after_s, 0.001), 3)
+    return CallError(
+        code=cause.code,
+        message=f"{cause.message} (it is not started again for {wait_s:g} s)",
+        retryable=cause.retryable,
+        details={**cause.details, "retry_after_s": wait_s},
+        caused_by=cause.caused_by,
+    )
+
+
+def lost_call_error(cause: CallError, level: Level, *, dispatched: bool) -> CallError:
+    """What a call ends with whose worker ended by `cause`: a repeatable one with the cause, another as unknown.
+
+    Nobody knows how far a call got that may have changed the world (DESIGN section 6). `dispatched` is False when
+    not one byte of the call reached the process, whatever its level.
+    """
+    if not dispatched:
+        return CallError(
+            code=Code.TOOL_UNAVAILABLE,
+            message=f"the call was not sent: {cause.message}",
+            retryable=True,
+            details={**cause.details, "dispatched": False},
+            caused_by=cause,
+        )
+    if level in _SAFE_TO_REPEAT:
+        return cause
+    return CallError(
+        code=Code.TOOL_OUTCOME_UNKNOWN,
+        message=f"nobody knows whether the call took effect: {cause.message}",
+        details=cause.details,
+        caused_by=cause,
+    )
+
+
+def with_last_lines(error: CallError, last_lines: Sequence[str]) -> CallError:
+    """The error with a worker's last lines: a few in the message, more in `details.stderr`."""
+    if not last_lines:
+        return error
+    quoted = "\n".join(line[:_MESSAGE_LINE_CHARACTERS] for line in last_lines[-MESSAGE_LINES:])
+    details: Mapping[str, Any] = {
+        **error.details,
+        "stderr": [line[:_DETAIL_LINE_CHARACTERS] for line in last_lines],
+    }
+    return CallError(
+        code=error.code,
+        message=f"{error.message}. Its last lines:\n{quoted}",
+        retryable=error.retryable,
+        details=details,
+        caused_by=error.caused_by,
+    )
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,175 @@
+"""What plugins say, kept in bounded memory: the last lines of each, and whoever listens for new ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
+
+from fumehood_server.worker.messages import MAX_LINE_BYTES, cut
+
+MAX_LINES = 1000
+"""Lines kept of each plugin: as many as `TailPluginLogs` may ask for."""
+
+MAX_KEPT_BYTES = 1024 * 1024
+"""Text kept of each plugin. A hundred plugins that fill it take 100 MiB."""
+
+MAX_QUEUED_LINES = 1000
+"""Lines that wait for one listener. What is more is dropped and counted."""
+
+LAST_LINES = 20
+"""Lines of a worker's stderr that an error about it carries."""
+
+# C0 and C1 controls, line and paragraph separators, overrides of the writing direction, lone surrogates.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line. Its text has at most 8 KiB and no control characters."""
+
+    time: float
+    """When the sidecar read it, in Unix seconds."""
+    source: str
+    """"stderr", "log" or "sidecar"."""
+    level: str
+    """"debug", "info", "warning" or "error"."""
+    message: str
+    worker_id: str = ""
+    call_id: str = ""
+    dropped: int = 0
+    """Lines dropped just before this one."""
+    fields_json: str = ""
+
+
+def clean(text: str) -> str:
+    """The text as a line that is safe to show: controls escaped, at most 8 KiB."""
+    text = cut(text, MAX_LINE_BYTES)
+    if text.isprintable():
+        return text
+    return cut(_UNSAFE.sub(_escape, text), MAX_LINE_BYTES)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return ascii(match.group())[1:-1]
+
+
+class LogSubscription:
+    """New lines of one plugin, for one listener. It never holds up the plugin: what is not taken in time is dropped."""
+
+    def __init__(self) -> None:
+        self._lines: deque[LogLine] = deque()
+        self._dropped = 0
+        self._arrived = asyncio.Event()
+
+    def put(self, line: LogLine) -> None:
+        """Queue a line, or drop it when the listener is too far behind."""
+        if len(self._lines) >= MAX_QUEUED_LINES:
+            self._dropped += 1 + line.dropped
+            return
+        if self._dropped:
+            line = replace(line, dropped=line.dropped + self._dropped)
+            self._dropped = 0
+        self._lines.append(line)
+        self._arrived.set()
+
+    def __aiter__(self) -> AsyncIterator[LogLine]:
+        return self
+
+    async def __anext__(self) -> LogLine:
+        """Wait for the next line. It ends by cancellation alone."""
+        while not self._lines:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._lines.popleft()
+
+
+class PluginLog:
+    """The log of one plugin, over all its workers."""
+
+    def __init__(self, plugin: str, forward: Callable[[str, LogLine], None] | None) -> None:
+        """`forward` is told every line as well, with the plugin's name."""
+        self._plugin = plugin
+        self._forward = forward
+        self._lines: deque[LogLine] = deque()
+        self._bytes = 0
+        self._subscriptions: set[LogSubscription] = set()
+
+    def write(
+        self,
+        source: str,
+        level: str,
+        message: str,
+        *,
+        worker_id: str = "",
+        call_id: str = "",
+        dropped: int = 0,
+        fields_json: str = "",
+    ) -> None:
+        """Keep one line and hand it on. Never blocks."""
+        line = LogLine(
+            time=time.time(),
+            source=source,
+            level=level,
+            message=clean(message),
+            worker_id=worker_id,
+            call_id=call_id,
+            dropped=dropped,
+            fields_json=fields_json,
+        )
+        self._lines.append(line)
+        self._bytes += _size(line)
+        while len(self._lines) > MAX_LINES or self._bytes > MAX_KEPT_BYTES:
+            self._bytes -= _size(self._lines.popleft())
+        for subscription in self._subscriptions:
+            subscription.put(line)
+        if self._forward is not None:
+            self._forward(self._plugin, line)
+
+    def last(self, count: int) -> tuple[LogLine, ...]:
+        """The last lines, oldest first."""
+        return tuple(self._lines)[-count:] if count > 0 else ()
+
+    def last_words(self, worker_id: str) -> tuple[str, ...]:
+        """The last lines that one worker wrote to stderr, oldest first."""
+        found: list[str] = []
+        for line in reversed(self._lines):
+            if line.worker_id == worker_id and line.source == "stderr":
+                found.append(line.message)
+                if len(found) == LAST_LINES:
+                    break
+        return tuple(reversed(found))
+
+    @contextlib.contextmanager
+    def subscribe(self) -> Iterator[LogSubscription]:
+        """Listen for new lines within the block."""
+        subscription = LogSubscription()
+        self._subscriptions.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)
+
+
+class LogSink:
+    """The logs of all plugins, by name."""
+
+    def __init__(self, forward: Callable[[str, LogLine], None] | None = None) -> None:
+        """`forward(plugin, line)` is told every line of every plugin. It must not block."""
+        self._forward = forward
+        self._plugins: dict[str, PluginLog] = {}
+
+    def of(self, plugin: str) -> PluginLog:
+        """The log of one plugin. It is made when it is first asked for."""
+        log = self._plugins.get(plugin)
+        if log is None:
+            log = self._plugins[plugin] = PluginLog(plugin, self._forward)
+        return log
+
+
+def _size(line: LogLine) -> int:
+    return len(line.message) + len(line.fields_json)

@@ -1,0 +1,171 @@
+"""Between the wire's protobuf messages and the sidecar's own nouns. No other module of the workers builds a message."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import TYPE_CHECKING
+
+import orjson
+from fumehood.v1 import content_pb2, plugin_pb2, tool_pb2
+from fumehood_sandbox import Level
+
+from fumehood_server.model.call import Block, CallError, CallUpdate
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.worker import CancelReason, InvocationResult
+from fumehood_server.wire import prefixed
+
+if TYPE_CHECKING:
+    from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.model.worker import Invocation
+
+PROTOCOL_VERSIONS = (1,)
+"""Versions of the wire that this sidecar speaks, best first."""
+
+MAX_LINE_BYTES = 8192
+"""One line of an update or of the log, in bytes of UTF-8 (plugin.proto)."""
+
+MAX_UPDATE_DATA_BYTES = 65_536
+"""`Update.data_json` (plugin.proto)."""
+
+MAX_FAILURE_CHARACTERS = 4096
+"""`ToolFailure.message` (plugin.proto)."""
+
+MAX_FAILURE_DETAILS_BYTES = 60_000
+"""`ToolFailure.details_json`, so that with our own keys it fits into `SystemError.details_json` (error.proto)."""
+
+_LEVELS = {
+    Level.NONE: tool_pb2.SIDE_EFFECTS_NONE,
+    Level.READ: tool_pb2.SIDE_EFFECTS_READ,
+    Level.WRITE: tool_pb2.SIDE_EFFECTS_WRITE,
+    Level.EXTERNAL: tool_pb2.SIDE_EFFECTS_EXTERNAL,
+}
+
+_REASONS = {
+    CancelReason.DEADLINE: plugin_pb2.CANCEL_REASON_DEADLINE,
+    CancelReason.CALLER: plugin_pb2.CANCEL_REASON_CALLER,
+    CancelReason.SHUTDOWN: plugin_pb2.CANCEL_REASON_SHUTDOWN,
+    CancelReason.LIMIT: plugin_pb2.CANCEL_REASON_LIMIT,
+}
+
+_NANOS = 1_000_000_000
+
+
+def hello(spec: WorkerSpec, *, max_frame_bytes: int) -> bytes:
+    """The first frame to a worker."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.hello
+    message.protocol_versions.extend(PROTOCOL_VERSIONS)
+    message.sidecar_version = importlib.metadata.version("fumehood-server")
+    message.plugin = spec.plugin
+    message.side_effects = _LEVELS[spec.policy.level]
+    message.max_frame_bytes = max_frame_bytes
+    message.max_concurrent_calls = spec.max_concurrent_calls
+    message.readable_paths.extend(spec.policy.read)
+    message.writable_paths.extend(spec.policy.write)
+    return prefixed(frame.SerializeToString())
+
+
+def invoke(invocation_id: int, invocation: Invocation) -> bytes:
+    """The frame that starts a call."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.invoke
+    message.invocation_id = invocation_id
+    message.tool = invocation.tool
+    message.arguments_json = invocation.arguments_json
+    message.call_id = invocation.call_id
+    message.attempt = invocation.attempt
+    timeout = message.timeout
+    # A deadline that has just passed is still a deadline: the plugin reads "no time left", not "no bound".
+    timeout.seconds, timeout.nanos = divmod(max(int(invocation.timeout_s * _NANOS), 1), _NANOS)
+    ours = invocation.context
+    context = message.context
+    context.request_id = ours.request_id
+    context.session_id = ours.session_id
+    context.trace_id = ours.trace_id
+    context.span_id = ours.span_id
+    context.parent_span_id = ours.parent_span_id
+    context.turn_id = ours.turn_id
+    context.step_name = ours.step_name
+    context.caused_by = ours.caused_by
+    return prefixed(frame.SerializeToString())
+
+
+def cancel(invocation_id: int, reason: CancelReason, grace_s: float) -> bytes:
+    """The frame that asks for the end of a call."""
+    frame = plugin_pb2.HostFrame()
+    frame.cancel.invocation_id = invocation_id
+    frame.cancel.reason = _REASONS[reason]
+    frame.cancel.grace.FromNanoseconds(int(grace_s * _NANOS))
+    return prefixed(frame.SerializeToString())
+
+
+def shutdown(grace_s: float) -> bytes:
+    """The frame that asks a worker to exit."""
+    frame = plugin_pb2.HostFrame()
+    frame.shutdown.grace.FromNanoseconds(int(grace_s * _NANOS))
+    return prefixed(frame.SerializeToString())
+
+
+def result(message: plugin_pb2.Result, *, output_bytes: int) -> InvocationResult:
+    """A plugin's own word on how a call ended. `output_bytes` counts the call's frames."""
+    return InvocationResult(
+        content=tuple([block for block in map(_block, message.content) if block is not None]),
+        details_json=message.details_json,
+        terminate=message.terminate,
+        error=_failure(message.error) if message.HasField("error") else None,
+        output_bytes=output_bytes,
+    )
+
+
+def update(message: plugin_pb2.Update, sequence: int) -> CallUpdate:
+    """A plugin's word on a call that goes on, cut to the wire's limits."""
+    data = message.data_json
+    return CallUpdate(
+        message=cut(message.message, MAX_LINE_BYTES),
+        progress=message.progress if message.HasField("progress") else None,
+        total=message.total if message.HasField("total") else None,
+        data_json=data if len(data) * 4 <= MAX_UPDATE_DATA_BYTES or len(data.encode()) <= MAX_UPDATE_DATA_BYTES else "",
+        sequence=sequence,
+    )
+
+
+def cut(text: str, limit_bytes: int) -> str:
+    """The longest beginning of `text` that takes at most `limit_bytes` in UTF-8."""
+    if len(text) * 4 <= limit_bytes:
+        return text
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= limit_bytes else data[:limit_bytes].decode("utf-8", "ignore")
+
+
+def _block(content: content_pb2.Content) -> Block | None:
+    kind = content.WhichOneof("block")
+    if kind == "text":
+        return Block(text=content.text)
+    if kind == "blob":
+        return Block(data=content.blob.data, media_type=content.blob.media_type or "application/octet-stream")
+    return None
+
+
+def _failure(failure: plugin_pb2.ToolFailure) -> CallError:
+    details: dict[str, object] = {}
+    if failure.details_json:
+        details |= _facts(failure.details_json)
+    if failure.reason:
+        details["reason"] = failure.reason[:128]
+    return CallError(
+        code=Code.TOOL_EXECUTION_FAILED,
+        message=failure.message[:MAX_FAILURE_CHARACTERS] or "the tool failed and did not say why",
+        retryable=failure.retryable,
+        details=details,
+    )
+
+
+def _facts(text: str) -> dict[str, object]:
+    """A failure's own facts. What is not a JSON object, or too long, is left out, and that is told."""
+    if len(text.encode("utf-8", "replace")) > MAX_FAILURE_DETAILS_BYTES:
+        return {"details_left_out": "too long"}
+    try:
+        facts = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {"details_left_out": "not JSON"}
+    return facts if isinstance(facts, dict) else {"details_left_out": "not an object"}

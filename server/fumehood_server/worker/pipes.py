@@ -1,0 +1,134 @@
+"""One end of a pipe on the event loop: plain descriptors, no stream objects between a call and the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+
+READ_BYTES = 65_536
+"""One read takes all that a pipe of Linux's default size holds."""
+
+MAX_VECTORS = 64
+"""Frames that go into one write. The kernel takes up to 1,024 (IOV_MAX); more than these fill a pipe anyway."""
+
+
+class PipeReader:
+    """Hands on what comes out of a pipe, one read in each turn of the loop, so that no pipe starves the others."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fd: int,
+        on_data: Callable[[bytes], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        """Begin to read `fd`, which must not block. It stays its owner's: `stop` does not close it."""
+        self._loop = loop
+        self._fd = fd
+        self._on_data = on_data
+        self._on_end = on_end
+        self._watched = False
+        self.ended = False
+        """Whether no more will be handed on."""
+        self.resume()
+
+    def pause(self) -> None:
+        """Read nothing until `resume`. The writer is held up once the pipe is full."""
+        if self._watched:
+            self._loop.remove_reader(self._fd)
+            self._watched = False
+
+    def resume(self) -> None:
+        """Read on. Does nothing after the end."""
+        if not self._watched and not self.ended:
+            self._loop.add_reader(self._fd, self._readable)
+            self._watched = True
+
+    def stop(self) -> None:
+        """Hand on nothing more, not even the end. Must come before `fd` is closed. Idempotent."""
+        self.pause()
+        self.ended = True
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._on_data(data)
+        else:
+            self.stop()
+            self._on_end()
+
+
+class PipeWriter:
+    """Writes frames to a pipe, all of one turn of the loop at once. What the pipe does not take waits."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, on_broken: Callable[[], None]) -> None:
+        """`fd` must not block and stays its owner's. `on_broken` is called once, when nobody reads any more."""
+        self._loop = loop
+        self._fd = fd
+        self._on_broken = on_broken
+        self._frames: deque[bytes | memoryview] = deque()
+        self._scheduled = False
+        self._watched = False
+        self._stopped = False
+        self.queued_bytes = 0
+        """Bytes that were ever given to `send`."""
+        self.written_bytes = 0
+        """How many of them the pipe took."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for the pipe."""
+        return self.queued_bytes - self.written_bytes
+
+    def send(self, frame: bytes) -> None:
+        """Queue a frame. It goes out at the end of this turn of the loop, with the others of the turn."""
+        if self._stopped:
+            return
+        self._frames.append(frame)
+        self.queued_bytes += len(frame)
+        if not self._scheduled and not self._watched:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def stop(self) -> None:
+        """Write nothing more and forget what waits. Must come before `fd` is closed. Idempotent."""
+        self._stopped = True
+        self._frames.clear()
+        self._watch(wanted=False)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        frames = self._frames
+        try:
+            while frames:
+                if len(frames) == 1:
+                    taken = os.write(self._fd, frames[0])
+                else:
+                    taken = os.writev(self._fd, [frames[i] for i in range(min(len(frames), MAX_VECTORS))])
+                self.written_bytes += taken
+                while frames and taken >= len(frames[0]):
+                    taken -= len(frames.popleft())
+                if taken:
+                    frames[0] = memoryview(frames[0])[taken:]
+        except BlockingIOError:
+            self._watch(wanted=True)
+            return
+        except OSError:
+            self.stop()
+            self._on_broken()
+            return
+        self._watch(wanted=False)
+
+    def _watch(self, *, wanted: bool) -> None:
+        if wanted and not self._watched:
+            self._loop.add_writer(self._fd, self._flush)
+        elif self._watched and not wanted:
+            self._loop.remove_writer(self._fd)
+        self._watched = wanted

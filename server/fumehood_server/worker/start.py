@@ -1,0 +1,138 @@
+"""Starts one worker: sandbox, `Hello`, `Ready`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import fumehood_sandbox
+from fumehood_sandbox import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
+
+from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.call import CallError
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.worker import faults
+from fumehood_server.worker.worker import ProcessWorker
+
+if TYPE_CHECKING:
+    from fumehood_sandbox import Launching, SandboxedProcess
+
+    from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.worker.logs import PluginLog
+    from fumehood_server.worker.settings import WorkerSettings
+
+
+async def start(
+    spec: WorkerSpec,
+    worker_id: str,
+    *,
+    log: PluginLog,
+    settings: WorkerSettings,
+    on_change: Callable[[ProcessWorker], None],
+) -> ProcessWorker:
+    """A worker that is ready. The caller owns it from then on.
+
+    Must be awaited on the thread whose loop runs for as long as the worker: the kernel kills the worker when the
+    thread that started it ends (PR_SET_PDEATHSIG). Cancelling it leaves no process behind.
+
+    Raises:
+        WorkerUnavailableError: it could not be launched, or was not ready within `settings.start_timeout_s`.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + settings.start_timeout_s
+    process = await _launched(spec, settings)
+    try:
+        worker = ProcessWorker(
+            spec,
+            worker_id,
+            process,
+            log=log,
+            settings=settings,
+            start_timeout_s=max(deadline - loop.time(), 0.0),
+            on_change=on_change,
+        )
+    except OSError as error:
+        process.close()
+        raise WorkerUnavailableError(_launch_error(spec.plugin, error)) from error
+    try:
+        # Bounded by the worker's own timers. wait() leaves the future alone when this task is cancelled.
+        await asyncio.wait((worker.opened,))
+        error = worker.opened.result()
+    except BaseException:
+        await _end(worker)
+        raise
+    if error is not None:
+        await _end(worker)
+        raise WorkerUnavailableError(error)
+    return worker
+
+
+async def _end(worker: ProcessWorker) -> None:
+    """Kill it and see it gone. Bounded by `kill_confirm_s` within the worker."""
+    worker.kill()
+    await asyncio.wait((worker.dead,))
+
+
+async def _launched(spec: WorkerSpec, settings: WorkerSettings) -> SandboxedProcess:
+    loop = asyncio.get_running_loop()
+    try:
+        launching = fumehood_sandbox.start(spec.policy, spec.program)
+    except (SandboxError, OSError) as error:
+        raise WorkerUnavailableError(_launch_error(spec.plugin, error)) from error
+    finished = asyncio.Event()
+    loop.add_reader(launching.fileno(), finished.set)
+    try:
+        async with asyncio.timeout(settings.start_timeout_s):
+            return await _advanced(launching, finished)
+    except TimeoutError as error:
+        raise WorkerUnavailableError(faults.never_ready_error(spec.plugin, settings.start_timeout_s, ())) from error
+    except (SandboxError, OSError) as error:
+        raise WorkerUnavailableError(_launch_error(spec.plugin, error)) from error
+    finally:
+        launching.abort()
+
+
+async def _advanced(launching: Launching, reported: asyncio.Event) -> SandboxedProcess:
+    """Wait for reports until the process is there, with its descriptor watched no more."""
+    loop = asyncio.get_running_loop()
+    watched = launching.fileno()
+    try:
+        while True:
+            await reported.wait()
+            reported.clear()
+            # advance() closes the descriptor when it is done, and a closed one can't be taken out of the loop.
+            loop.remove_reader(watched)
+            process = launching.advance()
+            if process is not None:
+                return process
+            loop.add_reader(watched, reported.set)
+    finally:
+        loop.remove_reader(watched)
+
+
+def _launch_error(plugin: str, error: SandboxError | OSError) -> CallError:
+    if isinstance(error, SandboxUnavailableError):
+        return CallError(
+            code=Code.CONFIG_SANDBOX_UNAVAILABLE,
+            message=f'plugin "{plugin}" can\'t be held to its policy on this machine: {error}',
+            details={"plugin": plugin, "feature": error.feature, "remedy": error.remedy},
+        )
+    if isinstance(error, PolicyError):
+        return CallError(
+            code=Code.CONFIG_SANDBOX_UNAVAILABLE,
+            message=f'the policy of plugin "{plugin}" can\'t be enforced: {error}',
+            details={"plugin": plugin, "field": error.field},
+        )
+    details: dict[str, object] = {"plugin": plugin, "phase": "launch"}
+    if isinstance(error, LaunchError):
+        details |= {"step": error.step, "path": error.path, "errno": error.errno}
+    elif isinstance(error, OSError):
+        # The sidecar's own limits: descriptors, processes, memory.
+        details |= {"step": "sidecar", "errno": error.errno or 0}
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f'the sandbox of plugin "{plugin}" could not be started: {error}',
+        retryable=True,
+        details=details,
+    )

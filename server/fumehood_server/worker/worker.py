@@ -1,0 +1,429 @@
+"""One sandboxed process that runs calls: from `Hello` to the last result, and what becomes of its calls if it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import orjson
+from fumehood.v1 import plugin_pb2
+from fumehood_sandbox import Level
+
+from fumehood_server.model.call import CallError
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.worker import CancelReason, InvocationResult, WorkerInfo, WorkerState
+from fumehood_server.worker import faults, lifecycle, messages
+from fumehood_server.worker.call import WorkerCall
+from fumehood_server.worker.channel import Channel
+from fumehood_server.worker.ending import Ladder
+from fumehood_server.worker.faults import Rung, Violation
+from fumehood_server.worker.lifecycle import WorkerEvent
+from fumehood_server.worker.pipes import PipeReader
+from fumehood_server.worker.rate import Allowance
+from fumehood_server.worker.stderr import LINES_BURST, LINES_PER_SECOND, StderrLines
+
+if TYPE_CHECKING:
+    from fumehood_sandbox import Receipt, SandboxedProcess
+
+    from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.model.worker import Invocation
+    from fumehood_server.worker.logs import PluginLog
+    from fumehood_server.worker.settings import WorkerSettings
+
+UNKNOWN_FRAMES_BURST = 1000
+UNKNOWN_FRAMES_PER_SECOND = 100.0
+"""Frames that say nothing we know are ignored, so that newer plugins work; a stream of nothing else is an attack."""
+
+_LEVELS = {
+    plugin_pb2.LOG_LEVEL_DEBUG: "debug",
+    plugin_pb2.LOG_LEVEL_WARNING: "warning",
+    plugin_pb2.LOG_LEVEL_ERROR: "error",
+}
+
+
+class ProcessWorker:
+    """A worker (`model.worker.Worker`) that is a process of this machine.
+
+    It is `STARTING` when made. `opened` resolves when that is over: with None when it is `READY`, else with the
+    error that it died of. `dead` resolves when its process is gone and each of its calls has its result. Whoever
+    makes one sees to it that `finish` or `kill` is called and awaits `dead`.
+
+    The order in which it is ended: frame (`Cancel` of a call, `Shutdown` of a worker without calls), SIGTERM, kill
+    of the namespace. A plugin that broke the wire gets the last at once.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        worker_id: str,
+        process: SandboxedProcess,
+        *,
+        log: PluginLog,
+        settings: WorkerSettings,
+        start_timeout_s: float,
+        on_change: Callable[[ProcessWorker], None],
+    ) -> None:
+        """`on_change` is called when the worker takes no more calls, and again when it is dead."""
+        loop = asyncio.get_running_loop()
+        self.spec = spec
+        self.worker_id = worker_id
+        self.state = WorkerState.STARTING
+        self.greeting = plugin_pb2.Ready()
+        self.max_concurrent_calls = spec.max_concurrent_calls
+        self.calls_served = 0
+        self.failed = False
+        """Whether it ended by itself or by its own fault, not because it was asked to."""
+        self.opened: asyncio.Future[CallError | None] = loop.create_future()
+        self.dead: asyncio.Future[None] = loop.create_future()
+        self.started_at = time.time()
+        self.born = loop.time()
+        self._loop = loop
+        self._process = process
+        self._process_id = process.pid
+        self._log = log
+        self._settings = settings
+        self._on_change = on_change
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            os.set_blocking(pipe, False)
+        self._calls: dict[int, WorkerCall] = {}
+        self._last_id = 0
+        self.cause: CallError | None = None
+        """What it died of. None while it lives and is well."""
+        self._exited = False
+        self._polite = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._dropped_logs = 0
+        self._log_allowance = Allowance(burst=LINES_BURST, per_second=LINES_PER_SECOND, clock=loop.time)
+        self._unknown = Allowance(burst=UNKNOWN_FRAMES_BURST, per_second=UNKNOWN_FRAMES_PER_SECOND, clock=loop.time)
+        self._ladder = Ladder(loop, process, settings, say=self._say, on_stuck=self._stuck)
+        self._stderr_lines = StderrLines(log, worker_id, self._log_allowance)
+        self._stderr = PipeReader(loop, process.stderr, self._stderr_lines.feed, self._bury_when_drained)
+        self._channel = Channel(
+            loop,
+            stdin=process.stdin,
+            stdout=process.stdout,
+            settings=settings,
+            on_frame=self._on_frame,
+            on_fault=self._on_channel_fault,
+        )
+        # Two watches: bubblewrap's exit is the program's, the end of the namespace's pid 1 is everybody's.
+        self._watched = {process.fileno(), os.pidfd_open(process.init_pid)}
+        for pidfd in self._watched:
+            loop.add_reader(pidfd, self._on_exit, pidfd)
+        self._after("start", start_timeout_s, self._never_ready)
+        self._channel.send(messages.hello(spec, max_frame_bytes=settings.max_frame_bytes))
+
+    # What the executor and the pools use.
+
+    @property
+    def receipt(self) -> Receipt:
+        """What holds the process."""
+        return self._process.receipt
+
+    @property
+    def info(self) -> WorkerInfo:
+        """The worker as the operator sees it."""
+        return WorkerInfo(
+            worker_id=self.worker_id,
+            spec=self.spec,
+            state=self.state,
+            calls_in_flight=len(self._calls),
+            calls_served=self.calls_served,
+            started_at=self.started_at,
+            process_id=0 if self.state is WorkerState.DEAD else self._process_id,
+        )
+
+    def invoke(self, invocation: Invocation) -> WorkerCall:
+        """Send one attempt; see `Worker.invoke`. `on_update` must not raise."""
+        self._last_id += 1
+        call = WorkerCall(self._last_id, invocation, self._loop.create_future(), self._cancel)
+        if self.state is not WorkerState.READY:
+            cause = self.cause or faults.condemned_error(self.spec.plugin)
+            call.fail(faults.lost_call_error(cause, self.spec.policy.level, dispatched=False))
+            return call
+        try:
+            frame = messages.invoke(call.invocation_id, invocation)
+        except ValueError as error:
+            # Text that is not Unicode, such as half a surrogate pair, has no place in a protobuf string.
+            call.fail(CallError(code=Code.TOOL_EXECUTION_FAILED, message=f"the call can't be sent: {error}"))
+            return call
+        channel = self._channel
+        if len(frame) > self._settings.max_frame_bytes:
+            call.fail(faults.too_large_error(self.spec.plugin, len(frame), self._settings.max_frame_bytes))
+        elif channel.unsent_bytes > self._settings.max_unsent_bytes:
+            call.fail(faults.unsent_error(self.spec.plugin, channel.unsent_bytes))
+        else:
+            call.starts_at_byte = channel.queued_bytes
+            self._calls[call.invocation_id] = call
+            channel.send(frame)
+        return call
+
+    def cancel_calls(self, reason: CancelReason) -> None:
+        """Cancel every call that is under way."""
+        for call in tuple(self._calls.values()):
+            call.cancel(reason)
+
+    @property
+    def unanswered(self) -> tuple[asyncio.Future[InvocationResult], ...]:
+        """What the calls under way resolve."""
+        return tuple(call.done for call in self._calls.values() if not call.done.done())
+
+    def finish(self) -> None:
+        """Take no new calls, and ask the process to exit; make it when it does not. Idempotent."""
+        self._condemn()
+        if self.state is WorkerState.ENDING and not self._polite and self._ladder.reached is None:
+            self._polite = True
+            self._channel.send(messages.shutdown(self._settings.shutdown_grace_s))
+            self._after("shutdown", self._settings.shutdown_grace_s, self._ladder.terminate)
+
+    def kill(self, cause: CallError | None = None) -> None:
+        """End the process at once. Calls under way end by `cause`. Idempotent."""
+        if self.state is WorkerState.DEAD:
+            return
+        self.cause = self.cause or cause
+        self._condemn()
+        self._channel.stop()
+        self._ladder.kill()
+
+    # Frames from the plugin.
+
+    def _on_frame(self, frame: plugin_pb2.PluginFrame, size: int) -> None:
+        kind = frame.WhichOneof("frame")
+        if kind == "result":
+            self._on_result(frame.result, size)
+        elif kind == "update":
+            self._on_update(frame.update, size)
+        elif kind == "log":
+            self._on_log(frame.log)
+        elif kind == "ready":
+            self._on_ready(frame.ready)
+        elif not self._unknown.take():
+            self._violated(Violation.TOO_MANY_UNKNOWN_FRAMES, "it sends nothing but frames without a meaning")
+
+    def _on_ready(self, ready: plugin_pb2.Ready) -> None:
+        if self.opened.done():
+            self._violated(Violation.SECOND_READY, "it said Ready twice")
+        elif ready.protocol_version not in messages.PROTOCOL_VERSIONS:
+            self._fail(faults.version_error(self.spec.plugin, ready.protocol_version, messages.PROTOCOL_VERSIONS))
+        elif self.state is WorkerState.STARTING:
+            self._forget("start")
+            self.greeting = ready
+            if 0 < ready.max_concurrent_calls < self.max_concurrent_calls:
+                self.max_concurrent_calls = ready.max_concurrent_calls
+            self.state = lifecycle.advance(self.state, WorkerEvent.BECAME_READY)
+            self.opened.set_result(None)
+
+    def _on_result(self, message: plugin_pb2.Result, size: int) -> None:
+        call = self._calls.pop(message.invocation_id, None)
+        if call is None:
+            self._stray(message.invocation_id, Violation.SECOND_RESULT, "it sent two results for one call")
+            return
+        call.output_bytes += size
+        self.calls_served += 1
+        if call.cancel_reason is None:
+            call.resolve(messages.result(message, output_bytes=call.output_bytes))
+        else:
+            finished = not message.HasField("error")
+            call.fail(self._cancelled(call.cancel_reason, Rung.CANCEL_FRAME, tool_finished=finished))
+        if self.state is WorkerState.ENDING:
+            self._end_when_only_ignorers_are_left()
+
+    def _on_update(self, message: plugin_pb2.Update, size: int) -> None:
+        call = self._calls.get(message.invocation_id)
+        if call is None:
+            self._stray(message.invocation_id, Violation.FRAME_AFTER_RESULT, "it sent an update after the result")
+            return
+        call.output_bytes += size
+        call.updates += 1
+        if call.updates > self._settings.max_updates:
+            self._violated(
+                Violation.TOO_MANY_UPDATES, f"it sent over {self._settings.max_updates} updates for one call"
+            )
+        elif call.invocation.on_update is not None and call.cancel_reason is None:
+            call.invocation.on_update(messages.update(message, call.updates))
+
+    def _on_log(self, message: plugin_pb2.Log) -> None:
+        if message.invocation_id > self._last_id:
+            self._stray(message.invocation_id, Violation.UNKNOWN_INVOCATION, "")
+            return
+        if not self._log_allowance.take():
+            self._dropped_logs += 1
+            return
+        call = self._calls.get(message.invocation_id)
+        dropped, self._dropped_logs = self._dropped_logs, 0
+        self._log.write(
+            "log",
+            _LEVELS.get(message.level, "info"),
+            message.message,
+            worker_id=self.worker_id,
+            call_id="" if call is None else call.invocation.call_id,
+            dropped=dropped,
+            fields_json=_object_or_nothing(message.fields_json),
+        )
+
+    def _stray(self, invocation_id: int, if_known: Violation, problem: str) -> None:
+        """A frame for a call that is not under way: never was, or is over."""
+        if not self.opened.done():
+            self._violated(Violation.FRAME_BEFORE_READY, "it sent a frame about a call before it was ready")
+        elif 0 < invocation_id <= self._last_id:
+            self._violated(if_known, problem)
+        else:
+            self._violated(Violation.UNKNOWN_INVOCATION, f"it sent a frame for call {invocation_id}, which never was")
+
+    # Calls that are to end.
+
+    def _cancel(self, call: WorkerCall, reason: CancelReason) -> None:
+        grace_s = self._settings.cancel_grace_s
+        self._channel.send(messages.cancel(call.invocation_id, reason, grace_s))
+        call.grace_timer = self._loop.call_later(grace_s, self._ignored_cancel, call)
+
+    def _ignored_cancel(self, call: WorkerCall) -> None:
+        """The grace is over. Calls that can be repeated may finish beside the one that hangs; others end with it."""
+        call.grace_timer = None
+        name = call.invocation.call_id
+        reason = call.cancel_reason
+        others = any(each.cancel_reason is None for each in self._calls.values())
+        self._condemn()
+        if reason is not None and others and self.spec.policy.level in (Level.NONE, Level.READ):
+            self._say(f"call {name} ignored its cancellation; other calls may go on for {self._settings.linger_s:g} s")
+            call.fail(self._cancelled(reason, Rung.CONDEMNED))
+            if "linger" not in self._timers:
+                self._after("linger", self._settings.linger_s, self._end_ignorers)
+        else:
+            self._say(f"call {name} ignored its cancellation")
+            self._end_ignorers()
+
+    def _end_ignorers(self) -> None:
+        self.cause = self.cause or faults.condemned_error(self.spec.plugin)
+        self._ladder.terminate()
+
+    def _end_when_only_ignorers_are_left(self) -> None:
+        if "linger" not in self._timers:
+            return
+        if not self._calls:
+            self.finish()
+        elif not self.unanswered:
+            self._end_ignorers()
+
+    def _cancelled(self, reason: CancelReason, rung: Rung, *, tool_finished: bool = False) -> CallError:
+        return faults.cancelled_error(
+            self.spec.plugin, self.spec.policy.level, reason, rung, tool_finished=tool_finished
+        )
+
+    # The end of the process.
+
+    def _condemn(self) -> None:
+        if self.state in (WorkerState.STARTING, WorkerState.READY):
+            self.state = lifecycle.advance(self.state, WorkerEvent.CONDEMNED)
+            self._on_change(self)
+
+    def _fail(self, cause: CallError) -> None:
+        self.failed = True
+        self._say(cause.message.split("\n", 1)[0], level="error")
+        self.kill(cause)
+
+    def _violated(self, violation: Violation, problem: str) -> None:
+        self._fail(faults.violation_error(self.spec.plugin, violation, problem))
+
+    def _never_ready(self) -> None:
+        words = self._log.last_words(self.worker_id)
+        self._fail(faults.never_ready_error(self.spec.plugin, self._settings.start_timeout_s, words))
+
+    def _on_channel_fault(self, violation: Violation, problem: str) -> None:
+        if violation in (Violation.STDIN_CLOSED, Violation.STDOUT_CLOSED):
+            if self._exited:
+                self._bury_when_drained()
+            elif "pipe" not in self._timers:
+                self._after("pipe", self._settings.pipe_grace_s, self._violated, violation, problem)
+        else:
+            self._violated(violation, problem)
+
+    def _on_exit(self, pidfd: int) -> None:
+        self._loop.remove_reader(pidfd)
+        self._watched.discard(pidfd)
+        if pidfd != self._process.fileno():
+            os.close(pidfd)
+        if self._watched:
+            # The kernel ends the other one by itself within milliseconds; should it not, it is made to.
+            self._after("rest", self._settings.pipe_grace_s, self._ladder.kill)
+            return
+        self._exited = True
+        self._ladder.stop()
+        if self.dead.done():
+            self._process.close()
+            return
+        self._forget(*self._timers)
+        # What the process said last may still be in its pipes, a result among it.
+        self._after("drain", self._settings.pipe_grace_s, self._bury)
+        self._bury_when_drained()
+
+    def _bury_when_drained(self) -> None:
+        if self._exited and self._channel.ended and self._stderr.ended:
+            self._bury()
+
+    def _bury(self) -> None:
+        if not self.dead.done():
+            self._process.poll()
+            description = self._process.exit_description
+            self._settle(description)
+            self._process.close()
+
+    def _stuck(self) -> None:
+        """A process that SIGKILL does not end hangs in the kernel. Its calls don't wait for it; the watch goes on."""
+        if not self._exited:
+            self._say(f"process {self._process_id} was killed and does not vanish", level="error")
+            self._settle("killed, and still hanging in the kernel")
+
+    def _settle(self, description: str) -> None:
+        """Let go of everything but the process itself, and answer everybody who waits."""
+        self._forget(*self._timers)
+        self._ladder.stop()
+        mid_frame = self._channel.mid_frame
+        self._channel.stop()
+        self._stderr.stop()
+        self._stderr_lines.close()
+        ready = self.opened.done()
+        words = self._log.last_words(self.worker_id)
+        if self.state is not WorkerState.ENDING:
+            self.failed = True
+            self._say(f"ended by itself: {description}", level="warning")
+        cause = self.cause or faults.death_error(self.spec.plugin, description, words, ready=ready, mid_frame=mid_frame)
+        self.cause = cause
+        self.state = lifecycle.advance(self.state, WorkerEvent.EXITED)
+        for call in self._calls.values():
+            if call.cancel_reason is not None:
+                call.fail(self._cancelled(call.cancel_reason, self._ladder.reached or Rung.CANCEL_FRAME))
+            else:
+                dispatched = call.starts_at_byte < self._channel.written_bytes
+                call.fail(faults.lost_call_error(cause, self.spec.policy.level, dispatched=dispatched))
+        self._calls.clear()
+        if not ready:
+            self.opened.set_result(cause if "stderr" in cause.details else faults.with_last_lines(cause, words))
+        self.dead.set_result(None)
+        self._on_change(self)
+
+    def _after(self, name: str, delay_s: float, callback: Callable[..., None], *arguments: object) -> None:
+        """Call back later, unless that is forgotten first."""
+        self._timers[name] = self._loop.call_later(delay_s, callback, *arguments)
+
+    def _forget(self, *names: str) -> None:
+        for name in names:
+            timer = self._timers.pop(name, None)
+            if timer is not None:
+                timer.cancel()
+
+    def _say(self, message: str, *, level: str = "info") -> None:
+        self._log.write("sidecar", level, message, worker_id=self.worker_id)
+
+
+def _object_or_nothing(text: str) -> str:
+    """The fields of a log line, if they are a JSON object of reasonable size."""
+    if not text or len(text) > messages.MAX_LINE_BYTES:
+        return ""
+    try:
+        return text if isinstance(orjson.loads(text), dict) else ""
+    except orjson.JSONDecodeError:
+        return ""
