@@ -12,10 +12,7 @@ from fumehood_sdk.content import Blob, Content, Text
 from fumehood_sdk.errors import ToolError
 from fumehood_sdk.schema import outputs
 from fumehood_sdk.schema.simple import NotSimpleError
-from fumehood_sdk.wire.plugin import Block
-
-Sent = tuple[tuple[Block, ...], bytes, bool]
-"""Content, details as JSON, and the hint to stop."""
+from fumehood_sdk.wire.plugin import Block, Sent
 
 
 class Output:

@@ -13,7 +13,8 @@ from fumehood_sdk.call import Call
 from fumehood_sdk.context import Context
 from fumehood_sdk.declaration import MAX_DESCRIPTION_CHARACTERS, MAX_SCHEMA_BYTES, Declaration
 from fumehood_sdk.errors import PluginError
-from fumehood_sdk.output import Output, Sent
+from fumehood_sdk.output import Output
+from fumehood_sdk.wire.plugin import Sent
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -132,6 +133,10 @@ class Plugin:
         """The tools that were declared, by name, in the order of their declaration."""
         return self._tools
 
+    def definitions(self) -> list[bytes]:
+        """An encoded `ToolDefinition` of fumehood/v1/tool.proto for each tool."""
+        return [tool.definition for tool in self._tools.values()]
+
     def tool(
         self,
         function: None = None,
@@ -199,9 +204,9 @@ class Plugin:
         For a plugin that is started as a program (`kind = "executable"`). A plugin of kind `python` is imported
         instead, and does not call this. Nothing may be printed before: stdout is the wire until this moves it away.
         """
-        from fumehood_sdk.runtime.serve import serve_plugin  # noqa: PLC0415 - a plugin under test never serves
+        from fumehood_sdk.runtime.serve import end_process, serve_plugin  # noqa: PLC0415 - one under test never serves
 
-        sys.exit(serve_plugin(lambda _: self))
+        end_process(serve_plugin(lambda _: self))
 
 
 def _schema_json(tool: str, schema: dict[str, Any]) -> bytes:

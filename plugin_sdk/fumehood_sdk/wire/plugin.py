@@ -16,6 +16,9 @@ DEBUG, INFO, WARNING, ERROR = 1, 2, 3, 4
 Block = str | tuple[bytes, str]
 """One block of content: text, or bytes with their media type."""
 
+Sent = tuple[tuple[Block, ...], bytes, bool]
+"""A result: its content, its details as JSON, and the hint to stop."""
+
 
 def frame(tag: int, body: bytes) -> bytes:
     """Wrap an encoded `Ready`, `Update`, `Log` or `Result` into a frame with its length before it."""

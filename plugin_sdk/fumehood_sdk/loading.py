@@ -1,0 +1,49 @@
+"""Finds the plugin that a manifest's entry point names."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from fumehood_sdk.errors import PluginError
+from fumehood_sdk.plugin import Plugin
+
+
+def load(entrypoint: str, folder: str, expected_name: str = "") -> Plugin:
+    """Import a plugin.
+
+    Args:
+        entrypoint: "module:attribute".
+        folder: The plugin's folder, which comes first on `sys.path`; its own `.venv` comes after what is there.
+        expected_name: The name in its plugin.toml. Empty: any.
+
+    Raises:
+        PluginError: it is not there, is no `Plugin`, or has another name.
+        BaseException: whatever the plugin's own code raises.
+    """
+    module_name, _, attribute = entrypoint.partition(":")
+    if not module_name or not attribute:
+        raise PluginError(f'entrypoint {entrypoint!r} must be "module:attribute", such as "dice:plugin"')
+    _extend_path(folder)
+    module = importlib.import_module(module_name)
+    plugin: object = module
+    for part in attribute.split("."):
+        try:
+            plugin = getattr(plugin, part)
+        except AttributeError:
+            raise PluginError(f"module {module_name!r} has no {attribute!r}: mend entrypoint in plugin.toml") from None
+    if not isinstance(plugin, Plugin):
+        raise PluginError(f"{entrypoint} is of type {type(plugin).__name__}, not Plugin: mend entrypoint in plugin.toml")
+    if expected_name and plugin.name != expected_name:
+        raise PluginError(f"plugin.toml names the plugin {expected_name!r}, its code {plugin.name!r}: make them equal")
+    return plugin
+
+
+def _extend_path(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    own = os.path.join(folder, ".venv", "lib", version, "site-packages")  # noqa: PTH118 - pathlib takes 4 ms to import
+    if own not in sys.path and os.path.isdir(own):  # noqa: PTH112 - likewise
+        sys.path.append(own)

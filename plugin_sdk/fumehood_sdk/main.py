@@ -1,0 +1,29 @@
+"""What the sidecar starts for a plugin of kind `python`: `python -m fumehood_sdk.main MODULE:ATTRIBUTE FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+
+from fumehood_sdk.runtime.serve import Served, end_process, serve_plugin
+from fumehood_sdk.wire.host import Hello
+
+USAGE = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the plugin that the arguments name. Returns the exit status."""
+    if len(arguments) != 2:  # noqa: PLR2004 - the two of the module's first line
+        sys.stderr.write("usage: python -m fumehood_sdk.main MODULE:ATTRIBUTE FOLDER\n")
+        return USAGE
+    entrypoint, folder = arguments
+
+    def load(hello: Hello) -> Served:
+        from fumehood_sdk.loading import load as load_plugin  # noqa: PLC0415 - after the wire was moved away
+
+        return load_plugin(entrypoint, folder, hello.plugin)
+
+    return serve_plugin(load)
+
+
+if __name__ == "__main__":
+    end_process(main(sys.argv[1:]))

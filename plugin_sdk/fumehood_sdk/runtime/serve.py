@@ -1,0 +1,134 @@
+"""The life of a plugin's process: the wire taken away, `Hello`, the plugin, `Ready`, calls, the end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from fumehood_sdk.call import Grants
+from fumehood_sdk.errors import WireError
+from fumehood_sdk.runtime.descriptors import take_wire
+from fumehood_sdk.runtime.engine import Engine
+from fumehood_sdk.runtime.entry import Runnable
+from fumehood_sdk.runtime.writer import Writer
+from fumehood_sdk.wire import host
+from fumehood_sdk.wire import plugin as wire
+from fumehood_sdk.wire.framing import FrameReader
+
+PROTOCOL_VERSION = 1
+SDK = "fumehood-sdk/0.1.0"
+DEFAULT_MAX_FRAME_BYTES = 4 * 1024 * 1024
+"""Holds for `Hello` itself, and where it names none."""
+DEFAULT_MAX_CALLS = 32
+"""Where `Hello` names none."""
+SWITCH_INTERVAL_S = 0.001
+"""How long a thread that computes keeps the others waiting. Python's own 5 ms would be felt by each quick call beside a
+slow one."""
+OK, FAILED = 0, 1
+
+
+class Served(Protocol):
+    """What is served: an author's plugin, or a manifest's tools."""
+
+    @property
+    def name(self) -> str:
+        """The plugin's name."""
+
+    @property
+    def concurrency(self) -> int | None:
+        """Most calls at a time. None: as many as the sidecar offers."""
+
+    @property
+    def tools(self) -> Mapping[str, Runnable]:
+        """The tools by name."""
+
+    def definitions(self) -> list[bytes]:
+        """An encoded `ToolDefinition` for each tool; none where the manifest has them."""
+
+
+def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
+    """Serve what `load` returns over stdin and stdout, until they end or a shutdown is asked for.
+
+    `load` runs after the wire was moved away, and may import the author's code. Returns the exit status: 0, or 1 with
+    the reason on stderr when the plugin could not be loaded or the sidecar does not speak the wire.
+    """
+    fd_in, fd_out = take_wire()
+    # Importing makes many objects and no garbage; collections during it are a tenth of its time.
+    gc.disable()
+    reader = FrameReader(lambda size: os.read(fd_in, size), DEFAULT_MAX_FRAME_BYTES)
+    writer = Writer(fd_out, DEFAULT_MAX_FRAME_BYTES)
+    try:
+        hello = _read_hello(reader)
+        if hello is None:
+            return OK
+        if hello.max_frame_bytes:
+            reader.max_frame_bytes = writer.max_frame_bytes = hello.max_frame_bytes
+        if PROTOCOL_VERSION not in hello.protocol_versions:
+            # Said in its own words as well: the sidecar finds a version that it did not offer.
+            writer.ready(wire.ready(PROTOCOL_VERSION, SDK, [], 0))
+            return _fail(f"the sidecar speaks versions {hello.protocol_versions} of the wire, this SDK {PROTOCOL_VERSION}")
+        try:
+            served = load(hello)
+        except BaseException as error:  # noqa: BLE001 - whatever importing the author's code raises, exits included
+            _print_traceback(error)
+            return FAILED
+        offered = hello.max_concurrent_calls or DEFAULT_MAX_CALLS
+        max_calls = min(offered, served.concurrency or offered)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        grants = Grants(tuple(hello.readable_paths), tuple(hello.writable_paths))
+        engine = Engine(reader, writer, served.tools, max_calls=max_calls, grants=grants)
+        # What was imported stays: the collector need not look at it again.
+        gc.freeze()
+        gc.enable()
+        writer.ready(wire.ready(PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0))
+        wrong = engine.run()
+    except (WireError, ValueError, RuntimeError) as error:
+        return _fail(str(error))
+    return OK if wrong is None else _fail(str(wrong))
+
+
+def end_process(status: int) -> None:
+    """End the process without waiting for threads that don't end: a tool's may be stuck for good."""
+    import atexit  # noqa: PLC0415 - needed once
+
+    atexit._run_exitfuncs()  # noqa: SLF001 - the author's are owed; os._exit skips them
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue  # closed or replaced by the author's code
+    os._exit(status)
+
+
+def _read_hello(reader: FrameReader) -> host.Hello | None:
+    """The first frame. None: the stream ended before it, as when a start was given up.
+
+    Raises:
+        WireError: it is another frame, or none.
+    """
+    while True:
+        data = reader.buffered()
+        if data is not None:
+            frame = host.decode(data)
+            if isinstance(frame, host.Hello):
+                return frame
+            if frame is not None:
+                raise WireError(f"the first frame is {type(frame).__name__}, not Hello")
+        elif not reader.fill():
+            return None
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"fumehood-sdk: {message}\n")
+    sys.stderr.flush()
+    return FAILED
+
+
+def _print_traceback(error: BaseException) -> None:
+    import traceback  # noqa: PLC0415 - needed where it fails
+
+    traceback.print_exception(error)
+    sys.stderr.flush()

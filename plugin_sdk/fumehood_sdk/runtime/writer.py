@@ -1,0 +1,123 @@
+"""Writes frames to the sidecar, each whole, whichever thread it comes from."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from fumehood_sdk.call import Call
+from fumehood_sdk.wire import plugin as wire
+
+HELD_FRAMES = 8
+"""Results that may wait for one another while more calls are there already: one write(2) costs as much as a call."""
+HELD_BYTES = 32768
+"""Half of what a pipe holds, so that what was held goes out in one piece."""
+
+
+class Writer:
+    """Owns the descriptor. The `Sink` of every call of this process."""
+
+    __slots__ = ("_fd", "_held", "_held_bytes", "broken", "lock", "max_frame_bytes")
+
+    def __init__(self, fd: int, max_frame_bytes: int) -> None:
+        self._fd = fd
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self.max_frame_bytes = max_frame_bytes
+        self.broken = False
+        """Whether the sidecar has gone. What is written from then on is dropped."""
+        self.lock = threading.Lock()
+        """Held for each frame. Who holds it may interrupt another thread: that one is not within a write then.
+
+        A thread that was interrupted while it waited for the lock meets the exception at its next call of a Python
+        function. Hence the writes below happen in functions of their own.
+        """
+
+    def finish(self, call: Call, body: bytes, *, hold: bool) -> None:
+        """Write a call's result; nothing of the call is written afterwards.
+
+        `hold` lets it wait for `flush`, for a few others or for many bytes, whichever comes first.
+        """
+        size = wire.frame_bytes(body)
+        if size > self.max_frame_bytes:
+            body = wire.failure(
+                call.invocation_id,
+                f"the result takes {size} bytes and {self.max_frame_bytes} are allowed: return less, or in parts",
+                retryable=False,
+                reason="output_too_large",
+                details_json=b'{"size_bytes":%d,"limit_bytes":%d}' % (size, self.max_frame_bytes),
+            )
+        frame = wire.frame(wire.RESULT, body)
+        with self.lock:
+            call.closed = True
+            self._held.append(frame)
+            self._held_bytes += len(frame)
+            if not hold or len(self._held) >= HELD_FRAMES or self._held_bytes >= HELD_BYTES:
+                self._write_held()
+
+    def flush(self) -> None:
+        """Write what was held."""
+        if self._held:
+            with self.lock:
+                self._write_held()
+
+    def ready(self, body: bytes) -> None:
+        """Write the answer to `Hello`.
+
+        Raises:
+            ValueError: it does not fit into a frame.
+        """
+        size = wire.frame_bytes(body)
+        if size > self.max_frame_bytes:
+            raise ValueError(f"the tools' definitions take {size} bytes and {self.max_frame_bytes} are allowed")
+        with self.lock:
+            self._write(wire.frame(wire.READY, body))
+
+    def update(
+        self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes
+    ) -> None:
+        """Write an update of a call that has not ended.
+
+        Raises:
+            ValueError: it does not fit into a frame.
+        """
+        body = wire.update(call.invocation_id, message, progress, total, data_json)
+        size = wire.frame_bytes(body)
+        if size > self.max_frame_bytes:
+            raise ValueError(f"the update takes {size} bytes and {self.max_frame_bytes} are allowed")
+        with self.lock:
+            if not call.closed:
+                self._write(wire.frame(wire.UPDATE, body))
+
+    def log(self, call: Call | None, level: int, message: str, fields_json: bytes) -> None:
+        """Write a line to the log, without its fields where those don't fit into a frame."""
+        with self.lock:
+            invocation_id = 0 if call is None or call.closed else call.invocation_id
+            body = wire.log(invocation_id, level, message, fields_json)
+            if wire.frame_bytes(body) > self.max_frame_bytes:
+                body = wire.log(invocation_id, level, message, b"")
+            self._write(wire.frame(wire.LOG, body))
+
+    def _write_held(self) -> None:
+        if self._held:
+            data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+            self._held.clear()
+            self._held_bytes = 0
+            self._write_all(data)
+
+    def _write(self, frame: bytes) -> None:
+        """Write a frame behind those that were held, since frames of one call must not overtake each other."""
+        self._write_held()
+        self._write_all(frame)
+
+    def _write_all(self, data: bytes) -> None:
+        if self.broken:
+            return
+        try:
+            written = os.write(self._fd, data)
+            while written < len(data):
+                # A view costs nothing to shorten; bytes would be copied with each piece that the pipe takes.
+                view = memoryview(data)[written:]
+                written += os.write(self._fd, view)
+        except OSError:
+            self.broken = True
