@@ -12,6 +12,7 @@ from fumehood_sandbox import LaunchError, PolicyError, SandboxError, SandboxUnav
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.worker import WorkerState
 from fumehood_server.worker import faults
 from fumehood_server.worker.worker import ProcessWorker
 
@@ -58,13 +59,16 @@ async def start(
     try:
         # Bounded by the worker's own timers. wait() leaves the future alone when this task is cancelled.
         await asyncio.wait((worker.opened,))
-        error = worker.opened.result()
+        failure = worker.opened.result()
+        if failure is None and worker.state is not WorkerState.READY:
+            # What it said right after Ready has ended it before this task had its turn.
+            failure = worker.cause or faults.condemned_error(spec.plugin)
     except BaseException:
         await _end(worker)
         raise
-    if error is not None:
+    if failure is not None:
         await _end(worker)
-        raise WorkerUnavailableError(error)
+        raise WorkerUnavailableError(failure)
     return worker
 
 

@@ -326,7 +326,7 @@ class ProcessWorker:
         self.kill(cause)
 
     def _violated(self, violation: Violation, problem: str) -> None:
-        self._fail(faults.violation_error(self.spec.plugin, violation, problem))
+        self._fail(faults.violation_error(self.spec.plugin, violation, f"{problem} ({violation})"))
 
     def _never_ready(self) -> None:
         words = self._log.last_words(self.worker_id)

@@ -1,0 +1,47 @@
+"""Plugins that say too much."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+from fumehood_server.model.worker import CancelReason
+from fumehood_server.worker.logs import MAX_KEPT_BYTES, MAX_LINES
+
+from .bench import Bench, ended, error_of, invocation
+
+CALLS_BESIDE = 200
+GROWTH_BYTES = 48 * 1024 * 1024
+"""A flood of a gigabyte a second would pass this in a moment. What is kept of each plugin is 1 MiB and one frame."""
+
+
+@pytest.mark.parametrize(
+    "tool",
+    ["stderr_flood", "stderr_flood_without_newline", "log_flood", "endless_updates", "stdout_flood_of_empty_frames"],
+)
+async def test_a_flood_costs_bounded_memory_and_disturbs_nobody(bench: Bench, tool: str) -> None:
+    spec = bench.spec()
+    process = psutil.Process()
+    async with bench.sole_worker(spec) as worker:
+        before = process.memory_info().rss
+        flooding = worker.invoke(invocation(tool))
+        for _ in range(CALLS_BESIDE):
+            await bench.honest()
+        assert process.memory_info().rss - before < GROWTH_BYTES
+        flooding.cancel(CancelReason.DEADLINE)
+        error_of(await ended(flooding))
+        await bench.until_gone()
+    lines = bench.logs.of(spec.plugin).last(10_000)
+    assert len(lines) <= MAX_LINES
+    assert sum(len(line.message) for line in lines) <= MAX_KEPT_BYTES
+    assert all(len(line.message.encode()) <= 8192 and line.message.isprintable() for line in lines)
+    if tool in ("stderr_flood", "log_flood"):
+        assert sum(line.dropped for line in lines) > 0 or len(lines) == MAX_LINES
+
+
+async def test_threads_beyond_the_limit_are_the_plugins_own_trouble(bench: Bench) -> None:
+    async with bench.sole_worker(bench.spec()) as worker:
+        handle = worker.invoke(invocation("fills_threads"))
+        await bench.honest()
+        handle.cancel(CancelReason.CALLER)
+        error_of(await ended(handle))
+    await bench.until_gone()

@@ -1,0 +1,91 @@
+"""Plugins that break the wire in the middle of a call."""
+
+from __future__ import annotations
+
+import pytest
+from fumehood_sandbox import Level
+from fumehood_server.model.taxonomy import Code
+
+from .bench import Bench, Updates, ended, error_of, invocation
+
+VIOLATIONS = [
+    ("garbage", "frame_malformed"),
+    ("huge_frame", "frame_too_large"),
+    ("endless_length", "length_too_long"),
+    ("half_frame_then_stall", "frame_stalled"),
+    ("unknown_invocation", "unknown_invocation"),
+    ("invocation_zero", "unknown_invocation"),
+    ("log_for_unknown_invocation", "unknown_invocation"),
+    ("second_ready", "second_ready"),
+    ("endless_updates", "too_many_updates"),
+    ("stdout_flood_of_text", "frame_malformed"),
+    ("stdout_flood_of_empty_frames", "too_many_unknown_frames"),
+]
+
+
+@pytest.mark.parametrize(("tool", "violation"), VIOLATIONS)
+async def test_a_broken_wire_is_one_typed_error(bench: Bench, tool: str, violation: str) -> None:
+    error = error_of(await bench.call(bench.spec(), tool))
+    assert error.code is Code.TOOL_PROTOCOL_ERROR
+    assert error.details["violation"] == violation
+    assert not error.retryable
+    assert bench.left() == []
+
+
+@pytest.mark.parametrize("level", [Level.NONE, Level.WRITE])
+async def test_other_calls_of_the_process_end_by_their_level(bench: Bench, level: Level) -> None:
+    spec = bench.spec(level=level)
+    sibling_lease = await bench.pools.acquire(spec)
+    updates = Updates()
+    sibling = sibling_lease.worker.invoke(invocation("slow", updates))
+    await updates.first()
+    offender = await bench.call(spec, "garbage")
+    for result in (offender, await ended(sibling)):
+        error = error_of(result)
+        assert error.details["violation"] == "frame_malformed"
+        if level is Level.NONE:
+            assert error.code is Code.TOOL_PROTOCOL_ERROR
+        else:
+            assert error.code is Code.TOOL_OUTCOME_UNKNOWN
+            assert error.caused_by is not None
+            assert error.caused_by.code is Code.TOOL_PROTOCOL_ERROR
+    sibling_lease.release()
+
+
+@pytest.mark.parametrize(
+    ("tool", "violation"), [("two_results", "second_result"), ("update_after_result", "frame_after_result")]
+)
+async def test_the_first_result_stands_and_the_process_ends(bench: Bench, tool: str, violation: str) -> None:
+    spec = bench.spec()
+    async with bench.sole_worker(spec) as worker:
+        result = await ended(worker.invoke(invocation(tool)))
+        assert result.error is None
+        await bench.until_gone()
+        after = error_of(await ended(worker.invoke(invocation("echo"))))
+        assert after.code is Code.TOOL_UNAVAILABLE
+        assert after.details["dispatched"] is False
+    errors = [line.message for line in bench.logs.of(spec.plugin).last(99) if line.level == "error"]
+    assert any(violation in message for message in errors)
+
+
+async def test_a_half_frame_and_an_exit_is_an_exit(bench: Bench) -> None:
+    error = error_of(await bench.call(bench.spec(), "half_frame_then_exit"))
+    assert error.code is Code.TOOL_UNAVAILABLE
+    assert error.details["mid_frame"] is True
+    assert bench.left() == []
+
+
+async def test_a_process_that_broke_the_wire_is_replaced(bench: Bench) -> None:
+    spec = bench.spec()
+    assert (await bench.call(spec, "echo")).error is None
+    error_of(await bench.call(spec, "garbage"))
+    assert (await bench.call(spec, "echo")).error is None
+
+
+async def test_updates_and_log_lines_arrive_in_order(bench: Bench) -> None:
+    updates = Updates()
+    result = await bench.call(bench.spec(), "noisy", updates)
+    assert result.error is None
+    assert [(update.sequence, update.message) for update in updates.seen] == [(n + 1, f"step {n}") for n in range(5)]
+    line = bench.logs.of("serve").last(1)[0]
+    assert (line.source, line.level, line.message, line.call_id) == ("log", "info", "a word", "call-noisy")
