@@ -1,17 +1,20 @@
 """A sandbox for one Linux process tree: one `Policy` in, one process and its `Receipt` out."""
 
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
-from fumehood_sandbox.launch import Launching, launch, start
+from fumehood_sandbox.launch import launch, start
+from fumehood_sandbox.launching import Launching
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.limits import Limits
 from fumehood_sandbox.mounts import python_runtime, system_runtime
 from fumehood_sandbox.policy import Mount, Policy
+from fumehood_sandbox.probe import Finding, Report, check, probe
 from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.receipt import Layer, Receipt
 
 __all__ = [
     "Executable",
+    "Finding",
     "LaunchError",
     "Launching",
     "Layer",
@@ -23,10 +26,13 @@ __all__ = [
     "Program",
     "PythonModule",
     "Receipt",
+    "Report",
     "SandboxError",
     "SandboxUnavailableError",
     "SandboxedProcess",
+    "check",
     "launch",
+    "probe",
     "python_runtime",
     "start",
     "system_runtime",

@@ -39,8 +39,8 @@ def unshare_flags(*, shared_user_namespace: bool) -> tuple[str, ...]:
 def candidates() -> tuple[Candidate, ...]:
     """Every bubblewrap of this machine, each tried once a process, the system's own first.
 
-    The system's comes first because it has what the PyPI bundle can't: a place in the system's own rules, such as Ubuntu's
-    AppArmor profile that lets /usr/bin/bwrap alone make user namespaces.
+    The system's comes first because it has what the PyPI bundle can't: a place in the system's own rules, such as
+    Ubuntu's AppArmor profile that lets /usr/bin/bwrap alone make user namespaces.
     """
     found: list[tuple[str, str]] = []
     for path in (shutil.which("bwrap", path=_SYSTEM_PATH), shutil.which("bwrap")):
@@ -90,19 +90,29 @@ def _bundled() -> list[str]:
 
 def _try(path: str) -> str:
     """Make a sandbox of every namespace and run itself in it. Returns the problem."""
+    root = os.open("/usr", os.O_PATH | os.O_CLOEXEC)
     command = [
         path,
         *unshare_flags(shared_user_namespace=False),
         *("--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"),
         *("--ro-bind", "/", "/", "--proc", "/proc", "--size", "65536", "--tmpfs", "/tmp"),  # noqa: S108 - inside
+        *("--ro-bind-fd", str(root), "/mnt", "--remount-ro", "/tmp"),  # noqa: S108 - inside
         *("--", os.path.realpath(path), "--version"),
     ]
     try:
         done = subprocess.run(
-            command, capture_output=True, check=False, env={}, stdin=subprocess.DEVNULL, timeout=_PROBE_TIMEOUT_S
+            command,
+            capture_output=True,
+            check=False,
+            env={},
+            stdin=subprocess.DEVNULL,
+            timeout=_PROBE_TIMEOUT_S,
+            pass_fds=(root,),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
+    finally:
+        os.close(root)
     if done.returncode != 0:
         return done.stderr.decode(errors="replace").strip()[:500] or f"exit status {done.returncode}"
     return ""

@@ -28,6 +28,7 @@ class PinnedGrant:
     fd: int
     is_folder: bool
     owner: int
+    group: int
     mode: int
 
 
@@ -72,7 +73,9 @@ def _check_level(policy: Policy) -> None:
             "egress broker", "level external needs it, and it is not in this version", "declare level write or lower"
         )
     if policy.read and not policy.level.allows(Level.READ):
-        raise PolicyError("read", f"level {policy.level} reads nothing of this machine: raise the level or drop the grant")
+        raise PolicyError(
+            "read", f"level {policy.level} reads nothing of this machine: raise the level or drop the grant"
+        )
     if policy.write and not policy.level.allows(Level.WRITE):
         raise PolicyError("write", f"level {policy.level} writes nothing: raise the level or drop the grant")
 
@@ -151,7 +154,7 @@ def _pin(field: str, path: str, stack: ExitStack) -> PinnedGrant:
     is_folder = stat.S_ISDIR(found.st_mode)
     if not is_folder and not stat.S_ISREG(found.st_mode):
         raise PolicyError(field, f"{path} is neither a file nor a folder: sockets, pipes and devices can't be granted")
-    return PinnedGrant(real, fd, is_folder, found.st_uid, found.st_mode)
+    return PinnedGrant(real, fd, is_folder, found.st_uid, found.st_gid, found.st_mode)
 
 
 def _open_without_links(path: str) -> int:
@@ -194,7 +197,9 @@ def _check_nothing_beneath(path: str, runtime: Iterable[Mount], read: Iterable[P
     """A mount point beneath a writable folder could be a link that the plugin left there, to anywhere outside."""
     for target in (*(mount.target for mount in runtime), *(grant.path for grant in read)):
         if _within(target, (path,)):
-            raise PolicyError("write", f"{target} must be mounted beneath {path}, which is writable: grant a narrower folder")
+            raise PolicyError(
+                "write", f"{target} must be mounted beneath {path}, which is writable: grant a narrower folder"
+            )
     for place in ("/tmp", "/dev/shm", "/run"):  # noqa: S108 - places inside
         if path == place:
             raise PolicyError("write", f"{path} is the sandbox's own place: grant a folder in it")

@@ -1,7 +1,7 @@
 """Whose process a sandboxed program is, as the host counts users.
 
-Not root: the launcher's own user, in a user namespace that bwrap makes. Root: a user of the policy's own identity, from a
-range that nobody else uses, in a user namespace that this module makes once for the launcher's process.
+Not root: the launcher's own user, in a user namespace that bwrap makes. Root: a user of the policy's own identity,
+from a range that nobody else uses, in a user namespace that this module makes once for the launcher's process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from fumehood_sandbox.errors import SandboxUnavailableError
 
 _FIRST_ID = 0x70000000
-"""The start of the range that systemd's list of user ids (systemd.io/UIDS-GIDS) leaves unused: 1879048192…2147483647."""
+"""The start of the range that systemd's list of user ids (systemd.io/UIDS-GIDS) leaves unused: from 1879048192 up."""
 _ID_BITS = 24
 _FIRST_ID_OF_SMALL_MAP = 10_000
 _NOBODY = 65534
@@ -40,23 +40,28 @@ class Identity:
     """The launcher's shared namespace, or None when bwrap makes one. Owned by this module; never close it."""
 
 
-class _SharedNamespace:
-    """A user namespace that maps every id to itself, so that root's file access works while mounts are made."""
+class _Namespaces:
+    """User namespaces that were made for this process, by their maps. Each is held by its descriptor alone."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._fd: int | None = None
+        self._fds: dict[tuple[str, str], int] = {}
         self._owner = 0
 
-    def fd(self) -> int:
+    def fd(self, uid_map: str, gid_map: str) -> int:
+        """A namespace with these maps, in the format of user_namespaces(7). Owned here; never close it."""
         with self._lock:
-            if self._fd is None or self._owner != os.getpid():
-                self._fd = _make_namespace()
-                self._owner = os.getpid()
-            return self._fd
+            if (
+                self._owner != os.getpid()
+            ):  # after a fork the descriptors are still good, but the other process's to close
+                self._owner, self._fds = os.getpid(), {}
+            key = (uid_map, gid_map)
+            if key not in self._fds:
+                self._fds[key] = _make_namespace(uid_map, gid_map)
+            return self._fds[key]
 
 
-_shared = _SharedNamespace()
+_namespaces = _Namespaces()
 _taken: dict[int, str] = {}
 _taken_lock = threading.Lock()
 
@@ -70,7 +75,13 @@ def identity_for(name: str) -> Identity:
     if os.geteuid() != 0:
         return Identity(os.geteuid(), os.getegid(), None)
     chosen = _choose(name, _mapped_ranges("/proc/self/uid_map"))
-    return Identity(chosen, chosen, _shared.fd())
+    same_ids = (_ranges_mapped_to_themselves("/proc/self/uid_map"), _ranges_mapped_to_themselves("/proc/self/gid_map"))
+    return Identity(chosen, chosen, _namespaces.fd(*same_ids))
+
+
+def owner_namespace(user: int, group: int, identity: Identity) -> int:
+    """A user namespace that makes an idmapped mount show this owner as the identity. Don't close it."""
+    return _namespaces.fd(f"{user} {identity.user} 1\n", f"{group} {identity.group} 1\n")
 
 
 def _choose(name: str, ranges: list[tuple[int, int, int]]) -> int:
@@ -109,7 +120,11 @@ def _mapped_ranges(path: str) -> list[tuple[int, int, int]]:
     return [(int(inside), int(outside), int(count)) for inside, outside, count in (line.split() for line in lines)]
 
 
-def _make_namespace() -> int:
+def _ranges_mapped_to_themselves(path: str) -> str:
+    return "".join(f"{inside} {inside} {count}\n" for inside, _, count in _mapped_ranges(path))
+
+
+def _make_namespace(uid_map: str, gid_map: str) -> int:
     helper = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _HELPER],
         stdin=subprocess.PIPE,
@@ -119,7 +134,7 @@ def _make_namespace() -> int:
     )
     with helper:
         try:
-            return _map_namespace_of(helper)
+            return _map_namespace_of(helper, uid_map, gid_map)
         except OSError as error:
             raise SandboxUnavailableError(
                 "user namespace",
@@ -130,7 +145,7 @@ def _make_namespace() -> int:
             helper.kill()
 
 
-def _map_namespace_of(helper: subprocess.Popen[bytes]) -> int:
+def _map_namespace_of(helper: subprocess.Popen[bytes], uid_map: str, gid_map: str) -> int:
     assert helper.stdout is not None  # noqa: S101 - it was asked for above
     if helper.stdout.readline().strip() != b"0":
         raise SandboxUnavailableError(
@@ -139,8 +154,6 @@ def _map_namespace_of(helper: subprocess.Popen[bytes]) -> int:
             "allow unshare(CLONE_NEWUSER): container seccomp profile, sysctl user.max_user_namespaces",
         )
     folder = Path("/proc") / str(helper.pid)
-    for name in ("uid_map", "gid_map"):
-        # Each range of ours, mapped to itself.
-        lines = [f"{inside} {inside} {count}\n" for inside, _, count in _mapped_ranges(f"/proc/self/{name}")]
-        (folder / name).write_text("".join(lines), encoding="ascii")
+    (folder / "uid_map").write_text(uid_map, encoding="ascii")
+    (folder / "gid_map").write_text(gid_map, encoding="ascii")
     return os.open(folder / "ns" / "user", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,17 +1,19 @@
 """The inner stage: runs inside the namespaces, applies the last layers to itself, and becomes the program.
 
-`launch` hands this file's code to `python -I -S` over a descriptor; nothing of the package can be imported here, and each
-import costs every start, so this file takes only what the interpreter has loaded anyway, `_ctypes` (a tenth of `ctypes`) and
-`resource`. Read `main` for the order. Each step reports to the launcher what it found after it was done; the first that fails
-is reported and ends the process.
+`launch` hands this file's code to `python -I -S` over a descriptor; nothing of the package can be imported here, and
+each import costs every start, so this file takes only what the interpreter has loaded anyway, `libc` and `resource`.
+Read `main` for the order. Each step reports to the launcher what it found after it was done; the first that fails is
+reported and ends the process.
 """
 
-import _ctypes
 import os
 import sys
 
-TYPE_CHECKING = False  # type checkers know the name; importing typing would cost each start 4 ms
+from fumehood_sandbox.libc import StepError, call, function, say
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import CodeType
     from typing import Any, NoReturn
 
 _PR_SET_DUMPABLE = 4
@@ -31,43 +33,6 @@ _LANDLOCK_ON_FILES = 0b1100000000000111  # execute, write_file, read_file, trunc
 _FAILED_STATUS = 125
 
 
-class _Long(_ctypes._SimpleCData):  # type: ignore[name-defined,misc]  # noqa: SLF001 - what ctypes.c_long is made from
-    _type_ = "l"
-
-
-class _Function(_ctypes.CFuncPtr):  # type: ignore[name-defined,misc] # typeshed keeps it under ctypes
-    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO  # type: ignore[attr-defined] # likewise
-    _restype_ = _Long
-
-
-_libc = _ctypes.dlopen(None, 0)
-
-
-def _libc_function(name: str) -> "Any":
-    return _Function(_ctypes.dlsym(_libc, name))
-
-
-_raw_syscall = _libc_function("syscall")
-_raw_prctl = _libc_function("prctl")
-
-
-class _StepError(Exception):
-    """One step failed."""
-
-    def __init__(self, step: str, problem: str, path: str = "", errno: int = 0) -> None:
-        super().__init__(step)
-        self.fields = (step, problem, path, str(errno))
-
-
-def _call(step: str, function: "Any", *arguments: int | bytes, path: str = "", what: str = "") -> int:
-    """Call libc with every integer as a long, since variadic functions read whole registers. Bytes pass as a pointer."""
-    answer = int(function(*(_Long(each) if isinstance(each, int) else each for each in arguments)))
-    if answer < 0:
-        errno = _ctypes.get_errno()  # type: ignore[attr-defined] # typeshed keeps it under ctypes
-        raise _StepError(step, f"{what}: {os.strerror(errno)}", path, errno)
-    return answer
-
-
 def main(config: "dict[str, Any]") -> None:
     """Apply every layer and become the program. Comes back only by the exit of a `PythonModule`."""
     status: int = config["status_fd"]
@@ -83,21 +48,18 @@ def main(config: "dict[str, Any]") -> None:
         if config["executable"]:
             _become(status, config["executable"], config["environment"])
         code, module = _prepare_module(config)
-        _say(status, "ready")
+        say(status, "ready")
         os.close(status)
-    except _StepError as error:
-        _say(status, "error", *error.fields)
+    except StepError as error:
+        say(status, "error", *error.fields)
         os._exit(_FAILED_STATUS)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher must hear of it
-        _say(status, "error", "inner", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
+        say(status, "error", "inner", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
         os._exit(_FAILED_STATUS)
     del status, rules, config
+    for name in [name for name in sys.modules if name.partition(".")[0] == "fumehood_sandbox"]:
+        del sys.modules[name]  # this stage is not something that the program could import
     exec(code, module)  # noqa: S102 - the module that the caller asked for
-
-
-def _say(status: int, *fields: str) -> None:
-    line = "\t".join(field.replace("\t", " ").replace("\n", " ") for field in fields) + "\n"
-    os.write(status, line.encode("utf-8", "backslashreplace"))
 
 
 def _open_rules(landlock: "dict[str, Any]") -> "list[tuple[int, int]]":
@@ -108,7 +70,7 @@ def _open_rules(landlock: "dict[str, Any]") -> "list[tuple[int, int]]":
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
             is_folder = os.fstat(descriptor).st_mode & 0o170000 == 0o040000  # noqa: PLR2004 - S_IFMT, S_IFDIR
         except OSError as error:
-            raise _StepError("landlock", f"open: {error.strerror}", path, error.errno or 0) from error
+            raise StepError("landlock", f"open: {error.strerror}", path, error.errno or 0) from error
         opened.append((descriptor, access if is_folder else access & _LANDLOCK_ON_FILES))
     return opened
 
@@ -123,19 +85,18 @@ def _limit(status: int, rlimits: "list[tuple[str, int]]") -> None:
         try:
             resource.setrlimit(number, (wanted, wanted))
         except (OSError, ValueError) as error:
-            raise _StepError("rlimits", f"{name}={wanted}: {error}", "", getattr(error, "errno", 0) or 0) from error
-    in_force = ", ".join(
-        f"{name[7:].lower()}={resource.getrlimit(getattr(resource, name))[1]}" for name, _ in rlimits
-    )
-    _say(status, "layer", "rlimits", in_force)
+            raise StepError("rlimits", f"{name}={wanted}: {error}", "", getattr(error, "errno", 0) or 0) from error
+    in_force = ", ".join(f"{name[7:].lower()}={resource.getrlimit(getattr(resource, name))[1]}" for name, _ in rlimits)
+    say(status, "layer", "rlimits", in_force)
 
 
 def _drop_identity(status: int, identity: "tuple[int, int] | None") -> None:
-    _call("identity", _raw_prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, what="no_new_privs")
+    call("identity", "prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, what="no_new_privs")
     # The bounding set can be emptied only while CAP_SETPCAP is still held, so before the user id changes.
+    prctl = function("prctl")
     for capability in range(_LAST_POSSIBLE_CAPABILITY + 1):
-        if int(_raw_prctl(*(_Long(each) for each in (_PR_CAPBSET_READ, capability, 0, 0, 0)))) == 1:
-            _call("capabilities", _raw_prctl, _PR_CAPBSET_DROP, capability, 0, 0, 0, what=f"drop {capability}")
+        if prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) == 1:
+            call("capabilities", "prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0, what=f"drop {capability}")
     if identity is not None:
         user, group = identity
         try:
@@ -143,29 +104,27 @@ def _drop_identity(status: int, identity: "tuple[int, int] | None") -> None:
             os.setresgid(group, group, group)
             os.setresuid(user, user, user)
         except OSError as error:
-            raise _StepError("identity", f"become {user}:{group}: {error.strerror}", "", error.errno or 0) from error
+            raise StepError("identity", f"become {user}:{group}: {error.strerror}", "", error.errno or 0) from error
     users, groups = set(os.getresuid()), set(os.getresgid())
     if 0 in users or 0 in groups:
-        raise _StepError("identity", f"still root: uids {users}, gids {groups}")
-    _say(status, "layer", "identity", f"uid {os.getuid()}, gid {os.getgid()}, no root among the ids")
+        raise StepError("identity", f"still root: uids {users}, gids {groups}")
+    say(status, "layer", "identity", f"uid {os.getuid()}, gid {os.getgid()}, no root among the ids")
 
 
 def _drop_capabilities(status: int) -> None:
-    _call(
-        "capabilities", _raw_prctl, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, what="clear the ambient set"
-    )
+    call("capabilities", "prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, what="clear the ambient set")
     header = _CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4)  # process 0: this one
-    _call("capabilities", _libc_function("capset"), header, bytes(24), what="clear the sets")
+    call("capabilities", "capset", header, bytes(24), what="clear the sets")
     # Changed ids make a process undumpable, and /proc/self root's. Nothing here is hidden from the program itself.
-    _call("capabilities", _raw_prctl, _PR_SET_DUMPABLE, 1, 0, 0, 0, what="dumpable")
-    _say(status, "layer", "capabilities", "inheritable, permitted, effective, bounding and ambient sets cleared")
+    call("capabilities", "prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0, what="dumpable")
+    say(status, "layer", "capabilities", "inheritable, permitted, effective, bounding and ambient sets cleared")
 
 
 def _restrict(status: int, landlock: "dict[str, Any]", rules: "list[tuple[int, int]]") -> None:
     attributes: bytes = landlock["attributes"]
-    ruleset = _call(
+    ruleset = call(
         "landlock",
-        _raw_syscall,
+        "syscall",
         _SYS_LANDLOCK_CREATE_RULESET,
         attributes,
         len(attributes),
@@ -175,9 +134,9 @@ def _restrict(status: int, landlock: "dict[str, Any]", rules: "list[tuple[int, i
     for descriptor, access in rules:
         # struct landlock_path_beneath_attr is packed: 8 bytes of access, 4 of descriptor.
         rule = access.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
-        _call(
+        call(
             "landlock",
-            _raw_syscall,
+            "syscall",
             _SYS_LANDLOCK_ADD_RULE,
             ruleset,
             _LANDLOCK_RULE_PATH_BENEATH,
@@ -185,8 +144,8 @@ def _restrict(status: int, landlock: "dict[str, Any]", rules: "list[tuple[int, i
             0,
             what="add a rule",
         )
-    _call("landlock", _raw_syscall, _SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, what="restrict")
-    _say(status, "layer", "landlock", landlock["detail"])
+    call("landlock", "syscall", _SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, what="restrict")
+    say(status, "layer", "landlock", landlock["detail"])
 
 
 def _close_descriptors(status: int) -> None:
@@ -194,12 +153,12 @@ def _close_descriptors(status: int) -> None:
     os.closerange(3, status)
     os.closerange(status + 1, 0x7FFFFFFF)
     listing = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
-    left = set(map(int, os.listdir(listing))) - {0, 1, 2, status, listing}
+    left = set(map(int, os.listdir(listing))) - {0, 1, 2, status, listing}  # noqa: PTH208 - pathlib is an import
     os.close(listing)
     left = {descriptor for descriptor in left if _is_open(descriptor)}  # the listing's own duplicate is gone by now
     if left:
-        raise _StepError("descriptors", f"still open: {sorted(left)}")
-    _say(status, "layer", "descriptors", "0, 1 and 2")
+        raise StepError("descriptors", f"still open: {sorted(left)}")
+    say(status, "layer", "descriptors", "0, 1 and 2")
 
 
 def _is_open(descriptor: int) -> bool:
@@ -216,50 +175,49 @@ def _check_what_outside_applied(status: int, identity: "tuple[int, int] | None")
         found = dict(line.split(":\t", 1) for line in stream if ":\t" in line)
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         if int(found.get(name, "1"), 16):
-            raise _StepError("capabilities", f"{name} is {found[name].strip()}")
+            raise StepError("capabilities", f"{name} is {found[name].strip()}")
     if found.get("NoNewPrivs", "").strip() != "1":
-        raise _StepError("capabilities", "no_new_privs is not set")
+        raise StepError("capabilities", "no_new_privs is not set")
     if found.get("Seccomp", "").strip() != "2":
-        raise _StepError("seccomp", "no filter is in force")
+        raise StepError("seccomp", "no filter is in force")
     if identity is not None and set(found["Uid"].split()) != {str(identity[0])}:
-        raise _StepError("identity", f"the kernel says {found['Uid'].split()}")
-    _say(status, "layer", "seccomp", "filter in force, no_new_privs set")
+        raise StepError("identity", f"the kernel says {found['Uid'].split()}")
+    say(status, "layer", "seccomp", "filter in force, no_new_privs set")
 
 
 def _enter(folder: str) -> None:
     try:
         os.chdir(folder)
     except OSError as error:
-        raise _StepError("working directory", error.strerror or "", folder, error.errno or 0) from error
+        raise StepError("working directory", error.strerror or "", folder, error.errno or 0) from error
 
 
 def _become(status: int, argv: "tuple[str, ...]", environment: "dict[str, str]") -> "NoReturn":
     """Replace this process. The status pipe closes by itself when it has worked, which is the launcher's sign."""
     name = argv[0]
     places = environment.get("PATH", "/usr/bin:/bin").split(":") if "/" not in name else [""]
-    failure = _StepError("exec", "not found on PATH", name, 2)
-    _say(status, "ready")
+    failure = StepError("exec", "not found on PATH", name, 2)
+    say(status, "ready")
     for place in places:
         path = f"{place}/{name}" if place else name
         try:
             os.execve(path, argv, environment)  # noqa: S606 - no shell is the point
         except FileNotFoundError as error:
             if os.path.lexists(path):  # a script whose interpreter is missing, or a binary whose loader is
-                failure = _StepError("exec", "its interpreter or loader is not inside the sandbox", path, 2)
+                failure = StepError("exec", "its interpreter or loader is not inside the sandbox", path, 2)
                 break
             if "/" in name:
-                failure = _StepError("exec", error.strerror or "", path, error.errno or 0)
+                failure = StepError("exec", error.strerror or "", path, error.errno or 0)
         except OSError as error:
-            failure = _StepError("exec", error.strerror or "", path, error.errno or 0)
+            failure = StepError("exec", error.strerror or "", path, error.errno or 0)
             break
     raise failure
 
 
-def _prepare_module(config: "dict[str, Any]") -> "tuple[Any, dict[str, Any]]":
+def _prepare_module(config: "dict[str, Any]") -> "tuple[CodeType, dict[str, Any]]":
     """Make this interpreter look as `python -m module` would, without the imports that runpy costs."""
-    import time  # noqa: PLC0415 - built in; not before the try block of `main`
-
     import _frozen_importlib_external  # noqa: PLC0415 - what importlib.machinery, which imports much, is made of
+    import time  # noqa: PLC0415 - built in; not before the try block of `main`
 
     os.environ.clear()
     os.environ.update(config["environment"])
@@ -282,9 +240,9 @@ def _prepare_module(config: "dict[str, Any]") -> "tuple[Any, dict[str, Any]]":
         loader = spec and spec.loader
         code = loader.get_code(name) if spec and loader and hasattr(loader, "get_code") else None
     except Exception as error:
-        raise _StepError("module", f"{type(error).__name__}: {error}", name) from error
+        raise StepError("module", f"{type(error).__name__}: {error}", name) from error
     if spec is None or code is None:
-        raise _StepError("module", "no such module with Python code on the given path", name)
+        raise StepError("module", "no such module with Python code on the given path", name)
     main_module = type(sys)("__main__")
     main_module.__dict__.update(
         __spec__=spec,

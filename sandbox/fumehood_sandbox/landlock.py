@@ -33,7 +33,7 @@ _ABI_WITH_SCOPES = 6
 READ = _READ_FILE | _READ_DIR
 RUN = READ | _EXECUTE
 DEVICE = _READ_FILE | _WRITE_FILE | _IOCTL_DEVICE
-"""ioctl is allowed on the few devices so that a program that asks one of them "are you a terminal?" hears a plain no."""
+"""With ioctl, so that a program that asks one of the few devices "are you a terminal?" hears a plain no."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,13 @@ def ruleset(
     else:
         attributes = struct.pack("=Q", handled)
     allowed: dict[str, int] = {}
-    uses = ((listing, _READ_DIR), (run, RUN), (read, READ), (write, everything_but_devices_and_programs), (devices, DEVICE))
+    uses = (
+        (listing, _READ_DIR),
+        (run, RUN),
+        (read, READ),
+        (write, everything_but_devices_and_programs),
+        (devices, DEVICE),
+    )
     for paths, access in uses:
         for path in paths:
             allowed[path] = allowed.get(path, 0) | access & handled

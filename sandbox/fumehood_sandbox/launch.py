@@ -1,27 +1,29 @@
 """From a policy and a program to a process that is held: the one way in.
 
-In order: check the policy, find what enforces it, start bubblewrap (namespaces, mounts, seccomp), which starts the inner stage
-(limits, identity, capabilities, Landlock, descriptors), which becomes the program. Each inner step reports over the status
-pipe, and the receipt is made of these reports.
+In order: check the policy, find what enforces it, start bubblewrap (namespaces, mounts, seccomp), which starts the
+inner stage (limits, identity, capabilities, Landlock, descriptors), which becomes the program. Each inner step reports
+over the status pipe, and the receipt is made of these reports.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
+import functools
 import os
 import platform
 import select
+import stat
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Final
+from dataclasses import dataclass
 
 from fumehood_sandbox import bubblewrap
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxUnavailableError
-from fumehood_sandbox.grants import CheckedPolicy, check_policy
-from fumehood_sandbox.identity import Identity, identity_for
+from fumehood_sandbox.grants import CheckedPolicy, PinnedGrant, check_policy
+from fumehood_sandbox.identity import Identity, identity_for, owner_namespace
 from fumehood_sandbox.landlock import supported_abi
+from fumehood_sandbox.launching import Launching
 from fumehood_sandbox.layout import landlock_ruleset, layout_arguments
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.policy import Policy
@@ -29,132 +31,19 @@ from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import Executable, Program
 from fumehood_sandbox.receipt import Layer, Receipt
 from fumehood_sandbox.seccomp import ARCHITECTURES, deny_list, encode, filter_program
-from fumehood_sandbox.stage import memory_file, stage_command, stage_file
-
-_REAP_TIMEOUT_S: Final = 10.0
-"""For the death of what was just killed; see SandboxedProcess.close."""
-_LONGEST_COMPLAINT_BYTES: Final = 4096
-_LONGEST_STATUS_BYTES: Final = 64 * 1024
-"""The stage writes about 1 KiB; all of it comes before the program runs, so nobody hostile writes here."""
-_INNER_LAYERS: Final = ("rlimits", "identity", "capabilities", "landlock", "descriptors", "seccomp")
-_NAMESPACES_DETAIL: Final = ", ".join(bubblewrap.NAMESPACES)
+from fumehood_sandbox.stage import inner_file, memory_file, outer_file, stage_command
 
 
-class Launching:
-    """A start under way. Poll `fileno()` for reading, then `advance()`; or `abort()`."""
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Everything that a start needs, found and checked."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], status_fd: int, info_fd: int, receipt: Receipt) -> None:
-        """Take over the process and both pipes. Made by `start` alone."""
-        self._popen = popen
-        self._status_fd = status_fd
-        self._info_fd = info_fd
-        self._receipt = receipt
-        self._status = bytearray()
-        self._over = False
-
-    def fileno(self) -> int:
-        """The status pipe. Readable when `advance` has something to do."""
-        return self._status_fd
-
-    def advance(self) -> SandboxedProcess | None:
-        """Take in what was reported. Never blocks, but for the death of what failed to start.
-
-        Returns:
-            The process once every layer is in force and the program is about to run, or None: not yet.
-
-        Raises:
-            LaunchError: a step failed. What was started is dead.
-        """
-        if self._over:
-            raise LaunchError("launch", "it is over")
-        while True:
-            try:
-                part = os.read(self._status_fd, 4096)
-            except BlockingIOError:
-                return None
-            if not part:
-                break
-            self._status += part
-            if len(self._status) > _LONGEST_STATUS_BYTES:
-                self._fail(LaunchError("status", "more was reported than any stage writes"))
-        try:
-            return self._finish()
-        except BaseException:
-            self.abort()
-            raise
-
-    def abort(self) -> None:
-        """Kill what was started and wait for its end. Idempotent; does nothing once `advance` gave the process away."""
-        if self._over:
-            return
-        self._over = True
-        popen = self._popen
-        popen.kill()  # bubblewrap's death kills pid 1 of the namespace, by --die-with-parent
-        for stream in (popen.stdin, popen.stdout, popen.stderr):
-            if stream is not None:
-                stream.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            popen.wait(_REAP_TIMEOUT_S)
-        os.close(self._status_fd)
-        os.close(self._info_fd)
-
-    def _fail(self, error: LaunchError) -> None:
-        self.abort()
-        raise error
-
-    def _finish(self) -> SandboxedProcess:
-        """The pipe is closed: everybody who could report has become the program, or is dead."""
-        lines = [line.split("\t") for line in self._status.decode("utf-8", "replace").splitlines()]
-        for line in lines:
-            if line[0] == "error":
-                _, step, problem, path, errno = (*line, "", "", "", "0")[:5]
-                raise LaunchError(step, problem, path=path, errno=int(errno or 0))
-        if ["ready"] not in lines:
-            raise LaunchError("namespaces", self._complaint())
-        reported = {line[1]: line[2] for line in lines if line[0] == "layer"}
-        missing = [name for name in _INNER_LAYERS if name not in reported]
-        if missing:
-            raise LaunchError("status", f"not reported: {', '.join(missing)}")
-        init_pid = self._init_pid()
-        # bubblewrap waits for pid 1 and has not been reaped by us, so the number can't have been given away.
-        init_pidfd = os.pidfd_open(init_pid)
-        receipt = Receipt(
-            self._receipt.level,
-            self._receipt.backend,
-            self._receipt.policy_digest,
-            (*self._receipt.layers, *(Layer(name, reported[name]) for name in _INNER_LAYERS)),
-        )
-        popen = self._popen
-        assert popen.stdin and popen.stdout and popen.stderr  # noqa: S101, PT018 - all three were asked for
-        streams = (popen.stdin, popen.stdout, popen.stderr)
-        fds = [os.dup(stream.fileno()) for stream in streams]
-        for stream in streams:
-            stream.close()
-        process = SandboxedProcess(popen, init_pid, init_pidfd, receipt, (fds[0], fds[1], fds[2]))
-        self._over = True
-        os.close(self._status_fd)
-        os.close(self._info_fd)
-        return process
-
-    def _init_pid(self) -> int:
-        try:
-            return int(json.loads(os.read(self._info_fd, 4096))["child-pid"])
-        except (OSError, ValueError, KeyError) as error:
-            raise LaunchError("namespaces", f"bubblewrap did not name its child: {self._complaint()}") from error
-
-    def _complaint(self) -> str:
-        """What bubblewrap said. It has the program's stderr until the program runs, which never happened."""
-        self._popen.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(_REAP_TIMEOUT_S)
-        assert self._popen.stderr is not None  # noqa: S101 - it was asked for
-        fd = self._popen.stderr.fileno()
-        os.set_blocking(fd, False)
-        with contextlib.suppress(BlockingIOError):
-            text = os.read(fd, _LONGEST_COMPLAINT_BYTES).decode("utf-8", "replace").strip()
-            if text:
-                return text
-        return f"bubblewrap ended with status {self._popen.returncode} and said nothing"
+    checked: CheckedPolicy
+    program: Program
+    bwrap: str
+    filter_bytes: bytes
+    landlock_abi: int
+    identity: Identity
 
 
 def start(policy: Policy, program: Program) -> Launching:
@@ -171,11 +60,15 @@ def start(policy: Policy, program: Program) -> Launching:
     _check_program(program)
     with ExitStack() as stack:
         checked = check_policy(policy, stack)
-        bwrap = bubblewrap.find()
-        filter_bytes = _seccomp_filter(policy.level)
-        abi = _landlock_abi()
-        identity = identity_for(policy.identity)
-        return _spawn(checked, program, bwrap, filter_bytes, abi, identity, stack)
+        plan = _Plan(
+            checked,
+            program,
+            bwrap=bubblewrap.find(),
+            filter_bytes=_seccomp_filter(policy.level),
+            landlock_abi=_landlock_abi(),
+            identity=identity_for(policy.identity),
+        )
+        return _spawn(plan, stack)
 
 
 def launch(policy: Policy, program: Program, *, timeout_s: float = 10.0) -> SandboxedProcess:
@@ -213,6 +106,7 @@ def _check_program(program: Program) -> None:
         raise PolicyError("program", "NUL can't be part of an argument")
 
 
+@functools.cache
 def _seccomp_filter(level: Level) -> bytes:
     machine = platform.machine()
     if machine not in ARCHITECTURES:
@@ -231,21 +125,14 @@ def _landlock_abi() -> int:
     return abi
 
 
-def _spawn(
-    checked: CheckedPolicy,
-    program: Program,
-    bwrap: str,
-    filter_bytes: bytes,
-    abi: int,
-    identity: Identity,
-    stack: ExitStack,
-) -> Launching:
+def _spawn(plan: _Plan, stack: ExitStack) -> Launching:
     """Start bubblewrap. No preexec_fn: the launcher has threads, and between fork and exec none may run Python code."""
+    checked, identity = plan.checked, plan.identity
     status_read, status_write = _pipe(stack)
     info_read, info_write = _pipe(stack)
-    ruleset = landlock_ruleset(checked, abi)
-    stage_fd = _owned(stack, stage_file(checked, program, identity, ruleset, status_write))
-    filter_fd = _owned(stack, memory_file("fumehood-seccomp", filter_bytes))
+    ruleset = landlock_ruleset(checked, plan.landlock_abi)
+    stage_fd = _owned(stack, inner_file(checked, plan.program, identity, ruleset, status_write))
+    filter_fd = _owned(stack, memory_file("fumehood-seccomp", plan.filter_bytes))
     shared = identity.user_namespace_fd is not None
     arguments = [
         *bubblewrap.unshare_flags(shared_user_namespace=shared),
@@ -263,9 +150,42 @@ def _spawn(
     inherited += [grant.fd for grant in (*checked.read, *checked.write)]
     if identity.user_namespace_fd is not None:
         inherited.append(identity.user_namespace_fd)
+    command = [plan.bwrap, "--args", str(arguments_fd), "--", *stage_command(stage_fd)]
+    mapped = [
+        (grant.path, grant.fd, owner_namespace(grant.owner, grant.group, identity)) for grant in _to_be_mapped(plan)
+    ]
+    if mapped:
+        outer_fd = _owned(stack, outer_file(mapped, command, status_write))
+        inherited += [outer_fd, *(namespace for _, _, namespace in mapped)]
+        command = stage_command(outer_fd)
+    popen = _run(command, inherited)
+    receipt = Receipt(
+        checked.policy.level,
+        "bubblewrap",
+        checked.policy.digest(),
+        (
+            Layer("namespaces", ", ".join(bubblewrap.NAMESPACES)),
+            Layer("environment", f"{len(checked.policy.environment)} variables, none inherited"),
+        ),
+    )
+    os.set_blocking(status_read, False)
+    return Launching(popen, os.dup(status_read), os.dup(info_read), receipt)
+
+
+def _to_be_mapped(plan: _Plan) -> Iterator[PinnedGrant]:
+    """Grants that the program's user could not use as they are. Only where it isn't the launcher's own user."""
+    if plan.identity.user_namespace_fd is None:
+        return
+    for grants, needed in ((plan.checked.read, stat.S_IROTH), (plan.checked.write, stat.S_IWOTH)):
+        for grant in grants:
+            if grant.owner != plan.identity.user and not grant.mode & needed:
+                yield grant
+
+
+def _run(command: list[str], inherited: list[int]) -> subprocess.Popen[bytes]:
     try:
-        popen = subprocess.Popen(
-            [bwrap, "--args", str(arguments_fd), "--", *stage_command(stage_fd)],
+        return subprocess.Popen(
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -275,18 +195,7 @@ def _spawn(
             bufsize=0,
         )
     except OSError as error:
-        raise LaunchError("bubblewrap", error.strerror or "", path=bwrap, errno=error.errno or 0) from error
-    receipt = Receipt(
-        checked.policy.level,
-        "bubblewrap",
-        checked.policy.digest(),
-        (
-            Layer("namespaces", _NAMESPACES_DETAIL),
-            Layer("environment", f"{len(checked.policy.environment)} variables, none inherited"),
-        ),
-    )
-    os.set_blocking(status_read, False)
-    return Launching(popen, os.dup(status_read), os.dup(info_read), receipt)
+        raise LaunchError("bubblewrap", error.strerror or "", path=command[0], errno=error.errno or 0) from error
 
 
 def _pipe(stack: ExitStack) -> tuple[int, int]:

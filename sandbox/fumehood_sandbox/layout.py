@@ -23,10 +23,10 @@ _DEVICE_LINKS = {
 def layout_arguments(checked: CheckedPolicy) -> list[str]:
     """Arguments for bubblewrap.
 
-    The order protects the host. Bubblewrap makes missing mount points with the launcher's rights, following links, while
-    the host's own root lies at /oldroot: a link to there in a folder that a plugin can write would let it make files anywhere
-    (CVE-2026-87766). So every mount point is made first, and what a plugin may have written to is bound last, with nothing
-    mounted beneath it afterwards.
+    The order protects the host. Bubblewrap makes missing mount points with the launcher's rights, following links,
+    while the host's own root lies at /oldroot: a link to there in a folder that a plugin can write would let it make
+    files anywhere (CVE-2026-87766). So every mount point is made first, and what a plugin may have written to is bound
+    last, with nothing mounted beneath it afterwards.
     """
     grants = (*checked.read, *checked.write)
     targets = [mount.target for mount in checked.runtime] + [grant.path for grant in grants]

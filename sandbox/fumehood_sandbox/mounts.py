@@ -14,7 +14,13 @@ from fumehood_sandbox.policy import Mount
 _SYNTHETIC = Path(__file__).resolve().parent / "etc"
 """Users and groups that say nothing of this machine."""
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/alternatives", "/etc/localtime", "/etc/ld-musl-x86_64.path")
+_SYSTEM_FILES = (
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/alternatives",
+    "/etc/localtime",
+    "/etc/ld-musl-x86_64.path",
+)
 _ZONES = "/usr/share/zoneinfo"
 
 

@@ -15,7 +15,7 @@ from typing import Self
 from fumehood_sandbox.receipt import Receipt
 
 _REAP_TIMEOUT_S = 10.0
-"""After SIGKILL to its pid 1 a namespace dies as fast as the kernel can free its memory; this bounds a machine that hangs."""
+"""After SIGKILL to pid 1 a namespace dies as fast as its memory can be freed; this bounds a machine that hangs."""
 _SIGNAL_BASE = 128
 
 
@@ -26,7 +26,12 @@ class SandboxedProcess:
     """
 
     def __init__(
-        self, launcher: subprocess.Popen[bytes], init_pid: int, init_pidfd: int, receipt: Receipt, fds: tuple[int, int, int]
+        self,
+        launcher: subprocess.Popen[bytes],
+        init_pid: int,
+        init_pidfd: int,
+        receipt: Receipt,
+        fds: tuple[int, int, int],
     ) -> None:
         """Take over the process, the descriptors and the namespace's first process. Made by `launch` alone."""
         self._launcher = launcher
@@ -65,8 +70,8 @@ class SandboxedProcess:
     def exit_description(self) -> str:
         """How it ended, for people; "running" before that.
 
-        The sandbox's pid 1 reports a death by signal as status 128 + n, so a program that exits with such a status itself
-        is described by the signal.
+        The sandbox's pid 1 reports a death by signal as status 128 + n, so a program that exits with such a status
+        itself is described by the signal.
         """
         status = self.poll()
         if status is None:
@@ -135,6 +140,6 @@ def _descendants(pid: int) -> Iterator[int]:
 
 def _entries(folder: str) -> list[str]:
     try:
-        return os.listdir(folder)
+        return os.listdir(folder)  # noqa: PTH208 - names alone
     except OSError:
         return []

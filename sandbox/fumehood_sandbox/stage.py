@@ -1,10 +1,11 @@
-"""What the inner stage is handed: its own code and what it has to do, as one sealed file in memory."""
+"""What a stage is handed: its own code and what it has to do, as one file in memory."""
 
 from __future__ import annotations
 
 import functools
 import marshal
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType
 
@@ -14,28 +15,30 @@ from fumehood_sandbox.landlock import Ruleset
 from fumehood_sandbox.mounts import inner_interpreter
 from fumehood_sandbox.program import Executable, Program
 
-_CODE_NAME = "<fumehood_sandbox.inner>"
+_BOOTSTRAP = """
+import marshal,sys
+with open({fd},'rb') as f:s,k=marshal.load(f)
+for n,c in s:
+ m=sys.modules[n]=type(sys)(n)
+ exec(c,m.__dict__)
+del f,s,n,c
+m.main(k)
+"""
 _MESSAGE_QUEUE_BYTES = 0
 _LOCKED_BYTES = 64 * 1024
 
 
 def stage_command(fd: int) -> list[str]:
-    """What bubblewrap runs.
+    """What runs a stage from its file.
 
-    marshal, not source: compiling the stage would cost each start 4 ms. Both sides are the same interpreter, so the format is
-    the same.
+    The code is marshalled, since compiling it would cost each start 4 ms. Both sides are the same interpreter, so the
+    format is the same.
     """
-    return [
-        inner_interpreter(),
-        *("-I", "-S", "-B", "-X", "utf8", "-c"),
-        f"import marshal\nwith open({fd},'rb') as f:c,k=marshal.load(f)\nn={{}}\nexec(c,n)\nn.pop('main')(k)",
-    ]
+    return [inner_interpreter(), *("-I", "-S", "-B", "-X", "utf8", "-c"), _BOOTSTRAP.format(fd=fd)]
 
 
-def stage_file(
-    checked: CheckedPolicy, program: Program, identity: Identity, landlock: Ruleset, status_fd: int
-) -> int:
-    """Write the stage's file and return its descriptor, which the caller closes."""
+def inner_file(checked: CheckedPolicy, program: Program, identity: Identity, landlock: Ruleset, status_fd: int) -> int:
+    """Write the inner stage's file and return its descriptor, which the caller closes."""
     policy = checked.policy
     config = {
         "status_fd": status_fd,
@@ -49,7 +52,16 @@ def stage_file(
         "argv": program.argv,
         "path": () if isinstance(program, Executable) else program.path,
     }
-    return memory_file("fumehood-stage", marshal.dumps((_code(), config)))
+    return memory_file("fumehood-inner", marshal.dumps((_code("inner"), config)))
+
+
+def outer_file(grants: Sequence[tuple[str, int, int]], command: Sequence[str], status_fd: int) -> int:
+    """Write the outer stage's file and return its descriptor, which the caller closes.
+
+    `grants` are path, descriptor, and the user namespace that maps its owner; `command` is bubblewrap's.
+    """
+    config = {"status_fd": status_fd, "grants": list(grants), "command": list(command)}
+    return memory_file("fumehood-outer", marshal.dumps((_code("outer"), config)))
 
 
 def memory_file(name: str, content: bytes) -> int:
@@ -83,6 +95,13 @@ def _rlimits(checked: CheckedPolicy) -> list[tuple[str, int]]:
 
 
 @functools.cache
-def _code() -> CodeType:
-    source = Path(__file__).with_name("inner.py").read_text(encoding="utf-8")
-    return compile(source, _CODE_NAME, "exec", dont_inherit=True, optimize=2)
+def _code(stage: str) -> tuple[tuple[str, CodeType], ...]:
+    """A stage's modules by name, what it imports first. The package itself is an empty module there."""
+    folder = Path(__file__).resolve().parent
+    sources = [("fumehood_sandbox", "")]
+    sources += [
+        (f"fumehood_sandbox.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")) for name in ("libc", stage)
+    ]
+    return tuple(
+        (name, compile(source, f"<{name}>", "exec", dont_inherit=True, optimize=2)) for name, source in sources
+    )

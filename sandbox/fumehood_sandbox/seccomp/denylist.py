@@ -1,7 +1,7 @@
 """What no sandboxed process may ask of the kernel, and why.
 
-Everything else is allowed: allow-lists rot with each libc. What is denied here is what the other layers rest on, what reaches
-the whole machine, and what has been the way in for kernel exploits while tools have no use for it.
+Everything else is allowed: allow-lists rot with each libc. What is denied here is what the other layers rest on, what
+reaches the whole machine, and what has been the way in for kernel exploits while tools have no use for it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SOCKETS = ("socket", "connect", "bind", "listen", "accept", "accept4")
 
 
 def deny_list(level: Level) -> tuple[Rule, ...]:
-    """The rules for a process of this level. None of today's levels has a socket; pairs of connected ones are allowed."""
+    """The rules for a process of this level. None of today's has a socket, all have connected pairs."""
     del level
     return (
         *(Rule(name, errno.EPERM) for name in (*_ALWAYS, *_SOCKETS)),

@@ -14,9 +14,9 @@ from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
 def filter_program(rules: Sequence[Rule], architecture: Architecture) -> tuple[Instruction, ...]:
     """The program that denies by these rules and allows the rest.
 
-    Another architecture's calls (ia32 on x86_64) kill the process, since their numbers mean something else; a second ABI
-    under the same architecture (x32) is answered with ENOSYS. Rules for calls that the architecture doesn't have are
-    left out.
+    Another architecture's calls (ia32 on x86_64) kill the process, since their numbers mean something else; a second
+    ABI under the same architecture (x32) is answered with ENOSYS. Rules for calls that the architecture doesn't have
+    are left out.
     """
     return (
         *_architecture_gate(architecture),
