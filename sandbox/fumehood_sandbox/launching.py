@@ -1,0 +1,150 @@
+"""A start under way: what was started, what it has reported, and what becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from typing import Final
+
+from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
+from fumehood_sandbox.outer import STEP as IDMAPPED_MOUNT
+from fumehood_sandbox.process import SandboxedProcess
+from fumehood_sandbox.receipt import Layer, Receipt
+
+_REAP_TIMEOUT_S: Final = 10.0
+"""For the death of what was just killed; see SandboxedProcess.close."""
+_LONGEST_COMPLAINT_BYTES: Final = 4096
+_LONGEST_STATUS_BYTES: Final = 64 * 1024
+"""The stage writes about 1 KiB; all of it comes before the program runs, so nobody hostile writes here."""
+_INNER_LAYERS: Final = ("rlimits", "identity", "capabilities", "landlock", "descriptors", "seccomp")
+
+
+class Launching:
+    """A start under way. Poll `fileno()` for reading, then `advance()`; or `abort()`."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], status_fd: int, info_fd: int, receipt: Receipt) -> None:
+        """Take over the process and both pipes. Made by `start` alone."""
+        self._popen = popen
+        self._status_fd = status_fd
+        self._info_fd = info_fd
+        self._receipt = receipt
+        self._status = bytearray()
+        self._over = False
+
+    def fileno(self) -> int:
+        """The status pipe. Readable when `advance` has something to do."""
+        return self._status_fd
+
+    def advance(self) -> SandboxedProcess | None:
+        """Take in what was reported. Never blocks, but for the death of what failed to start.
+
+        Returns:
+            The process once every layer is in force and the program is about to run, or None: not yet.
+
+        Raises:
+            LaunchError: a step failed. What was started is dead.
+        """
+        if self._over:
+            raise LaunchError("launch", "it is over")
+        while True:
+            try:
+                part = os.read(self._status_fd, 4096)
+            except BlockingIOError:
+                return None
+            if not part:
+                break
+            self._status += part
+            if len(self._status) > _LONGEST_STATUS_BYTES:
+                self._fail(LaunchError("status", "more was reported than any stage writes"))
+        try:
+            return self._finish()
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Kill what was started and wait for its end. Idempotent; does nothing once `advance` gave the process away."""
+        if self._over:
+            return
+        self._over = True
+        popen = self._popen
+        popen.kill()  # bubblewrap's death kills pid 1 of the namespace, by --die-with-parent
+        for stream in (popen.stdin, popen.stdout, popen.stderr):
+            if stream is not None:
+                stream.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            popen.wait(_REAP_TIMEOUT_S)
+        os.close(self._status_fd)
+        os.close(self._info_fd)
+
+    def _fail(self, error: LaunchError) -> None:
+        self.abort()
+        raise error
+
+    def _finish(self) -> SandboxedProcess:
+        """The pipe is closed: everybody who could report has become the program, or is dead."""
+        lines = [line.split("\t") for line in self._status.decode("utf-8", "replace").splitlines()]
+        for line in lines:
+            if line[0] == "error":
+                raise _error_of(line)
+        if ["ready"] not in lines:
+            raise LaunchError("namespaces", self._complaint())
+        reported = {line[1]: line[2] for line in lines if line[0] == "layer"}
+        missing = [name for name in _INNER_LAYERS if name not in reported]
+        if missing:
+            raise LaunchError("status", f"not reported: {', '.join(missing)}")
+        init_pid = self._init_pid()
+        # bubblewrap waits for pid 1 and has not been reaped by us, so the number can't have been given away.
+        init_pidfd = os.pidfd_open(init_pid)
+        receipt = Receipt(
+            self._receipt.level,
+            self._receipt.backend,
+            self._receipt.policy_digest,
+            (*self._receipt.layers, *(Layer(name, reported[name]) for name in _INNER_LAYERS)),
+        )
+        popen = self._popen
+        assert popen.stdin and popen.stdout and popen.stderr  # noqa: S101, PT018 - all three were asked for
+        streams = (popen.stdin, popen.stdout, popen.stderr)
+        fds = [os.dup(stream.fileno()) for stream in streams]
+        for stream in streams:
+            stream.close()
+        process = SandboxedProcess(popen, init_pid, init_pidfd, receipt, (fds[0], fds[1], fds[2]))
+        self._over = True
+        os.close(self._status_fd)
+        os.close(self._info_fd)
+        return process
+
+    def _init_pid(self) -> int:
+        try:
+            return int(json.loads(os.read(self._info_fd, 4096))["child-pid"])
+        except (OSError, ValueError, KeyError) as error:
+            raise LaunchError("namespaces", f"bubblewrap did not name its child: {self._complaint()}") from error
+
+    def _complaint(self) -> str:
+        """What bubblewrap said. It has the program's stderr until the program runs, which never happened."""
+        self._popen.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(_REAP_TIMEOUT_S)
+        assert self._popen.stderr is not None  # noqa: S101 - it was asked for
+        fd = self._popen.stderr.fileno()
+        os.set_blocking(fd, False)
+        with contextlib.suppress(BlockingIOError):
+            text = os.read(fd, _LONGEST_COMPLAINT_BYTES).decode("utf-8", "replace").strip()
+            if text:
+                return text
+        return f"bubblewrap ended with status {self._popen.returncode} and said nothing"
+
+
+def _error_of(line: list[str]) -> SandboxError:
+    """The error that a stage reported: step, problem, path, errno."""
+    _, step, problem, path, errno = (*line, "", "", "", "0")[:5]
+    if step == IDMAPPED_MOUNT:
+        return SandboxUnavailableError(
+            step,
+            f"{path} belongs to another user than the program's, and can't be mapped to it: {problem}",
+            "give the folder to the program's user with chown -R (docs/sandbox.md, Identity), or run the sidecar as its "
+            "owner, or as root with CAP_SYS_ADMIN on a file system that has idmapped mounts",
+        )
+    return LaunchError(step, problem, path=path, errno=int(errno or 0))

@@ -1,0 +1,172 @@
+"""What this machine can enforce, found by starting a sandbox and trying to get out of it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import select
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fumehood_sandbox import bubblewrap
+from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
+from fumehood_sandbox.landlock import supported_abi
+from fumehood_sandbox.launch import launch
+from fumehood_sandbox.level import Level
+from fumehood_sandbox.policy import Mount, Policy
+from fumehood_sandbox.process import SandboxedProcess
+from fumehood_sandbox.program import PythonModule
+from fumehood_sandbox.seccomp import ARCHITECTURES
+
+Status = Literal["in force", "weaker", "missing"]
+
+_SELFTEST = Path(__file__).resolve().with_name("selftest.py")
+_INSIDE = "/run/fumehood/selftest"
+_TIMEOUT_S = 20.0
+"""The checks take 30 ms. A machine that needs this long is not one to serve from."""
+_LONGEST_ANSWER_BYTES = 64 * 1024
+_OLDEST_ABI_WITH_SCOPES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one feature."""
+
+    layer: str
+    """As in a receipt: "namespaces", "seccomp", "landlock"…"""
+    feature: str
+    status: Status
+    detail: str
+    """What was found, for people."""
+    remedy: str = ""
+    """How the operator gets what is missing; empty when nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that was found."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def missing(self) -> tuple[Finding, ...]:
+        """The mandatory features that aren't there."""
+        return tuple(finding for finding in self.findings if finding.status == "missing")
+
+    @property
+    def usable(self) -> bool:
+        """Whether a sandbox can be had here. All layers are mandatory."""
+        return bool(self.findings) and not self.missing
+
+
+def probe() -> Report:
+    """Try every layer. Takes some 50 ms, and starts processes; the same thread rule as for `launch`."""
+    platform_finding = _platform()
+    if platform_finding.status == "missing":
+        return Report((platform_finding,))
+    findings = [platform_finding, _bubblewrap(), _landlock()]
+    if not any(finding.status == "missing" for finding in findings):
+        findings.extend(_inside())
+    return Report(tuple(findings))
+
+
+@functools.cache
+def _cached_probe() -> Report:
+    return probe()
+
+
+def check() -> Report:
+    """The report of this process's first probe.
+
+    Raises:
+        SandboxUnavailableError: a layer is missing; it names the first.
+    """
+    report = _cached_probe()
+    for finding in report.missing:
+        raise SandboxUnavailableError(finding.layer, f"{finding.feature}: {finding.detail}", finding.remedy)
+    return report
+
+
+def _platform() -> Finding:
+    found = f"{sys.platform}, {platform.machine()}, kernel {platform.release()}"
+    if sys.platform != "linux" or platform.machine() not in ARCHITECTURES:
+        return Finding("platform", "Linux", "missing", found, f"run on Linux, on {' or '.join(ARCHITECTURES)}")
+    return Finding("platform", "Linux", "in force", found)
+
+
+def _bubblewrap() -> Finding:
+    try:
+        path = bubblewrap.find()
+    except SandboxUnavailableError as error:
+        return Finding("namespaces", "bubblewrap", "missing", error.problem, error.remedy)
+    origin = next(each.origin for each in bubblewrap.candidates() if each.path == path)
+    return Finding("namespaces", "bubblewrap", "in force", f"{path} ({origin}): {', '.join(bubblewrap.NAMESPACES)}")
+
+
+def _landlock() -> Finding:
+    abi = supported_abi()
+    if not abi:
+        remedy = "use Linux 5.13 or later, with landlock in the boot option lsm="
+        return Finding("landlock", "kernel support", "missing", "the kernel has none", remedy)
+    without = (
+        "" if abi >= _OLDEST_ABI_WITH_SCOPES else "; no scopes, signals and sockets are held by the namespaces alone"
+    )
+    return Finding("landlock", "kernel support", "in force", f"ABI {abi}{without}")
+
+
+def _inside() -> list[Finding]:
+    # At the highest level that needs no grant; the layers are the same at each.
+    policy = Policy(
+        level=Level.WRITE,
+        runtime=(Mount(str(_SELFTEST), f"{_INSIDE}/selftest.py"),),
+        environment=(("GIVEN", "yes"),),
+        identity="fumehood selftest",
+    )
+    try:
+        with launch(policy, PythonModule("selftest", path=(_INSIDE,)), timeout_s=_TIMEOUT_S) as process:
+            answer, complaint = _read_both(process)
+            description = process.exit_description
+    except LaunchError as error:
+        return [Finding(error.step, "sandbox", "missing", error.problem, bubblewrap.remedy_for(error.problem))]
+    except SandboxUnavailableError as error:
+        return [Finding(error.feature, "sandbox", "missing", error.problem, error.remedy)]
+    except SandboxError as error:
+        return [Finding("sandbox", "sandbox", "missing", str(error))]
+    lines = [line.split("\t") for line in answer.splitlines()]
+    findings = [
+        Finding(
+            layer, feature, "in force" if holds == "yes" else "missing", detail, "" if holds == "yes" else _REPORT_IT
+        )
+        for layer, feature, holds, detail in (line for line in lines if len(line) == 4)  # noqa: PLR2004 - as written
+    ]
+    if not findings:
+        findings.append(
+            Finding("sandbox", "self-test", "missing", f"{description}: {complaint.strip()[-500:]}", _REPORT_IT)
+        )
+    return findings
+
+
+_REPORT_IT = "the kernel does not do what it says it does: report it with this output"
+
+
+def _read_both(process: SandboxedProcess) -> tuple[str, str]:
+    """Read stdout and stderr to their ends, within the time."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    parts = {process.stdout: bytearray(), process.stderr: bytearray()}
+    poller = select.poll()
+    for fd in parts:
+        poller.register(fd, select.POLLIN)
+    unfinished = set(parts)
+    while unfinished and (left_s := deadline - time.monotonic()) > 0:
+        for fd, _ in poller.poll(left_s * 1000):
+            part = os.read(fd, 4096)
+            if not part or len(parts[fd]) > _LONGEST_ANSWER_BYTES:
+                poller.unregister(fd)
+                unfinished.discard(fd)
+            parts[fd] += part
+    process.wait(max(deadline - time.monotonic(), 0.0))
+    return parts[process.stdout].decode("utf-8", "replace"), parts[process.stderr].decode("utf-8", "replace")
