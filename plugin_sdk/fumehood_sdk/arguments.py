@@ -13,7 +13,7 @@ from fumehood_sdk.schema import simple
 if TYPE_CHECKING:
     from fumehood_sdk.signature import Parameter
 
-MAX_ENTRIES = 50
+MAX_ENTRIES = 20
 """A model mends its call by the first few; a hostile one can make as many as there are arguments."""
 
 
@@ -134,7 +134,7 @@ def _refusal(error: ValidationError) -> ToolError:
         for entry in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ENTRIES]
     ]
     told = "; ".join(f"{entry['pointer'] or 'arguments'}: {entry['message']}" for entry in entries[:10])
-    details: dict[str, Any] = to_jsonable_python({"errors": entries})
+    details: dict[str, Any] = to_jsonable_python({"arguments": entries})
     return ToolError(f"invalid arguments: {told}", reason="invalid_arguments", details=details)
 
 

@@ -10,9 +10,7 @@ from typing import Any, Protocol
 class Sink(Protocol):
     """Where the words of a running call go."""
 
-    def update(
-        self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes
-    ) -> None:
+    def update(self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes) -> None:
         """Say how the call is getting on. Ignored once the call has ended."""
 
     def log(self, call: Call, level: int, message: str, fields_json: bytes) -> None:

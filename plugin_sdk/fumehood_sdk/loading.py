@@ -15,7 +15,8 @@ def load(entrypoint: str, folder: str, expected_name: str = "") -> Plugin:
 
     Args:
         entrypoint: "module:attribute".
-        folder: The plugin's folder, which comes first on `sys.path`; its own `.venv` comes after what is there.
+        folder: The plugin's folder, which comes first on `sys.path`; its own `.venv` comes after what is there. Empty:
+            `sys.path` is right already.
         expected_name: The name in its plugin.toml. Empty: any.
 
     Raises:
@@ -25,7 +26,8 @@ def load(entrypoint: str, folder: str, expected_name: str = "") -> Plugin:
     module_name, _, attribute = entrypoint.partition(":")
     if not module_name or not attribute:
         raise PluginError(f'entrypoint {entrypoint!r} must be "module:attribute", such as "dice:plugin"')
-    _extend_path(folder)
+    if folder:
+        _extend_path(folder)
     module = importlib.import_module(module_name)
     plugin: object = module
     for part in attribute.split("."):
@@ -34,7 +36,9 @@ def load(entrypoint: str, folder: str, expected_name: str = "") -> Plugin:
         except AttributeError:
             raise PluginError(f"module {module_name!r} has no {attribute!r}: mend entrypoint in plugin.toml") from None
     if not isinstance(plugin, Plugin):
-        raise PluginError(f"{entrypoint} is of type {type(plugin).__name__}, not Plugin: mend entrypoint in plugin.toml")
+        raise PluginError(
+            f"{entrypoint} is of type {type(plugin).__name__}, not Plugin: mend entrypoint in plugin.toml"
+        )
     if expected_name and plugin.name != expected_name:
         raise PluginError(f"plugin.toml names the plugin {expected_name!r}, its code {plugin.name!r}: make them equal")
     return plugin

@@ -1,4 +1,4 @@
-"""What the sidecar starts for a plugin of kind `python`: `python -m fumehood_sdk.main MODULE:ATTRIBUTE FOLDER`."""
+"""What the sidecar starts for a plugin of kind `python`: `python -m fumehood_sdk.main MODULE:ATTRIBUTE [FOLDER]`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ USAGE = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the plugin that the arguments name. Returns the exit status."""
-    if len(arguments) != 2:  # noqa: PLR2004 - the two of the module's first line
-        sys.stderr.write("usage: python -m fumehood_sdk.main MODULE:ATTRIBUTE FOLDER\n")
+    """Serve the plugin that the arguments name; its folder is not needed where `sys.path` has it. Returns the exit status."""
+    if len(arguments) not in (1, 2):
+        sys.stderr.write("usage: python -m fumehood_sdk.main MODULE:ATTRIBUTE [FOLDER]\n")
         return USAGE
-    entrypoint, folder = arguments
+    entrypoint = arguments[0]
+    folder = arguments[1] if arguments[1:] else ""
 
     def load(hello: Hello) -> Served:
         from fumehood_sdk.loading import load as load_plugin  # noqa: PLC0415 - after the wire was moved away

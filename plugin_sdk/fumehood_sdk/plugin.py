@@ -22,6 +22,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Tool:
     """One tool: its declaration, its function, and what checks and writes for it."""
 
+    interruptible = True
+
     __slots__ = (
         "_arguments",
         "_context_name",

@@ -49,9 +49,7 @@ class Signature:
         self.is_async = is_async
 
 
-def read(
-    function: Callable[..., Any], tool: str, description: str | None, namespace: Mapping[str, Any]
-) -> Signature:
+def read(function: Callable[..., Any], tool: str, description: str | None, namespace: Mapping[str, Any]) -> Signature:
     """Read a function.
 
     Args:
@@ -114,4 +112,6 @@ def _check_kind(tool: str, parameter: inspect.Parameter) -> None:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise PluginError(f"{tool}: {parameter} can't be described by a schema: name each parameter")
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise PluginError(f"{tool}: parameter {parameter.name!r} is positional only: arguments go by name, remove the /")
+        raise PluginError(
+            f"{tool}: parameter {parameter.name!r} is positional only: arguments go by name, remove the /"
+        )

@@ -207,7 +207,7 @@ class Engine:
                 self._async_calls.cancel(call)
         elif entry.sequential and entry.withdraw(call):
             self._end(call, failures.cancelled(call))
-        else:
+        elif entry.tool.interruptible:
             self._interruptions.append((time.monotonic() + min(INTERRUPT_AFTER_S, max(0.0, grace_s) / 2), call))
             self._ring()
 

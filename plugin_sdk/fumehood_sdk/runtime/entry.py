@@ -26,6 +26,10 @@ class Runnable(Protocol):
     def sequential(self) -> bool:
         """Whether its calls run one at a time."""
 
+    @property
+    def interruptible(self) -> bool:
+        """Whether `Cancelled` may be raised in `invoke`'s thread when the call was told to end and goes on."""
+
     def invoke(self, call: Call) -> Sent:
         """Run one call. Raises what the tool raises."""
 

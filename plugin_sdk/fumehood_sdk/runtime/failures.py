@@ -10,8 +10,8 @@ from fumehood_sdk.wire import plugin as wire
 
 MAX_MESSAGE_CHARACTERS = 4096
 """What fumehood/v1/plugin.proto keeps of a failure's message."""
-MAX_DETAILS_BYTES = 64 * 1024
-"""What fumehood/v1/error.proto allows."""
+MAX_DETAILS_BYTES = 60_000
+"""What the sidecar keeps of a failure's details: 64 KiB less what it adds."""
 
 
 def encode(call: Call, error: BaseException) -> bytes:

@@ -56,6 +56,8 @@ def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
     the reason on stderr when the plugin could not be loaded or the sidecar does not speak the wire.
     """
     fd_in, fd_out = take_wire()
+    # pydantic's plugins watch models in services; looking for them reads every installed distribution's metadata.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Importing makes many objects and no garbage; collections during it are a tenth of its time.
     gc.disable()
     reader = FrameReader(lambda size: os.read(fd_in, size), DEFAULT_MAX_FRAME_BYTES)
@@ -69,7 +71,9 @@ def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
         if PROTOCOL_VERSION not in hello.protocol_versions:
             # Said in its own words as well: the sidecar finds a version that it did not offer.
             writer.ready(wire.ready(PROTOCOL_VERSION, SDK, [], 0))
-            return _fail(f"the sidecar speaks versions {hello.protocol_versions} of the wire, this SDK {PROTOCOL_VERSION}")
+            return _fail(
+                f"the sidecar speaks versions {hello.protocol_versions} of the wire, this SDK {PROTOCOL_VERSION}"
+            )
         try:
             served = load(hello)
         except BaseException as error:  # noqa: BLE001 - whatever importing the author's code raises, exits included

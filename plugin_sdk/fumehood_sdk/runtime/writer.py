@@ -73,9 +73,7 @@ class Writer:
         with self.lock:
             self._write(wire.frame(wire.READY, body))
 
-    def update(
-        self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes
-    ) -> None:
+    def update(self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes) -> None:
         """Write an update of a call that has not ended.
 
         Raises:

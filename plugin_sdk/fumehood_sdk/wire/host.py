@@ -200,7 +200,12 @@ def _shutdown(data: bytes, position: int, end: int) -> Shutdown:
 
 _FRAMES = {0x0A: _hello, 0x12: _invoke, 0x1A: _cancel, 0x22: _shutdown}
 _INVOKE_SPANS = frozenset((0x12, 0x1A, 0x22, 0x32, 0x3A))
-_HELLO_NUMBERS = {0x08: "protocol_versions", 0x20: "side_effects", 0x28: "max_frame_bytes", 0x30: "max_concurrent_calls"}
+_HELLO_NUMBERS = {
+    0x08: "protocol_versions",
+    0x20: "side_effects",
+    0x28: "max_frame_bytes",
+    0x30: "max_concurrent_calls",
+}
 _HELLO_SPANS = {
     0x0A: "protocol_versions",
     0x12: "sidecar_version",

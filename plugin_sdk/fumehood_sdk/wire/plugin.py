@@ -55,9 +55,7 @@ def failure(invocation_id: int, message: str, *, retryable: bool, reason: str, d
     return b"\x08" + varint.encode(invocation_id) + span(0x2A, inner)
 
 
-def update(
-    invocation_id: int, message: str, progress: float | None, total: float | None, data_json: bytes
-) -> bytes:
+def update(invocation_id: int, message: str, progress: float | None, total: float | None, data_json: bytes) -> bytes:
     """Encode an `Update`."""
     out = b"\x08" + varint.encode(invocation_id) + optional(0x12, text(message))
     if progress is not None:

@@ -1,0 +1,1 @@
+"""Makes existing programs into tools."""
