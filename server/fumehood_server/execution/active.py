@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.execution.arguments import prepare_arguments
-from fumehood_server.execution.cancellation import cancelled
+from fumehood_server.execution.cancellation import cancelled, stopped
 from fumehood_server.execution.deadlines import MIN_WAIT_S, Bound, Deadline, first_deadline
 from fumehood_server.execution.finding import Tools, find_tool
 from fumehood_server.execution.outcome_log import log_outcome
@@ -47,7 +47,9 @@ class CallState(Enum):
     WAITING = 2
     """For its turn or for a worker."""
     RUNNING = 3
-    ENDED = 4
+    ENDING = 4
+    """Something ended it early, and its worker is being told."""
+    ENDED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,9 @@ class Machinery:
 class ActiveCall:
     """One admitted call. It ends once: by its result, a deadline, a cancellation or an error of any step.
 
+    A dispatched call that is ended early has its outcome when its worker has let go of it, which the worker bounds:
+    the outcome so says by what means it ended, and nothing of it runs on.
+
     On the usual path no step waits: the call is dispatched before `begin` returns, and no task is made for it.
     """
 
@@ -84,6 +89,7 @@ class ActiveCall:
         "_task",
         "_timer",
         "_tool",
+        "_verdict",
         "request",
     )
 
@@ -103,6 +109,7 @@ class ActiveCall:
         self._lease: WorkerLease | None = None
         self._handle: InvocationHandle | None = None
         self._inside_gate = False
+        self._verdict: CallError | None = None
 
     @property
     def state(self) -> CallState:
@@ -119,13 +126,8 @@ class ActiveCall:
             self._end(Checked(show(error), error=error))
 
     def cancel(self, reason: CancelReason, note: str = "") -> None:
-        """End the call now, if it has not ended. Its worker is told, and gets its grace."""
-        if self._state is CallState.ENDED:
-            return
-        error = cancelled(self.request.tool, reason, note)
-        self._end(Checked(show(error), error=error))
-        if self._handle is not None:
-            self._handle.cancel(reason)
+        """End the call early, unless something has ended it already."""
+        self._stop(cancelled(self.request.tool, reason, note), reason)
 
     def _prepare(self) -> CallError | None:
         """Every step before the worker. A step is one function; what a later version puts between them is named."""
@@ -228,24 +230,32 @@ class ActiveCall:
         return None
 
     def _expired(self, deadline: Deadline) -> None:
-        error = deadline.error(self.request.tool)
-        self._end(Checked(show(error), error=error))
-        if self._handle is not None:
-            self._handle.cancel(CancelReason.DEADLINE)
+        self._stop(deadline.error(self.request.tool), CancelReason.DEADLINE)
+
+    def _stop(self, error: CallError, reason: CancelReason) -> None:
+        """Decide that the call ends by `error`, at once where nothing was dispatched."""
+        if self._state in (CallState.ENDING, CallState.ENDED):
+            return
+        if self._handle is None:
+            self._end(Checked(show(error), error=error))
+        elif not self._handle.done.done():  # else its result is here, and stands
+            self._state = CallState.ENDING
+            self._verdict = error
+            self._handle.cancel(reason)
 
     def _update(self, update: CallUpdate) -> None:
         if self._state is CallState.RUNNING and self._on_update is not None:
             self._on_update(update)
 
     def _done(self, tool: RegisteredTool, spec: WorkerSpec, future: asyncio.Future[InvocationResult]) -> None:
-        """The worker has let go of the call, which may have ended before."""
-        if self._state is CallState.ENDED:
-            self._release()
-            self._machinery.registry.released(self)
-            return
+        """The worker has let go of the call."""
         result = future.result()
         try:
-            checked = check_result(tool, spec, result, self._machinery.validators)
+            if self._verdict is not None:
+                error = stopped(tool, self._verdict, result)
+                checked = Checked(show(error), error=error)
+            else:
+                checked = check_result(tool, spec, result, self._machinery.validators)
             # Hooks after the call and the outcome in the journal come here, in this order.
         except Exception as exc:  # noqa: BLE001 - as in `begin`
             error = self._internal_error(exc)
@@ -264,7 +274,6 @@ class ActiveCall:
             self._timer = None
         if self._task is not None and handle is None:
             self._task.cancel()
-        lingers = handle is not None and not handle.done.done()
         worker = self._lease.worker if self._lease is not None and handle is not None else None
         usage = None
         if handle is not None:
@@ -285,9 +294,8 @@ class ActiveCall:
             usage=usage,
             receipt=worker.receipt if worker is not None else None,
         )
-        machinery.registry.answered(self.request.call_id, self, lingers=lingers)
-        if not lingers:
-            self._release()
+        self._release()
+        machinery.registry.remove(self.request.call_id)
         log_outcome(
             machinery.log,
             self.request,

@@ -36,7 +36,7 @@ class Deadline:
     """What the bound was set to; for the caller's, what was left of it at admission."""
 
     def error(self, tool: str) -> CallError:
-        """What a call that met it ends with. Retryable: the same call may be quicker the next time."""
+        """What a call that met it ends with. Retryable where repeating is safe: it may be quicker the next time."""
         if self.bound is Bound.CALLER:
             code, message = Code.CANCELLED_TIMEOUT, f"The caller's deadline passed before {tool} had finished."
         elif self.bound is Bound.WAIT:

@@ -16,7 +16,7 @@ from fumehood_server.model.worker import CancelReason, WorkerPools
 from fumehood_server.telemetry import get_logger
 
 LINGER_S = 15.0
-"""How long the end of the executor waits for workers to let go of ended calls: above their grace."""
+"""How long the end of the executor waits for workers to let go of cancelled calls: above their grace."""
 
 _DEADLINE_SKEW_S = 0.02
 """gRPC cancels a handler at the caller's deadline by its own clock, which can be a little before our timer's."""
@@ -123,10 +123,15 @@ class Executor:
             call.cancel(reason)
 
     async def idle(self) -> None:
-        """Return once no call is under way and no worker holds an ended one."""
+        """Return once no call is under way."""
         await self._registry.idle()
 
     @property
+    def draining(self) -> bool:
+        """Whether new calls are refused."""
+        return self._registry.closed
+
+    @property
     def calls_in_flight(self) -> int:
-        """Calls under way, ended ones that a worker still holds included."""
+        """Number of calls under way."""
         return len(self._registry)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
 from fumehood_server.catalog.nearest import nearest
 from fumehood_server.model.call import CallError
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.model.tool import Availability, Reason
+from fumehood_server.model.tool import Reason
 
 
 class Tools(Protocol):
@@ -18,29 +17,23 @@ class Tools(Protocol):
     def find(self, name: str) -> RegisteredTool | None:
         """The tool of this name, available or not."""
 
-    def tools(self) -> Iterable[RegisteredTool]:
+    @property
+    def tools(self) -> tuple[RegisteredTool, ...]:
         """Every tool."""
-
-    def availability(self, tool: RegisteredTool) -> Availability:
-        """Whether it could run now."""
 
 
 def find_tool(tools: Tools, name: str) -> RegisteredTool | CallError:
     """The tool, or why it can't be called. Availability is not looked up anew for a tool that loaded without a flaw."""
     tool = tools.find(name)
     if tool is None:
-        hint = nearest(name[:64], (each.definition.name for each in tools.tools()))
+        hint = nearest(name[:64], (each.definition.name for each in tools.tools))
         return CallError(
             code=Code.TOOL_NOT_FOUND,
             message=f'There is no tool "{name[:64]}"' + (f": {hint}" if hint else ".") + " ListTools names them all.",
             details={"tool": name[:64]},
         )
     if tool.spec is None or tool.reasons:
-        reasons = tools.availability(tool).reasons
-        if tool.spec is None and not reasons:
-            reasons = tool.reasons or (Reason("not_runnable", "the plugin was not accepted"),)
-        if reasons:
-            return _unavailable(tool, reasons)
+        return _unavailable(tool, tool.reasons or (Reason("plugin_refused", f"{tool.plugin} is not taken"),))
     return tool
 
 

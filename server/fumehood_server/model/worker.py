@@ -74,6 +74,8 @@ class WorkerInfo:
     started_at: float
     """Unix time in seconds."""
     process_id: int
+    receipt: Receipt | None = None
+    """What holds the process. None while there is none."""
 
 
 class InvocationHandle(Protocol):

@@ -1,1 +1,8 @@
-"""The gRPC services."""
+"""The gRPC services: protobuf on the outside, the executor and the catalog on the inside."""
+
+from fumehood_server.rpc.admission import Admission
+from fumehood_server.rpc.parts import Parts
+from fumehood_server.rpc.server import Serving, serving
+from fumehood_server.rpc.sockets import ListenFailedError
+
+__all__ = ["Admission", "ListenFailedError", "Parts", "Serving", "serving"]

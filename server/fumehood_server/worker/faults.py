@@ -10,6 +10,7 @@ from fumehood_sandbox import Level
 
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Reason
 from fumehood_server.model.worker import CancelReason
 
 MESSAGE_LINES = 5
@@ -102,6 +103,19 @@ def never_ready_error(plugin: str, timeout_s: float, last_lines: Sequence[str]) 
             details={"plugin": plugin, "phase": "start", "timeout_s": timeout_s},
         ),
         last_lines,
+    )
+
+
+def unverified_error(plugin: str, reason: Reason) -> CallError:
+    """What was read of a plugin is not what would be started."""
+    remedy = f" ({reason.remedy})" if reason.remedy else ""
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f'plugin "{plugin}" can\'t be started: {reason.message}{remedy}',
+        details={
+            "plugin": plugin,
+            "reasons": [{"code": reason.code, "message": reason.message, "remedy": reason.remedy}],
+        },
     )
 
 

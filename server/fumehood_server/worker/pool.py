@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from fumehood.v1 import plugin_pb2
@@ -21,10 +21,15 @@ from fumehood_server.worker.start import start
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
     from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.model.tool import Reason
     from fumehood_server.model.worker import CancelReason, InvocationResult
     from fumehood_server.worker.logs import PluginLog
     from fumehood_server.worker.settings import WorkerSettings
     from fumehood_server.worker.worker import ProcessWorker
+
+
+Verify = Callable[["WorkerSpec"], Awaitable["Reason | None"]]
+"""Why no worker of a spec may be started right now, such as changed files. None when one may."""
 
 
 class Place:
@@ -72,8 +77,10 @@ class Pool:
         settings: WorkerSettings,
         ids: itertools.count[int],
         on_empty: Callable[[Pool], None],
+        verify: Verify | None = None,
     ) -> None:
         """`ids` numbers workers over all pools. `on_empty` is called when nothing is left that is worth keeping."""
+        self._verify = verify
         self.spec = spec
         self._loop = asyncio.get_running_loop()
         self._log = log
@@ -210,8 +217,19 @@ class Pool:
             self._start_time = time.time()
             self._start = self._loop.create_task(self._add_worker(), name=f"start {self._start_id}")
 
+    async def _check(self) -> None:
+        """Ask whether a worker may be started.
+
+        Raises:
+            WorkerUnavailableError: it may not.
+        """
+        reason = await self._verify(self.spec) if self._verify is not None else None
+        if reason is not None:
+            raise WorkerUnavailableError(faults.unverified_error(self.spec.plugin, reason))
+
     async def _add_worker(self) -> None:
         try:
+            await self._check()
             worker = await start(
                 self.spec, self._start_id, log=self._log, settings=self._settings, on_change=self._changed
             )

@@ -11,7 +11,7 @@ from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.worker import faults
 from fumehood_server.worker.describe import ReadyInfo, describe
-from fumehood_server.worker.pool import Lease, Pool
+from fumehood_server.worker.pool import Lease, Pool, Verify
 from fumehood_server.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -27,8 +27,11 @@ class Pools:
     time to finish.
     """
 
-    def __init__(self, logs: LogSink, settings: WorkerSettings | None = None) -> None:
-        """`logs` takes what the plugins say."""
+    def __init__(
+        self, logs: LogSink, settings: WorkerSettings | None = None, *, verify: Verify | None = None
+    ) -> None:
+        """`logs` takes what the plugins say; `verify` is asked before each start whether it may be."""
+        self._verify = verify
         self._logs = logs
         self._settings = settings or WorkerSettings()
         self._pools: dict[str, Pool] = {}
@@ -64,6 +67,7 @@ class Pools:
                 settings=self._settings,
                 ids=self._ids,
                 on_empty=self._forget,
+                verify=self._verify,
             )
         return await pool.acquire()
 

@@ -134,6 +134,7 @@ class ProcessWorker:
             calls_served=self.calls_served,
             started_at=self.started_at,
             process_id=0 if self.state is WorkerState.DEAD else self._process_id,
+            receipt=None if self.state is WorkerState.DEAD else self._process.receipt,
         )
 
     def invoke(self, invocation: Invocation) -> WorkerCall:

@@ -1,0 +1,153 @@
+"""The sidecar: every part put together, from the first line of the log to the exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from typing import cast
+
+import fumehood_sandbox
+from fumehood_sandbox import SandboxUnavailableError
+
+from fumehood_server.catalog.catalog import Catalog, Log
+from fumehood_server.catalog.config import SidecarConfig
+from fumehood_server.execution import Executor
+from fumehood_server.model.plugin import WorkerSpec
+from fumehood_server.model.tool import Reason
+from fumehood_server.rpc import Admission, Parts, serving
+from fumehood_server.telemetry import configure_logging, get_logger
+from fumehood_server.worker import LogLine, LogSink, Pools, WorkerSettings
+
+Ready = Callable[[tuple[str, ...]], None]
+"""Told the addresses, as gRPC writes them, once calls are taken there."""
+
+
+def serve(config: SidecarConfig, *, locked: bool = False, ready: Ready | None = None) -> int:
+    """Serve until SIGTERM or SIGINT, then drain. A second signal ends the process at once. Returns the exit status.
+
+    Must be called on the main thread. `locked` refuses plugins that are not pinned yet.
+
+    Raises:
+        ConfigError: the lock can't be read or written.
+        ListenFailedError: an address can't be had.
+    """
+    flush = configure_logging(config.server.log_level.value)
+    try:
+        with asyncio.Runner() as runner:
+            return runner.run(_serve(config, locked=locked, ready=ready, flush=flush))
+    finally:
+        flush()
+
+
+async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, flush: Callable[[], None]) -> int:
+    """Start inside out and end outside in: what is used is there before and after its users."""
+    log = get_logger()
+    server = config.server
+    catalog: Catalog | None = None
+
+    async def verify(spec: WorkerSpec) -> Reason | None:
+        # Workers that describe a plugin are started by another way, while there is no catalog yet.
+        return await catalog.verify(spec) if catalog is not None else Reason("starting", "the sidecar is starting")
+
+    stop = asyncio.Event()
+    with _signals(stop, flush):
+        server.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        logs = LogSink(_forward)
+        async with Pools(logs, WorkerSettings(idle_s=server.idle_stop_s), verify=verify) as pools:
+            sandbox = _sandbox_problem()
+            if sandbox is not None:
+                log.error("sandbox_unavailable", message=sandbox.message, remedy=sandbox.remedy)
+            catalog = await _unless(
+                stop,
+                Catalog.load(config, describe=pools.describe, locked=locked, log=cast("Log", log), sandbox=sandbox),
+            )
+            if catalog is None:
+                return 0
+            async with (
+                Executor(catalog, pools, max_concurrent_calls=server.max_concurrent_calls) as executor,
+                serving(
+                    Parts(
+                        catalog=catalog,
+                        executor=executor,
+                        pools=pools,
+                        logs=logs,
+                        admission=Admission(max_arguments_bytes=server.max_arguments_bytes),
+                    ),
+                    listen=server.listen,
+                    reflect=server.reflection,
+                    max_arguments_bytes=server.max_arguments_bytes,
+                ) as rpc,
+            ):
+                # The catalog lives as long as the process: what the collector need not look at again.
+                gc.collect()
+                gc.freeze()
+                log.info("serving", addresses=rpc.targets, plugins=len(catalog.plugins), tools=len(catalog.tools))
+                if ready is not None:
+                    ready(rpc.targets)
+                await stop.wait()
+                log.info("draining", calls=executor.calls_in_flight, grace_s=server.drain_s)
+                await rpc.drain(server.drain_s)
+    log.info("stopped")
+    return 0
+
+
+async def _unless(stop: asyncio.Event, loading: Coroutine[object, object, Catalog]) -> Catalog | None:
+    """The catalog, or None when the sidecar was told to stop before it was read."""
+    async with asyncio.TaskGroup() as tasks:
+        load, stopped = tasks.create_task(loading), tasks.create_task(stop.wait())
+        await asyncio.wait((load, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not load.done():
+            load.cancel()
+    return None if load.cancelled() else load.result()
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event, flush: Callable[[], None]) -> Iterator[None]:
+    """The first signal asks for the drain. The second ends the process by that signal: the kernel ends the workers."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+
+    def received(number: signal.Signals) -> None:
+        if not stop.is_set():
+            stop.set()
+            return
+        flush()
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    for each in signals:
+        loop.add_signal_handler(each, received, each)
+    try:
+        yield
+    finally:
+        for each in signals:
+            loop.remove_signal_handler(each)
+
+
+def _sandbox_problem() -> Reason | None:
+    """Why this machine can't sandbox. The sidecar serves all the same, so that callers are told."""
+    try:
+        fumehood_sandbox.check()
+    except SandboxUnavailableError as exc:
+        return Reason("sandbox_unavailable", str(exc), exc.remedy or "run `fumehood doctor`")
+    return None
+
+
+def _forward(plugin: str, line: LogLine) -> None:
+    """A plugin's line in the sidecar's log. What plugins print is theirs to keep quiet: it is logged at their level."""
+    write = getattr(get_logger(), line.level)
+    write(
+        "plugin_log",
+        plugin=plugin,
+        source=line.source,
+        message=line.message,
+        worker_id=line.worker_id,
+        call_id=line.call_id,
+        dropped=line.dropped,
+    )

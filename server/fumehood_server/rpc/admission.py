@@ -1,0 +1,95 @@
+"""Reads requests for calls, and refuses those that are wrong in themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+
+from fumehood.v1 import tool_pb2
+from fumehood.v1 import tool_service_pb2 as pb
+
+from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.model.call import CallContext, CallRequest
+
+MAX_CONTEXT_BYTES = 256
+MAX_NAME_BYTES = 256
+"""A tool's name is echoed in results and logs. No tool has one longer than 64."""
+
+_CALL_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+_WIDEST_CHARACTER_BYTES = 4
+
+
+class Admission:
+    """Makes call requests. Ids that the caller left out begin with a part that differs between sidecars."""
+
+    __slots__ = ("_ids", "_max_arguments_bytes", "_prefix")
+
+    def __init__(self, *, max_arguments_bytes: int) -> None:
+        """`max_arguments_bytes` bounds the arguments' text of one call."""
+        self._max_arguments_bytes = max_arguments_bytes
+        self._prefix = os.urandom(6).hex()
+        self._ids = itertools.count(1)
+
+    def read(self, request: pb.CallToolRequest, caller_deadline: float | None) -> CallRequest:
+        """The request as ours.
+
+        Raises:
+            RefusedError: it is wrong in itself.
+        """
+        tool, arguments, call_id = request.tool, request.arguments_json, request.call_id
+        if not tool:
+            raise _invalid("tool is required")
+        if _too_long(tool, MAX_NAME_BYTES):
+            raise _invalid(f"tool is longer than {MAX_NAME_BYTES} bytes")
+        if _too_long(arguments, self._max_arguments_bytes):
+            raise _invalid(f"arguments_json is longer than {self._max_arguments_bytes} bytes")
+        if not call_id:
+            call_id = f"call-{self._prefix}-{next(self._ids)}"
+        elif _CALL_ID.fullmatch(call_id) is None:
+            raise _invalid("call_id must be 1 to 128 characters of [A-Za-z0-9._:-]")
+        timeout_s = None
+        if request.HasField("timeout"):
+            timeout_s = request.timeout.seconds + request.timeout.nanos / 1e9
+            if timeout_s <= 0:
+                raise _invalid("timeout must be positive")
+        return CallRequest(
+            call_id=call_id,
+            tool=tool,
+            arguments_json=arguments,
+            context=self._context(request.context) if request.HasField("context") else self._own_context(),
+            timeout_s=timeout_s,
+            caller_deadline=caller_deadline,
+        )
+
+    def _context(self, context: tool_pb2.CallContext) -> CallContext:
+        found = {}
+        for descriptor, value in context.ListFields():
+            if _too_long(value, MAX_CONTEXT_BYTES):
+                raise _invalid(f"context.{descriptor.name} is longer than {MAX_CONTEXT_BYTES} bytes")
+            found[descriptor.name] = value
+        if "request_id" not in found:
+            found["request_id"] = self._request_id()
+        return CallContext(**found)
+
+    def _own_context(self) -> CallContext:
+        return CallContext(request_id=self._request_id())
+
+    def _request_id(self) -> str:
+        return f"req-{self._prefix}-{next(self._ids)}"
+
+
+def caller_deadline(remaining_s: float | None) -> float | None:
+    """GRPC's time remaining as a deadline on the running loop's clock. None: the caller set none."""
+    return None if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
+
+
+def _too_long(text: str, limit_bytes: int) -> bool:
+    if len(text) * _WIDEST_CHARACTER_BYTES <= limit_bytes:
+        return False
+    return len(text) > limit_bytes or len(text.encode()) > limit_bytes
+
+
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(Refusal(RefusalReason.REQUEST_INVALID, message))

@@ -1,0 +1,75 @@
+"""`grpc.health.v1.Health`: the sidecar, each service, and each plugin as `plugin/NAME`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+POLL_S = 5.0
+"""How often a watched plugin is looked at for what changes by itself, such as a program that was removed."""
+
+PLUGIN_PREFIX = "plugin/"
+
+_Context = grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
+
+
+class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the base has no types
+    """Says whether services can be called, looked up when it is asked."""
+
+    def __init__(self, services: frozenset[str], plugin_serves: Callable[[str], bool | None]) -> None:
+        """`plugin_serves` is None for a plugin that the configuration doesn't name."""
+        self._services = services | {""}
+        self._plugin_serves = plugin_serves
+        self._draining = False
+        self._changed = asyncio.Event()
+
+    def changed(self) -> None:
+        """Tell watchers at once that something may have changed."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def drain(self) -> None:
+        """Nothing is serving from now on."""
+        self._draining = True
+        self.changed()
+
+    async def Check(  # noqa: N802 - gRPC's name
+        self, request: health_pb2.HealthCheckRequest, context: _Context
+    ) -> health_pb2.HealthCheckResponse:
+        """The status now. NOT_FOUND for a service that isn't here."""
+        status = self._status(request.service)
+        if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
+        return health_pb2.HealthCheckResponse(status=status)
+
+    async def Watch(  # noqa: N802 - gRPC's name
+        self, request: health_pb2.HealthCheckRequest, context: _Context
+    ) -> None:
+        """The status now and whenever it changes."""
+        last = None
+        while True:
+            changed = self._changed
+            status = self._status(request.service)
+            if status != last:
+                await context.write(health_pb2.HealthCheckResponse(status=status))
+                last = status
+            try:
+                async with asyncio.timeout(POLL_S if request.service.startswith(PLUGIN_PREFIX) else None):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+
+    def _status(self, service: str) -> int:
+        response = health_pb2.HealthCheckResponse
+        if service.startswith(PLUGIN_PREFIX):
+            serves = self._plugin_serves(service.removeprefix(PLUGIN_PREFIX))
+        else:
+            serves = True if service in self._services else None
+        if serves is None:
+            status = response.SERVICE_UNKNOWN
+        else:
+            status = response.SERVING if serves and not self._draining else response.NOT_SERVING
+        return int(status)

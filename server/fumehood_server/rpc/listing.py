@@ -1,0 +1,90 @@
+"""Lists tools, and looks up whether they could run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fumehood.v1 import tool_service_pb2 as pb
+
+from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.model.tool import Availability, Reason
+from fumehood_server.rpc.framing import field
+from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
+from fumehood_server.rpc.tools import availability_message
+
+if TYPE_CHECKING:
+    from fumehood_server.rpc.parts import Parts
+
+MAX_NAMES = 1000
+
+_TOOLS = pb.ListToolsResponse.TOOLS_FIELD_NUMBER
+
+
+def list_tools(parts: Parts, request: pb.ListToolsRequest) -> bytes:
+    """A page as a serialised `ListToolsResponse`.
+
+    Raises:
+        RefusedError: the page's size or token is wrong.
+    """
+    size = page_size(request.page_size)
+    filters = (request.plugin[:128], "all" if request.include_unavailable else "available")
+    after = read_token(request.page_token, filters)
+    catalog, writer = parts.catalog, parts.tools
+    scan = catalog.scan()
+    page: list[bytes] = []
+    page_bytes, last, token = 0, "", ""
+    for tool in catalog.tools:
+        name = tool.definition.name
+        if name <= after or (request.plugin and tool.plugin != request.plugin):
+            continue
+        availability = catalog.availability(tool, scan)
+        if availability.reasons and not request.include_unavailable:
+            continue
+        data = field(_TOOLS, writer.tool(tool, availability))
+        if len(page) == size or (page and page_bytes + len(data) > MAX_PAGE_BYTES):
+            token = make_token(last, filters)
+            break
+        page.append(data)
+        page_bytes += len(data)
+        last = name
+    if token:
+        page.append(pb.ListToolsResponse(next_page_token=token).SerializeToString())
+    return b"".join(page)
+
+
+def get_tool(parts: Parts, request: pb.GetToolRequest) -> bytes:
+    """One tool as a serialised `GetToolResponse`.
+
+    Raises:
+        RefusedError: it isn't named, or there is none of this name.
+    """
+    if not request.name:
+        raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, "name is required"))
+    scan = parts.catalog.scan()
+    tool = parts.catalog.find(request.name)
+    if tool is None:
+        raise RefusedError(Refusal(RefusalReason.TOOL_NOT_FOUND, f'there is no tool "{request.name[:64]}"'))
+    data = parts.tools.tool(tool, parts.catalog.availability(tool, scan))
+    return field(pb.GetToolResponse.TOOL_FIELD_NUMBER, data)
+
+
+def check_availability(parts: Parts, request: pb.CheckAvailabilityRequest) -> pb.CheckAvailabilityResponse:
+    """Whether the named tools, or all, could run now.
+
+    Raises:
+        RefusedError: too many are named.
+    """
+    if len(request.names) > MAX_NAMES:
+        raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, f"at most {MAX_NAMES} names"))
+    catalog = parts.catalog
+    scan = catalog.scan()
+    names = list(request.names) or [tool.definition.name for tool in catalog.tools]
+    answers = []
+    for name in names:
+        tool = catalog.find(name)
+        if tool is None:
+            availability = Availability((Reason("not_found", f'there is no tool "{name[:64]}"'),))
+        else:
+            availability = catalog.availability(tool, scan)
+        answers.append(pb.ToolAvailability(name=name, availability=availability_message(availability)))
+    return pb.CheckAvailabilityResponse(tools=answers)

@@ -1,0 +1,138 @@
+"""Turns outcomes, updates and errors into messages. Protobuf types of results begin here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from fumehood.v1 import content_pb2, error_pb2, tool_pb2
+from fumehood_sandbox import Level, Receipt
+from google.protobuf.duration_pb2 import Duration
+
+from fumehood_server.model.call import Block, CallError, CallOutcome, CallUpdate
+from fumehood_server.rpc.framing import field
+from fumehood_server.rpc.status import CATEGORIES
+
+MAX_MESSAGE_CHARS = 4096
+MAX_DETAILS_BYTES = 64 * 1024
+MAX_CAUSES = 8
+
+SIDE_EFFECTS: dict[Level, tool_pb2.SideEffects.ValueType] = {
+    Level.NONE: tool_pb2.SIDE_EFFECTS_NONE,
+    Level.READ: tool_pb2.SIDE_EFFECTS_READ,
+    Level.WRITE: tool_pb2.SIDE_EFFECTS_WRITE,
+    Level.EXTERNAL: tool_pb2.SIDE_EFFECTS_EXTERNAL,
+}
+
+_SANDBOX_FIELD = tool_pb2.ToolResult.SANDBOX_FIELD_NUMBER
+
+
+class ResultWriter:
+    """Serialises results. The receipt, the largest part of a small one, is serialised once for each worker's."""
+
+    __slots__ = ("_receipts",)
+
+    def __init__(self) -> None:
+        self._receipts: dict[int, tuple[Receipt, bytes]] = {}
+
+    def result(self, outcome: CallOutcome) -> bytes:
+        """The outcome as a serialised `ToolResult`."""
+        message = tool_pb2.ToolResult(
+            call_id=outcome.call_id,
+            tool=outcome.tool,
+            content=[_content(block) for block in outcome.content],
+            details_json=outcome.details_json,
+            terminate=outcome.terminate,
+            attempts=outcome.attempts,
+        )
+        if outcome.error is not None:
+            message.is_error = True
+            message.error.CopyFrom(error_message(outcome.error))
+        usage = outcome.usage
+        if usage is not None:
+            into = message.usage
+            _set(into.wall_time, usage.wall_s)
+            _set(into.queue_time, usage.queue_s)
+            into.input_bytes = usage.input_bytes
+            into.output_bytes = usage.output_bytes
+        data = message.SerializeToString()
+        return data + self._receipt(outcome.receipt) if outcome.receipt is not None else data
+
+    def _receipt(self, receipt: Receipt) -> bytes:
+        # By identity: comparing receipts costs more than serialising them. The table holds the receipt, so that its
+        # id is not used again, and is emptied now and then, since workers come and go.
+        found = self._receipts.get(id(receipt))
+        if found is not None and found[0] is receipt:
+            return found[1]
+        if len(self._receipts) >= _MAX_RECEIPTS:
+            self._receipts.clear()
+        data = field(_SANDBOX_FIELD, receipt_message(receipt).SerializeToString())
+        self._receipts[id(receipt)] = (receipt, data)
+        return data
+
+
+_MAX_RECEIPTS = 1024
+
+
+def update_message(call_id: str, update: CallUpdate) -> tool_pb2.ToolUpdate:
+    """The update of one call."""
+    return tool_pb2.ToolUpdate(
+        call_id=call_id,
+        message=update.message,
+        progress=update.progress,
+        total=update.total,
+        data_json=update.data_json,
+        sequence=update.sequence,
+    )
+
+
+def receipt_message(receipt: Receipt) -> tool_pb2.SandboxReceipt:
+    """What holds a worker."""
+    return tool_pb2.SandboxReceipt(
+        side_effects=SIDE_EFFECTS[receipt.level],
+        isolation=tool_pb2.ISOLATION_PROCESS,
+        backend=receipt.backend,
+        layers=[
+            tool_pb2.SandboxLayer(name=layer.name, detail=layer.detail, weaker=layer.weaker) for layer in receipt.layers
+        ],
+        policy_digest=receipt.policy_digest,
+    )
+
+
+def error_message(error: CallError, depth: int = 0) -> error_pb2.SystemError:
+    """The error and its causes, within the limits of error.proto."""
+    message = error_pb2.SystemError(
+        code=error.code,
+        category=CATEGORIES[error.code.category],
+        retryable=error.retryable,
+        message=error.message
+        if len(error.message) <= MAX_MESSAGE_CHARS
+        else error.message[: MAX_MESSAGE_CHARS - 1] + "…",
+        details_json=_details(error.details),
+    )
+    if error.caused_by is not None and depth < MAX_CAUSES:
+        message.caused_by.CopyFrom(error_message(error.caused_by, depth + 1))
+    return message
+
+
+def _details(details: Mapping[str, Any]) -> str:
+    if not details:
+        return ""
+    data = orjson.dumps(dict(details), default=str)
+    if len(data) > MAX_DETAILS_BYTES:
+        # What programs switch on is kept; the rest is for people, who have the log.
+        kept = {key: details[key] for key in ("reason", "violation", "limit", "value", "usage") if key in details}
+        data = orjson.dumps({**kept, "truncated": True}, default=str)
+    return data.decode()
+
+
+def _content(block: Block) -> content_pb2.Content:
+    if block.data is not None:
+        return content_pb2.Content(blob=content_pb2.Blob(data=block.data, media_type=block.media_type))
+    return content_pb2.Content(text=block.text or "")
+
+
+def _set(duration: Duration, seconds: float) -> None:
+    nanos = int(seconds * 1e9)
+    duration.seconds, duration.nanos = divmod(max(nanos, 0), 1_000_000_000)

@@ -1,0 +1,28 @@
+"""What the servicers share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fumehood_server.catalog.catalog import Catalog
+from fumehood_server.execution import Executor
+from fumehood_server.model.worker import WorkerPools
+from fumehood_server.rpc.admission import Admission
+from fumehood_server.rpc.drain import Drain
+from fumehood_server.rpc.outcomes import ResultWriter
+from fumehood_server.rpc.tools import ToolWriter
+from fumehood_server.worker.logs import LogSink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The sidecar behind the services."""
+
+    catalog: Catalog
+    executor: Executor
+    pools: WorkerPools
+    logs: LogSink
+    admission: Admission
+    drain: Drain = field(default_factory=Drain)
+    results: ResultWriter = field(default_factory=ResultWriter)
+    tools: ToolWriter = field(default_factory=ToolWriter)

@@ -1,0 +1,104 @@
+"""`fumehood.v1.PluginService`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+from fumehood.v1 import plugin_service_pb2 as pb
+
+from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedError
+from fumehood_server.model.plugin import RegisteredPlugin
+from fumehood_server.rpc.plugins import log_line, plugin_detail, plugin_summary
+from fumehood_server.rpc.status import abort
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fumehood_server.rpc.parts import Parts
+
+SERVICE = pb.DESCRIPTOR.services_by_name["PluginService"].full_name
+
+DEFAULT_LINES = 100
+MAX_LINES = 1000
+
+_Request = TypeVar("_Request")
+_Context = grpc.aio.ServicerContext[_Request, bytes]
+
+
+class PluginService:
+    """The methods. Each returns serialised messages."""
+
+    def __init__(self, parts: Parts, *, on_change: Callable[[], None]) -> None:
+        """`on_change` is called after a plugin was read again."""
+        self._parts = parts
+        self._on_change = on_change
+
+    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
+        """The service for `add_generic_rpc_handlers`."""
+        unary = grpc.unary_unary_rpc_method_handler
+        tail = grpc.unary_stream_rpc_method_handler(self.tail_plugin_logs, pb.TailPluginLogsRequest.FromString)
+        handlers = {
+            "ListPlugins": unary(self.list_plugins, pb.ListPluginsRequest.FromString),
+            "GetPlugin": unary(self.get_plugin, pb.GetPluginRequest.FromString),
+            "ReloadPlugin": unary(self.reload_plugin, pb.ReloadPluginRequest.FromString),
+            "TailPluginLogs": tail,
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    async def list_plugins(self, _request: pb.ListPluginsRequest, _context: _Context[pb.ListPluginsRequest]) -> bytes:
+        """See plugin_service.proto, as for every method."""
+        scan = self._parts.catalog.scan()
+        plugins = [plugin_summary(self._parts, plugin, scan) for plugin in self._parts.catalog.plugins]
+        return pb.ListPluginsResponse(plugins=plugins).SerializeToString()
+
+    async def get_plugin(self, request: pb.GetPluginRequest, context: _Context[pb.GetPluginRequest]) -> bytes:
+        """One plugin with everything."""
+        try:
+            scan = self._parts.catalog.scan()
+            plugin = self._find(request.name)
+        except RefusedError as exc:
+            await abort(context, exc.refusal)
+        return pb.GetPluginResponse(plugin=plugin_detail(self._parts, plugin, scan)).SerializeToString()
+
+    async def reload_plugin(self, request: pb.ReloadPluginRequest, context: _Context[pb.ReloadPluginRequest]) -> bytes:
+        """Read a plugin again."""
+        parts = self._parts
+        try:
+            self._find(request.name)
+            unused = await parts.catalog.reload(request.name)
+            await parts.pools.retire(unused)
+            self._on_change()
+            scan = parts.catalog.scan()
+            plugin = self._find(request.name)
+        except RefusedError as exc:
+            await abort(context, exc.refusal)
+        except ConfigError as exc:
+            await abort(context, Refusal(RefusalReason.RELOAD_REFUSED, str(exc)))
+        return pb.ReloadPluginResponse(plugin=plugin_detail(parts, plugin, scan)).SerializeToString()
+
+    async def tail_plugin_logs(
+        self, request: pb.TailPluginLogsRequest, context: _Context[pb.TailPluginLogsRequest]
+    ) -> None:
+        """The last lines of a plugin's log, then new ones."""
+        try:
+            name = self._find(request.name).name
+        except RefusedError as exc:
+            await abort(context, exc.refusal)
+        if request.lines > MAX_LINES:
+            await abort(context, Refusal(RefusalReason.REQUEST_INVALID, f"at most {MAX_LINES} lines"))
+        log = self._parts.logs.of(name)
+        with log.subscribe() as new_lines:
+            for line in log.last(request.lines or DEFAULT_LINES):
+                await context.write(log_line(line).SerializeToString())
+            if request.follow:
+                async for line in new_lines:
+                    await context.write(log_line(line).SerializeToString())
+
+    def _find(self, name: str) -> RegisteredPlugin:
+        if not name:
+            raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, "name is required"))
+        plugin = self._parts.catalog.plugin(name)
+        if plugin is None:
+            raise RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f'there is no plugin "{name[:128]}"'))
+        return plugin

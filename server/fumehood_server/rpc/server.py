@@ -1,0 +1,126 @@
+"""The gRPC server: its services, its addresses, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from fumehood_server.catalog.listen import Listen
+from fumehood_server.model.plugin import PluginState
+from fumehood_server.model.worker import CancelReason
+from fumehood_server.rpc import plugin_service, tool_service
+from fumehood_server.rpc.health import HealthService
+from fumehood_server.rpc.parts import Parts
+from fumehood_server.rpc.plugin_service import PluginService
+from fumehood_server.rpc.plugins import live_state
+from fumehood_server.rpc.sockets import ListenFailedError, claimed, private_umask
+from fumehood_server.rpc.tool_service import ToolService
+
+ANSWER_GRACE_S = 1.0
+"""After the last call: time for its answer to be written and for streams to be told of the end."""
+
+CANCEL_GRACE_S = 10.0
+"""For calls that were cancelled by the drain: above the rungs of ending a worker."""
+
+_MESSAGE_OVERHEAD_BYTES = 64 * 1024
+_KEEPALIVE_MS = 60_000
+_KEEPALIVE_TIMEOUT_MS = 20_000
+_MIN_CLIENT_PING_MS = 10_000
+_MAX_STREAMS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that serves."""
+
+    targets: tuple[str, ...]
+    """The addresses as gRPC writes them, with the ports that the kernel chose."""
+    parts: Parts
+    health: HealthService
+
+    async def drain(self, grace_s: float) -> None:
+        """Refuse new calls, give those under way `grace_s`, then cancel the rest and wait for their outcomes."""
+        self.health.drain()
+        self.parts.executor.close_admission()
+        self.parts.drain.begin()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self.parts.executor.idle()
+                return
+        self.parts.executor.cancel_all(CancelReason.SHUTDOWN)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_GRACE_S):
+                await self.parts.executor.idle()
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    parts: Parts, *, listen: Sequence[Listen], reflect: bool, max_arguments_bytes: int
+) -> AsyncIterator[Serving]:
+    """Serve within the block. Leaving it closes every stream after `ANSWER_GRACE_S`.
+
+    Raises:
+        ListenFailedError: an address can't be had.
+    """
+    names = (tool_service.SERVICE, plugin_service.SERVICE)
+    health = HealthService(frozenset(names), _plugin_serves(parts))
+    server = grpc.aio.server(options=_options(max_arguments_bytes))
+    server.add_generic_rpc_handlers(
+        (ToolService(parts).handler(), PluginService(parts, on_change=health.changed).handler())
+    )
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    if reflect:
+        health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        reflection.enable_server_reflection((*names, health_name, reflection.SERVICE_NAME), server)
+    with contextlib.ExitStack() as sockets:
+        targets = tuple(_bind(server, each, sockets) for each in listen)
+        await server.start()
+        try:
+            yield Serving(targets, parts, health)
+        finally:
+            await asyncio.shield(server.stop(ANSWER_GRACE_S))
+
+
+def _bind(server: grpc.aio.Server, listen: Listen, sockets: contextlib.ExitStack) -> str:
+    if listen.path is not None:
+        sockets.enter_context(claimed(listen.path))
+    try:
+        with private_umask():
+            port = server.add_insecure_port(listen.target)
+    except RuntimeError as exc:
+        raise ListenFailedError(listen.target, "the address is in use or not this machine's") from exc
+    return Listen(host=listen.host, port=port).target if listen.path is None else listen.target
+
+
+def _options(max_arguments_bytes: int) -> list[tuple[str, int]]:
+    return [
+        # Above the cap on arguments, so that slightly too long ones are refused in words. JSON in a string field
+        # takes as many bytes as the text.
+        ("grpc.max_receive_message_length", 2 * max_arguments_bytes + _MESSAGE_OVERHEAD_BYTES),
+        # The cap on results is the tool's own.
+        ("grpc.max_send_message_length", -1),
+        # Two sidecars on one port would share its callers in silence.
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", _MIN_CLIENT_PING_MS),
+        ("grpc.max_concurrent_streams", _MAX_STREAMS),
+    ]
+
+
+def _plugin_serves(parts: Parts) -> Callable[[str], bool | None]:
+    def serves(name: str) -> bool | None:
+        plugin = parts.catalog.plugin(name)
+        if plugin is None:
+            return None
+        state, _ = live_state(parts, plugin, parts.catalog.scan())
+        return state is PluginState.SERVING
+
+    return serves

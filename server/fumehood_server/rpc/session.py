@@ -1,0 +1,145 @@
+"""Many calls over one stream."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import deque
+from typing import TYPE_CHECKING
+
+import grpc
+from fumehood.v1 import tool_service_pb2 as pb
+
+from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.execution import ActiveCall, CallState
+from fumehood_server.model.call import CallOutcome, CallUpdate
+from fumehood_server.rpc.admission import caller_deadline
+from fumehood_server.rpc.cancelling import cancel_call
+from fumehood_server.rpc.framing import field
+from fumehood_server.rpc.outcomes import update_message
+from fumehood_server.rpc.status import abort, refusal_error, status_number
+
+if TYPE_CHECKING:
+    from fumehood_server.rpc.parts import Parts
+
+SessionContext = grpc.aio.ServicerContext[pb.SessionRequest, bytes]
+
+MAX_QUEUED_ANSWERS = 256
+MAX_QUEUED_BYTES = 4 * 1024 * 1024
+"""Answers that a slow reader may leave queued before its requests are no longer read. Calls under way come on top."""
+
+MAX_QUEUED_UPDATES = 64
+"""Updates that wait for a slow reader. More are dropped, and their sequence numbers are missing."""
+
+_UPDATE = pb.SessionResponse.UPDATE_FIELD_NUMBER
+_FINISHED = pb.SessionResponse.FINISHED_FIELD_NUMBER
+_DRAINING = Refusal(RefusalReason.DRAINING, "the sidecar is shutting down: open a session on another one")
+
+
+class Session:
+    """One stream. A request is taken as far as it goes without waiting; one writer sends whatever is ready.
+
+    No task is made for a call: its answer is queued in the turn of the loop in which it ended.
+    """
+
+    def __init__(self, parts: Parts, context: SessionContext) -> None:
+        """For the stream of `context`."""
+        self._parts = parts
+        self._context = context
+        self._deadline = caller_deadline(context.time_remaining())
+        self._answers: deque[tuple[bytes, bool]] = deque()
+        self._queued_bytes = 0
+        self._queued_updates = 0
+        self._calls: dict[str, ActiveCall] = {}
+        self._reading = True
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve the stream until it ends. Calls that are then under way are cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reader = tasks.create_task(self._read())
+                with self._parts.drain.listen(self._wake.set):
+                    drained = await self._write()
+                reader.cancel()
+            if drained:
+                await abort(self._context, _DRAINING)
+        finally:
+            for call in tuple(self._calls.values()):
+                call.cancel(self._parts.executor.abandonment(call.request))
+
+    async def _read(self) -> None:
+        context = self._context
+        while True:
+            request = await context.read()
+            if request is grpc.aio.EOF:
+                self._reading = False
+                self._wake.set()
+                return
+            self._take(request)
+            while len(self._answers) > MAX_QUEUED_ANSWERS or self._queued_bytes > MAX_QUEUED_BYTES:
+                self._room.clear()
+                await self._room.wait()
+
+    async def _write(self) -> bool:
+        """Send answers until no more can come. Returns whether it is because the sidecar drains."""
+        answers, write = self._answers, self._context.write
+        while True:
+            while answers:
+                data, is_update = answers.popleft()
+                self._queued_bytes -= len(data)
+                self._queued_updates -= is_update
+                self._room.set()
+                await write(data)
+            if not self._calls and not self._answers:
+                if not self._reading:
+                    return False
+                if self._parts.drain.begun:
+                    return True
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _take(self, request: pb.SessionRequest) -> None:
+        kind = request.WhichOneof("request")
+        if kind == "call":
+            self._start(request.call, updates=request.updates)
+        elif kind == "cancel":
+            try:
+                cancel_call(self._parts.executor, request.cancel)
+            except RefusedError as exc:
+                self._refuse(request.cancel.call_id, exc.refusal)
+        else:
+            self._refuse("", Refusal(RefusalReason.REQUEST_INVALID, "the message asks for nothing that is known here"))
+
+    def _start(self, request: pb.CallToolRequest, *, updates: bool) -> None:
+        try:
+            admitted = self._parts.admission.read(request, self._deadline)
+            on_update = functools.partial(self._update, admitted.call_id) if updates else None
+            call = self._parts.executor.start(admitted, self._ended, on_update)
+        except RefusedError as exc:
+            self._refuse(request.call_id, exc.refusal)
+            return
+        if call.state is not CallState.ENDED:
+            self._calls[admitted.call_id] = call
+
+    def _ended(self, outcome: CallOutcome) -> None:
+        self._calls.pop(outcome.call_id, None)
+        self._queue(field(_FINISHED, self._parts.results.result(outcome)))
+
+    def _update(self, call_id: str, update: CallUpdate) -> None:
+        if self._queued_updates >= MAX_QUEUED_UPDATES:
+            return
+        self._queued_updates += 1
+        self._queue(field(_UPDATE, update_message(call_id, update).SerializeToString()), is_update=True)
+
+    def _refuse(self, call_id: str, refusal: Refusal) -> None:
+        refused = pb.SessionRefusal(
+            call_id=call_id[:128], status_code=status_number(refusal), error=refusal_error(refusal)
+        )
+        self._queue(pb.SessionResponse(refused=refused).SerializeToString())
+
+    def _queue(self, data: bytes, *, is_update: bool = False) -> None:
+        self._answers.append((data, is_update))
+        self._queued_bytes += len(data)
+        self._wake.set()

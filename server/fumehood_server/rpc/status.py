@@ -1,0 +1,81 @@
+"""The one table from why a request is refused to the gRPC status that says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+from fumehood.v1 import error_pb2
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc.code_pb2 import Code as RpcCode
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+
+from fumehood_server.errors import Refusal, RefusalReason
+from fumehood_server.model.taxonomy import Category
+
+DOMAIN = "fumehood"
+"""`domain` of every `google.rpc.ErrorInfo` (AIP-193)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a refusal becomes."""
+
+    code: grpc.StatusCode
+    retryable: bool
+    category: Category
+
+
+REFUSALS: dict[RefusalReason, Row] = {
+    RefusalReason.REQUEST_INVALID: Row(grpc.StatusCode.INVALID_ARGUMENT, retryable=False, category=Category.TOOL),
+    RefusalReason.PAGE_TOKEN_INVALID: Row(grpc.StatusCode.INVALID_ARGUMENT, retryable=False, category=Category.TOOL),
+    RefusalReason.TOOL_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
+    RefusalReason.PLUGIN_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
+    RefusalReason.CALL_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
+    RefusalReason.CALL_ID_IN_USE: Row(grpc.StatusCode.ALREADY_EXISTS, retryable=False, category=Category.TOOL),
+    RefusalReason.TOO_MANY_CALLS: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
+    RefusalReason.DRAINING: Row(grpc.StatusCode.UNAVAILABLE, retryable=True, category=Category.TOOL),
+    RefusalReason.RELOAD_REFUSED: Row(
+        grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.CONFIGURATION
+    ),
+}
+
+CATEGORIES: dict[Category, error_pb2.FailureCategory.ValueType] = {
+    Category.INFERENCE: error_pb2.FAILURE_CATEGORY_INFERENCE,
+    Category.TOOL: error_pb2.FAILURE_CATEGORY_TOOL,
+    Category.CONSTRAINT: error_pb2.FAILURE_CATEGORY_CONSTRAINT,
+    Category.VALIDATION: error_pb2.FAILURE_CATEGORY_VALIDATION,
+    Category.ORCHESTRATION: error_pb2.FAILURE_CATEGORY_ORCHESTRATION,
+    Category.CONFIGURATION: error_pb2.FAILURE_CATEGORY_CONFIGURATION,
+    Category.CANCELLATION: error_pb2.FAILURE_CATEGORY_CANCELLATION,
+}
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], refusal: Refusal) -> NoReturn:
+    """End a call with the status of `refusal` and its `ErrorInfo`."""
+    row = REFUSALS[refusal.reason]
+    detail = AnyMessage()
+    detail.Pack(ErrorInfo(reason=refusal.reason, domain=DOMAIN))
+    status = Status(code=RpcCode.Value(row.code.name), message=refusal.message, details=[detail])
+    await context.abort(row.code, refusal.message, rpc_status.to_status(status).trailing_metadata)
+    raise AssertionError("abort raises")
+
+
+def status_number(refusal: Refusal) -> int:
+    """The number of the gRPC code of `refusal`."""
+    number: int = REFUSALS[refusal.reason].code.value[0]
+    return number
+
+
+def refusal_error(refusal: Refusal) -> error_pb2.SystemError:
+    """The refusal as an error, for streams that go on after it."""
+    row = REFUSALS[refusal.reason]
+    return error_pb2.SystemError(
+        code=refusal.reason,
+        category=CATEGORIES[row.category],
+        retryable=row.retryable,
+        message=refusal.message,
+    )

@@ -1,0 +1,110 @@
+"""Turns tools into messages, once for each state that they are in."""
+
+from __future__ import annotations
+
+from fumehood.v1 import tool_pb2
+from google.protobuf.duration_pb2 import Duration
+
+from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.tool import Availability, DeclaredLimits, ExecutionMode, Isolation, Permission, Reason
+from fumehood_server.rpc.outcomes import SIDE_EFFECTS
+
+PERMISSIONS: dict[Permission, tool_pb2.Permission.ValueType] = {
+    Permission.ALLOW: tool_pb2.PERMISSION_ALLOW,
+    Permission.REQUIRE_APPROVAL: tool_pb2.PERMISSION_REQUIRE_APPROVAL,
+    Permission.DENY: tool_pb2.PERMISSION_DENY,
+}
+ISOLATIONS: dict[Isolation, tool_pb2.Isolation.ValueType] = {
+    Isolation.PROCESS: tool_pb2.ISOLATION_PROCESS,
+    Isolation.CALL: tool_pb2.ISOLATION_CALL,
+}
+EXECUTION_MODES: dict[ExecutionMode, tool_pb2.ExecutionMode.ValueType] = {
+    ExecutionMode.PARALLEL: tool_pb2.EXECUTION_MODE_PARALLEL,
+    ExecutionMode.SEQUENTIAL: tool_pb2.EXECUTION_MODE_SEQUENTIAL,
+}
+
+
+class ToolWriter:
+    """Serialised tools by name. What has changed is serialised again."""
+
+    __slots__ = ("_written",)
+
+    def __init__(self) -> None:
+        self._written: dict[str, tuple[RegisteredTool, Availability, bytes]] = {}
+
+    def tool(self, tool: RegisteredTool, availability: Availability) -> bytes:
+        """The tool as a serialised `Tool`."""
+        name = tool.definition.name
+        found = self._written.get(name)
+        if found is not None and found[0] is tool and (found[1] is availability or found[1] == availability):
+            return found[2]
+        data = tool_message(tool, availability).SerializeToString()
+        self._written[name] = (tool, availability, data)
+        return data
+
+    def keep(self, names: frozenset[str]) -> None:
+        """Forget every other tool."""
+        for name in self._written.keys() - names:
+            del self._written[name]
+
+
+def tool_message(tool: RegisteredTool, availability: Availability) -> tool_pb2.Tool:
+    """The tool as callers see it."""
+    return tool_pb2.Tool(
+        definition=definition_message(tool),
+        plugin=tool.plugin,
+        plugin_version=tool.plugin_version,
+        definition_digest=tool.definition_digest,
+        permission=PERMISSIONS.get(tool.permission, tool_pb2.PERMISSION_DENY),
+        availability=availability_message(availability),
+    )
+
+
+def definition_message(tool: RegisteredTool) -> tool_pb2.ToolDefinition:
+    """What the tool's author declares."""
+    definition = tool.definition
+    return tool_pb2.ToolDefinition(
+        name=definition.name,
+        title=definition.title,
+        description=definition.description,
+        input_schema_json=definition.input_schema_json,
+        output_schema_json=definition.output_schema_json,
+        side_effects=SIDE_EFFECTS[definition.side_effects],
+        idempotent=definition.idempotent,
+        requires=definition.requires,
+        timeout=duration(definition.timeout_s),
+        isolation=ISOLATIONS[definition.isolation],
+        execution_mode=EXECUTION_MODES[definition.execution_mode],
+        limits=_limits(definition.limits),
+    )
+
+
+def availability_message(availability: Availability) -> tool_pb2.Availability:
+    """Whether a tool could run now."""
+    return tool_pb2.Availability(
+        available=availability.available, reasons=[reason_message(reason) for reason in availability.reasons]
+    )
+
+
+def reason_message(reason: Reason) -> tool_pb2.UnavailableReason:
+    """One thing that stands in the way."""
+    return tool_pb2.UnavailableReason(code=reason.code, message=reason.message, remedy=reason.remedy)
+
+
+def duration(seconds: float) -> Duration:
+    """Seconds as a message."""
+    whole, nanos = divmod(round(seconds * 1e9), 1_000_000_000)
+    return Duration(seconds=whole, nanos=nanos)
+
+
+def _limits(limits: DeclaredLimits) -> tool_pb2.Limits | None:
+    message = tool_pb2.Limits(
+        memory_bytes=limits.memory_bytes,
+        cpu_seconds=limits.cpu_s,
+        processes=limits.processes,
+        open_files=limits.open_files,
+        file_size_bytes=limits.file_size_bytes,
+        scratch_bytes=limits.scratch_bytes,
+        output_bytes=limits.output_bytes,
+    )
+    return message if message.ByteSize() else None
