@@ -78,7 +78,8 @@ class Call:
         self.closed = False
         """Whether its result was written: nothing may be said of it afterwards."""
         self.unended = [True]
-        """Emptied once, by whoever comes first: the thread that ends the call, or the one that interrupts it."""
+        """Emptied once, by whoever comes first: the thread that ends the call, or the one that interrupts it. Of an
+        asynchronous call: by its task's first step, or by what cancels it sooner."""
         self.thread_id = 0
         self.interruption: Any = None
         self.task: Any = None

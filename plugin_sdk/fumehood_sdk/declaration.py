@@ -121,7 +121,7 @@ def _checked_requires(tool: str, requires: Iterable[str]) -> tuple[str, ...]:
     if isinstance(requires, str):
         raise PluginError(f"{tool}: requires= takes a list of capabilities: requires=[{requires!r}]")
     for capability in requires:
-        if not isinstance(capability, str) or not _CAPABILITY.fullmatch(capability):
+        if not _CAPABILITY.fullmatch(capability):
             raise PluginError(
                 f"{tool}: {capability!r} is no capability: use read, write, binary:NAME, host:NAME:PORT or secret:NAME"
             )

@@ -45,7 +45,7 @@ class Transient(ToolError):  # noqa: N818 - the name is fixed by the plugin inte
     retryable = True
 
 
-class Cancelled(BaseException):  # noqa: N818 - named after what happened, as asyncio.CancelledError is
+class Cancelled(BaseException):
     """The call was cancelled. Raised into a synchronous tool that did not end by itself, and by `Context.sleep`.
 
     Not an `Exception`, so that `except Exception` lets it pass. Clean up and let it go on.

@@ -11,7 +11,10 @@ USAGE = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the plugin that the arguments name; its folder is not needed where `sys.path` has it. Returns the exit status."""
+    """Serve the plugin that the arguments name. Returns the exit status.
+
+    The folder is not needed where `sys.path` has it already.
+    """
     if len(arguments) not in (1, 2):
         sys.stderr.write("usage: python -m fumehood_sdk.main MODULE:ATTRIBUTE [FOLDER]\n")
         return USAGE

@@ -36,7 +36,6 @@ class Tool:
         "is_async",
         "name",
         "output_schema_json",
-        "returns",
         "sequential",
     )
 
@@ -63,7 +62,6 @@ class Tool:
         self.description = read.description
         self.is_async = read.is_async
         self.sequential = declaration.sequential
-        self.returns = read.returns
         self._function = function
         self._context_name = read.context_name
         try:
@@ -78,6 +76,11 @@ class Tool:
         output_schema = self._output.json_schema
         self.output_schema_json = b"" if output_schema is None else _schema_json(self.name, output_schema)
         self.definition = declaration.encode(self.description, self.input_schema_json, self.output_schema_json)
+
+    @property
+    def output_annotation(self) -> Any:  # noqa: ANN401 - an annotation can be anything
+        """The type of the structured output."""
+        return self._output.annotation
 
     def prepare(self, call: Call) -> dict[str, Any]:
         """The function's keyword arguments for a call.
@@ -116,9 +119,9 @@ class Plugin:
         Raises:
             PluginError: an argument is wrong.
         """
-        if not isinstance(name, str) or not name:
+        if not name:
             raise PluginError('a plugin needs the name that its plugin.toml gives it: Plugin("dice", version="1.0.0")')
-        if not isinstance(version, str) or not version:
+        if not version:
             raise PluginError(f'plugin {name} needs a version, a string such as "1.0.0"')
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
             raise PluginError(f"plugin {name}: concurrency={concurrency!r} must be a whole number above 0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -78,7 +79,7 @@ def run(
         bufsize=0,
     )
     try:
-        return _watch(process, stdout_limit_bytes, bell, cancelled)
+        return _Watch(process, stdout_limit_bytes, bell, cancelled).run()
     finally:
         _signal_group(process, signal.SIGKILL)
         process.wait()
@@ -87,64 +88,80 @@ def run(
                 stream.close()
 
 
-def _watch(
-    process: subprocess.Popen[bytes], stdout_limit_bytes: int, bell: Bell, cancelled: Callable[[], bool]
-) -> Finished:
-    if process.stdout is None or process.stderr is None:
-        raise OSError("the program's pipes are missing")
-    out, err = process.stdout.fileno(), process.stderr.fileno()
-    stdout, stderr = bytearray(), bytearray()
-    truncated = False
-    poll = select.poll()
-    process_fd = os.pidfd_open(process.pid)
-    try:
-        open_fds = {out, err}
-        for fd in (out, err, process_fd, bell.fd):
-            poll.register(fd, select.POLLIN)
-        kill_at: float | None = None
-        linger_until: float | None = None
-        while open_fds or linger_until is None:
-            due = [at for at in (kill_at, linger_until) if at is not None]
-            timeout_s = max(0.0, min(due) - time.monotonic()) if due else None
-            ready = poll.poll(None if timeout_s is None else timeout_s * 1000)
-            if linger_until is not None and time.monotonic() >= linger_until:
-                break
-            if kill_at is not None and time.monotonic() >= kill_at:
-                _signal_group(process, signal.SIGKILL)
-                kill_at = None
-            for fd, _ in ready:
-                if fd == process_fd:
-                    poll.unregister(fd)
-                    linger_until, kill_at = time.monotonic() + LINGER_S, None
-                elif fd == bell.fd:
-                    poll.unregister(fd)
-                    if cancelled() and linger_until is None:
-                        _signal_group(process, signal.SIGTERM)
-                        kill_at = time.monotonic() + TERMINATE_GRACE_S
-                else:
-                    chunk = os.read(fd, _READ_BYTES)
-                    if not chunk:
-                        poll.unregister(fd)
-                        open_fds.discard(fd)
-                    elif fd == out:
-                        # What is over the limit is read and dropped: a program that can't write might never end.
-                        truncated = truncated or len(stdout) + len(chunk) > stdout_limit_bytes
-                        stdout += chunk[: stdout_limit_bytes - len(stdout)]
+class _Watch:
+    """Looks after one program: what it writes, its end, and whether its end is asked for."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], stdout_limit_bytes: int, bell: Bell, cancelled: Callable[[], bool]
+    ) -> None:
+        if process.stdout is None or process.stderr is None:
+            raise OSError("the program's pipes are missing")
+        self._process = process
+        self._limit_bytes = stdout_limit_bytes
+        self._bell = bell
+        self._cancelled = cancelled
+        self._out, self._err = process.stdout.fileno(), process.stderr.fileno()
+        self._stdout, self._stderr = bytearray(), bytearray()
+        self._truncated = False
+        self._open = {self._out, self._err}
+        self._kill_at: float | None = None
+        self._linger_until: float | None = None
+        self._poll = select.poll()
+
+    def run(self) -> Finished:
+        """Wait for the program's end and the ends of its pipes. Leaves it unreaped."""
+        process_fd = os.pidfd_open(self._process.pid)
+        try:
+            for fd in (self._out, self._err, process_fd, self._bell.fd):
+                self._poll.register(fd, select.POLLIN)
+            while self._open or self._linger_until is None:
+                ready = self._poll.poll(self._timeout_ms())
+                if self._linger_until is not None and time.monotonic() >= self._linger_until:
+                    break
+                if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                    _signal_group(self._process, signal.SIGKILL)
+                    self._kill_at = None
+                for fd, _ in ready:
+                    if fd == process_fd:
+                        self._poll.unregister(fd)
+                        self._linger_until, self._kill_at = time.monotonic() + LINGER_S, None
+                    elif fd == self._bell.fd:
+                        self._on_bell()
                     else:
-                        stderr += chunk
-                        del stderr[:-STDERR_TAIL_BYTES]
-    finally:
-        os.close(process_fd)
-    # Not reaped here: the group is killed first.
-    status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    code = 0 if status is None else status.si_status
-    if status is not None and status.si_code != os.CLD_EXITED:
-        code = -code
-    return Finished(code, bytes(stdout), bytes(stderr), truncated=truncated)
+                        self._on_output(fd)
+        finally:
+            os.close(process_fd)
+        status = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        if status is None:  # only with WNOHANG
+            raise OSError("the program's status is missing")
+        code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+        return Finished(code, bytes(self._stdout), bytes(self._stderr), truncated=self._truncated)
+
+    def _timeout_ms(self) -> float | None:
+        due = [at for at in (self._kill_at, self._linger_until) if at is not None]
+        return max(0.0, min(due) - time.monotonic()) * 1000 if due else None
+
+    def _on_bell(self) -> None:
+        self._poll.unregister(self._bell.fd)
+        if self._cancelled() and self._linger_until is None:
+            _signal_group(self._process, signal.SIGTERM)
+            self._kill_at = time.monotonic() + TERMINATE_GRACE_S
+
+    def _on_output(self, fd: int) -> None:
+        chunk = os.read(fd, _READ_BYTES)
+        if not chunk:
+            self._poll.unregister(fd)
+            self._open.discard(fd)
+        elif fd == self._out:
+            # What is over the limit is read and dropped: a program that can't write might never end.
+            self._truncated = self._truncated or len(self._stdout) + len(chunk) > self._limit_bytes
+            self._stdout += chunk[: self._limit_bytes - len(self._stdout)]
+        else:
+            self._stderr += chunk
+            del self._stderr[:-STDERR_TAIL_BYTES]
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    try:
+    # It may be gone already; kernels differ in what they answer for a group of nothing but zombies.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass  # it is gone; a group of zombies alone answers with EPERM in some kernels

@@ -1,8 +1,8 @@
 """The argument template of a `cli` tool: from a call's arguments to a program's, without a shell.
 
 A template is an array. An element is a string, or `{if = "NAME", args = [strings]}`, whose strings stand only when the
-argument NAME is given and is neither false nor null. Within a string `{NAME}` is the argument's value; `{{` and `}}` are
-braces. A string whose argument is an array stands once for each of its items.
+argument NAME is given and is neither false nor null. Within a string `{NAME}` is the argument's value; `{{` and `}}`
+are braces. A string whose argument is an array stands once for each of its items.
 
 What a caller sends must not become an option. So a string that begins with a value may not come to begin with "-",
 unless a literal "--" stands before it.

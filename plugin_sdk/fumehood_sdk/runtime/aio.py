@@ -9,14 +9,14 @@ from collections.abc import Callable
 from fumehood_sdk.call import Call
 from fumehood_sdk.runtime import failures
 from fumehood_sdk.runtime.entry import Entry
-from fumehood_sdk.wire import plugin as wire
+from fumehood_sdk.wire.plugin import Failure, Sent
 
 
 class AsyncCalls:
     """The event loop and the calls on it. Lives as long as the process."""
 
-    def __init__(self, end: Callable[[Call, bytes], None]) -> None:
-        """`end` takes each call with its encoded result, once."""
+    def __init__(self, end: Callable[[Call, Sent | Failure], None]) -> None:
+        """`end` takes each call with its outcome, once."""
         self._end = end
         self._turns: dict[str, asyncio.Lock] = {}
         self._loop = asyncio.new_event_loop()
@@ -47,24 +47,27 @@ class AsyncCalls:
             call.task = self._loop.create_task(self._run(call))
 
     def _cancel(self, call: Call) -> None:
-        if call.task is not None:
-            call.task.cancel(call.cancel_reason)
+        if call.task is None:
+            return
+        call.task.cancel(call.cancel_reason)
+        if call.unended:
+            # A task that is cancelled before its first step takes none, so it can't answer.
+            call.unended.pop()
+            self._end(call, failures.cancelled(call))
 
     async def _run(self, call: Call) -> None:
         entry: Entry = call.tool
+        outcome: Sent | Failure
+        call.unended.pop()
         try:
             if entry.sequential:
                 async with self._turns.setdefault(entry.name, asyncio.Lock()):
-                    body = await self._invoke(call, entry)
+                    outcome = await entry.tool.invoke_async(call)
             else:
-                body = await self._invoke(call, entry)
+                outcome = await entry.tool.invoke_async(call)
         except BaseException as error:  # noqa: BLE001 - the process outlives its calls, SystemExit included
-            body = failures.encode_safely(call, error)
-        self._end(call, body)
-
-    async def _invoke(self, call: Call, entry: Entry) -> bytes:
-        content, details_json, terminate = await entry.tool.invoke_async(call)
-        return wire.result(call.invocation_id, content, details_json, terminate=terminate)
+            outcome = failures.describe(call, error)
+        self._end(call, outcome)
 
 
 def _as_exception(error: BaseException) -> Exception:

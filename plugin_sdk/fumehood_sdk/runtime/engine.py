@@ -10,6 +10,7 @@ Tried and left: a thread that reads and a pool that runs (two switches a call, a
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -172,14 +173,14 @@ class Engine:
             call = following
             entry: Entry = call.tool
             begun = time.monotonic()
-            body = execute(call)
+            outcome = execute(call)
             entry.slow = time.monotonic() - begun > SLOW_S
             following = entry.following() if entry.sequential else None
-            self._end(call, body, hold=hold and following is None)
+            self._end(call, outcome, hold=hold and following is None)
 
-    def _end(self, call: Call, body: bytes, *, hold: bool = False) -> None:
+    def _end(self, call: Call, outcome: wire.Sent | wire.Failure, *, hold: bool = False) -> None:
         self._calls.pop(call.invocation_id, None)
-        self._writer.finish(call, body, hold=hold)
+        self._writer.finish(call, outcome, hold=hold)
         if self._stop_at is not None:
             self._ring()
 
@@ -191,8 +192,8 @@ class Engine:
             message, reason = f"{self._max_calls} calls are under way here already", "too_many_calls"
         else:
             message, reason = f"this plugin has no tool {frame.tool!r}", "unknown_tool"
-        body = failures.refused(frame.invocation_id, message, reason, retryable=reason == "too_many_calls")
-        self._writer.finish(Call(frame.invocation_id, None, b"", self._writer), body, hold=False)
+        failure = wire.Failure(message, reason, retryable=reason == "too_many_calls")
+        self._writer.finish(Call(frame.invocation_id, None, b"", self._writer), failure, hold=False)
 
     def _cancel(self, frame: host.Cancel) -> None:
         call = self._calls.get(frame.invocation_id)
@@ -275,10 +276,8 @@ class Engine:
         wake()
 
     def _ring(self) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # it rings already
             self._bell.release()
-        except RuntimeError:
-            pass  # it rings already
 
     def _waits_for_the_clock(self) -> bool:
         return bool(self._interruptions) or self._stop_at is not None or self._cancel_at is not None
@@ -295,7 +294,7 @@ class Engine:
 
     def _interrupt(self, call: Call) -> bool:
         # A call that has no thread yet is about to get one; it looks at `cancelled` no sooner than that.
-        return bool(call.thread_id) and interrupt(call, self._writer)
+        return bool(call.thread_id) and interrupt(call, self._writer.lock)
 
     def _stop(self, stop_at: float, *, cancel_now: bool) -> None:
         """Have the process end once its calls have, and at `stop_at` at the latest."""

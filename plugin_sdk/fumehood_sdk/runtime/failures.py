@@ -6,7 +6,7 @@ from fumehood_sdk.call import Call
 from fumehood_sdk.context import MAX_LINE_BYTES
 from fumehood_sdk.errors import Cancelled, ToolError
 from fumehood_sdk.jsontext import dumps
-from fumehood_sdk.wire import plugin as wire
+from fumehood_sdk.wire.plugin import ERROR, WARNING, Failure
 
 MAX_MESSAGE_CHARACTERS = 4096
 """What fumehood/v1/plugin.proto keeps of a failure's message."""
@@ -14,65 +14,54 @@ MAX_DETAILS_BYTES = 60_000
 """What the sidecar keeps of a failure's details: 64 KiB less what it adds."""
 
 
-def encode(call: Call, error: BaseException) -> bytes:
-    """Encode the result of a call that ended with an exception. One that the author did not mean is logged."""
-    if isinstance(error, ToolError):
-        return _meant(call, error)
-    if call.cancel_reason is not None and type(error).__name__ in ("Cancelled", "CancelledError"):
-        return cancelled(call)
-    name = type(error).__name__
-    _log(call, error, name)
-    return wire.failure(
-        call.invocation_id,
-        _cut(f"{_verb(error)} {name}: {_text(error)}".removesuffix(": ")),
-        retryable=False,
-        reason="exception",
-        details_json=dumps({"exception": name}),
-    )
+def describe(call: Call, error: BaseException) -> Failure:
+    """What the caller reads of an exception that ended a call. Never raises.
 
-
-def encode_safely(call: Call, error: BaseException) -> bytes:
-    """`encode`, or less where the author's exception can't be described."""
+    An exception that the author did not mean is logged.
+    """
     try:
-        return encode(call, error)
+        if isinstance(error, ToolError):
+            return _meant(call, error)
+        if call.cancel_reason is not None and type(error).__name__ in ("Cancelled", "CancelledError"):
+            return cancelled(call)
+        return _unmeant(call, error)
     except Exception:  # noqa: BLE001 - the author's exception class takes part in its description
-        message = "the tool failed, and so did the description of its failure"
-        return refused(call.invocation_id, message, "exception", retryable=False)
+        return Failure("the tool failed, and so did the description of its failure", "exception")
 
 
-def cancelled(call: Call) -> bytes:
-    """Encode the result of a call that ended because it was told to."""
-    return wire.failure(
-        call.invocation_id,
-        f"the call was cancelled ({call.cancel_reason})",
-        retryable=False,
-        reason="cancelled",
-        details_json=b"",
+def cancelled(call: Call) -> Failure:
+    """What is said of a call that ended because it was told to."""
+    return Failure(f"the call was cancelled ({call.cancel_reason})", "cancelled")
+
+
+def too_large(size_bytes: int, limit_bytes: int) -> Failure:
+    """What is said of a call whose result does not fit."""
+    return Failure(
+        f"the result takes {size_bytes} bytes and {limit_bytes} are allowed: return less, or in parts",
+        "output_too_large",
+        details_json=b'{"size_bytes":%d,"limit_bytes":%d}' % (size_bytes, limit_bytes),
     )
 
 
-def refused(invocation_id: int, message: str, reason: str, *, retryable: bool) -> bytes:
-    """Encode the result of a call that was never started."""
-    return wire.failure(invocation_id, message, retryable=retryable, reason=reason, details_json=b"")
-
-
-def _meant(call: Call, error: ToolError) -> bytes:
+def _meant(call: Call, error: ToolError) -> Failure:
     details_json = b""
     if error.details is not None:
         try:
             details_json = dumps(dict(error.details))
         except (TypeError, ValueError):
-            call.sink.log(call, wire.WARNING, "the failure's details can't be written as JSON and were dropped", b"")
+            call.sink.log(call, WARNING, "the failure's details can't be written as JSON and were dropped", b"")
         if len(details_json) > MAX_DETAILS_BYTES:
-            call.sink.log(call, wire.WARNING, f"the failure's details exceed {MAX_DETAILS_BYTES} bytes: dropped", b"")
+            call.sink.log(call, WARNING, f"the failure's details exceed {MAX_DETAILS_BYTES} bytes: dropped", b"")
             details_json = b""
-    return wire.failure(
-        call.invocation_id,
-        _cut(str(error.message)),
-        retryable=error.retryable,
-        reason=str(error.reason) or ("transient" if error.retryable else ""),
-        details_json=details_json,
-    )
+    reason = str(error.reason) or ("transient" if error.retryable else "")
+    return Failure(_cut(str(error.message)), reason, retryable=error.retryable, details_json=details_json)
+
+
+def _unmeant(call: Call, error: BaseException) -> Failure:
+    name = type(error).__name__
+    _log(call, error, name)
+    message = f"{_verb(error)} {name}: {_text(error)}".removesuffix(": ")
+    return Failure(_cut(message), "exception", details_json=dumps({"exception": name}))
 
 
 def _verb(error: BaseException) -> str:
@@ -99,4 +88,4 @@ def _log(call: Call, error: BaseException, name: str) -> None:
     except Exception:  # noqa: BLE001 - formatting calls the author's code
         told = ""
     message = f"{call.tool.name} raised {name}: {_text(error)}"
-    call.sink.log(call, wire.ERROR, message[:MAX_LINE_BYTES], dumps({"traceback": told}))
+    call.sink.log(call, ERROR, message[:MAX_LINE_BYTES], dumps({"traceback": told}))

@@ -6,7 +6,6 @@ import threading
 
 from fumehood_sdk.call import Call
 from fumehood_sdk.errors import Cancelled
-from fumehood_sdk.runtime.writer import Writer
 
 LOCK_TIMEOUT_S = 0.05
 """The writer's lock is held for longer only while the sidecar does not read; then there is nobody to hurry for."""
@@ -14,13 +13,15 @@ SETTLE_TIMEOUT_S = 5.0
 """Between taking the right to interrupt and doing so lie two lines; more is a machine that stands still."""
 
 
-def interrupt(call: Call, writer: Writer) -> bool:
+def interrupt(call: Call, write_lock: threading.Lock) -> bool:
     """Interrupt a call, unless it has ended. False: try again later.
+
+    `write_lock` is the one that the call's words are written under: whoever holds it is in no write then.
 
     The exception arrives at the thread's next step of Python code, so code that waits inside a C function goes on
     until that returns.
     """
-    if not writer.lock.acquire(timeout=LOCK_TIMEOUT_S):
+    if not write_lock.acquire(timeout=LOCK_TIMEOUT_S):
         return False
     try:
         done = threading.Event()
@@ -35,7 +36,7 @@ def interrupt(call: Call, writer: Writer) -> bool:
             done.set()
         return True
     finally:
-        writer.lock.release()
+        write_lock.release()
 
 
 def settle(call: Call) -> None:

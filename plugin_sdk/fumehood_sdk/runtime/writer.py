@@ -6,6 +6,7 @@ import os
 import threading
 
 from fumehood_sdk.call import Call
+from fumehood_sdk.runtime import failures
 from fumehood_sdk.wire import plugin as wire
 
 HELD_FRAMES = 8
@@ -33,20 +34,19 @@ class Writer:
         function. Hence the writes below happen in functions of their own.
         """
 
-    def finish(self, call: Call, body: bytes, *, hold: bool) -> None:
+    def finish(self, call: Call, outcome: wire.Sent | wire.Failure, *, hold: bool) -> None:
         """Write a call's result; nothing of the call is written afterwards.
 
         `hold` lets it wait for `flush`, for a few others or for many bytes, whichever comes first.
         """
+        if isinstance(outcome, wire.Failure):
+            body = wire.failed(call.invocation_id, outcome)
+        else:
+            content, details_json, terminate = outcome
+            body = wire.result(call.invocation_id, content, details_json, terminate=terminate)
         size = wire.frame_bytes(body)
         if size > self.max_frame_bytes:
-            body = wire.failure(
-                call.invocation_id,
-                f"the result takes {size} bytes and {self.max_frame_bytes} are allowed: return less, or in parts",
-                retryable=False,
-                reason="output_too_large",
-                details_json=b'{"size_bytes":%d,"limit_bytes":%d}' % (size, self.max_frame_bytes),
-            )
+            body = wire.failed(call.invocation_id, failures.too_large(size, self.max_frame_bytes))
         frame = wire.frame(wire.RESULT, body)
         with self.lock:
             call.closed = True

@@ -20,8 +20,13 @@ class _WithoutFieldTitles(GenerateJsonSchema):
     """Leaves out the titles that pydantic makes of names: a model pays for each word and learns nothing from these."""
 
     def field_title_should_be_set(
-        self, schema: CoreSchema | core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField
+        self,
+        schema: CoreSchema  # noqa: ARG002 - pydantic's signature
+        | core_schema.ModelField
+        | core_schema.DataclassField
+        | core_schema.TypedDictField,
     ) -> bool:
+        """Never."""
         return False
 
 
@@ -62,8 +67,7 @@ def output(annotation: Any) -> tuple[dict[str, Any], SchemaSerializer]:  # noqa:
     """The JSON Schema of a return type, and what writes its values."""
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     json = adapter.json_schema(mode="serialization", schema_generator=_WithoutFieldTitles)
-    serializer = adapter.serializer
-    return json, serializer  # type: ignore[return-value]  # a lazy stand-in until the type is complete
+    return json, adapter.serializer
 
 
 def _annotated(annotation: Any, field: FieldInfo) -> Any:  # noqa: ANN401

@@ -46,7 +46,7 @@ class FrameReader:
             return None
         length = buffer[start]
         start += 1
-        if length >= 0x80:
+        if length >= varint.CONTINUES:
             found = self._long_length(buffer, start - 1)
             if found is None:
                 return None
@@ -92,7 +92,7 @@ class FrameReader:
     def _long_length(self, buffer: bytes, start: int) -> tuple[int, int] | None:
         end = min(len(buffer), start + _MAX_PREFIX_BYTES)
         for here in range(start, end):
-            if buffer[here] < 0x80:
+            if buffer[here] < varint.CONTINUES:
                 return varint.decode(buffer, start, here + 1)
         if end - start == _MAX_PREFIX_BYTES:
             raise WireError("the length of a frame does not end")

@@ -1,9 +1,12 @@
+# ruff: noqa: PLR2004 - the numbers are the tags of fields; a name for each would be one more thing to look up
 """Frames from the sidecar: `HostFrame` of fumehood/v1/plugin.proto, decoded.
 
 Unknown fields are skipped, so that a newer sidecar can say more.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from fumehood_sdk.errors import WireError
 from fumehood_sdk.wire import varint
@@ -21,8 +24,8 @@ class Hello:
         "plugin",
         "protocol_versions",
         "readable_paths",
-        "sidecar_version",
         "side_effects",
+        "sidecar_version",
         "writable_paths",
     )
 
@@ -198,7 +201,12 @@ def _shutdown(data: bytes, position: int, end: int) -> Shutdown:
     return frame
 
 
-_FRAMES = {0x0A: _hello, 0x12: _invoke, 0x1A: _cancel, 0x22: _shutdown}
+_FRAMES: dict[int, Callable[[bytes, int, int], HostFrame]] = {
+    0x0A: _hello,
+    0x12: _invoke,
+    0x1A: _cancel,
+    0x22: _shutdown,
+}
 _INVOKE_SPANS = frozenset((0x12, 0x1A, 0x22, 0x32, 0x3A))
 _HELLO_NUMBERS = {
     0x08: "protocol_versions",
@@ -241,7 +249,7 @@ def _text(data: bytes, start: int, end: int) -> str:
 
 def _span(data: bytes, position: int, end: int) -> tuple[int, int]:
     """Start and end of a value whose length comes first."""
-    if position < end and data[position] < 0x80:
+    if position < end and data[position] < varint.CONTINUES:
         start = position + 1
         stop = start + data[position]
     else:

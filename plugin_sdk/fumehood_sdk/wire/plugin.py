@@ -46,12 +46,24 @@ def result(invocation_id: int, content: Iterable[Block], details_json: bytes, *,
     return out
 
 
-def failure(invocation_id: int, message: str, *, retryable: bool, reason: str, details_json: bytes) -> bytes:
+class Failure:
+    """Why a call failed: `ToolFailure`."""
+
+    __slots__ = ("details_json", "message", "reason", "retryable")
+
+    def __init__(self, message: str, reason: str, *, retryable: bool = False, details_json: bytes = b"") -> None:
+        self.message = message
+        self.reason = reason
+        self.retryable = retryable
+        self.details_json = details_json
+
+
+def failed(invocation_id: int, failure: Failure) -> bytes:
     """Encode a `Result` of a call that failed."""
-    inner = optional(0x0A, text(message))
-    if retryable:
+    inner = optional(0x0A, text(failure.message))
+    if failure.retryable:
         inner += b"\x10\x01"
-    inner += optional(0x1A, text(reason)) + optional(0x22, details_json)
+    inner += optional(0x1A, text(failure.reason)) + optional(0x22, failure.details_json)
     return b"\x08" + varint.encode(invocation_id) + span(0x2A, inner)
 
 

@@ -1,0 +1,297 @@
+"""Calls a plugin's tools inside the test's own process, without a sidecar or a sandbox.
+
+```python
+def test_total_is_the_sum():
+    result = ToolTester(plugin).call("roll_dice", count=2, sides=6)
+    assert result.error is None
+    assert result.details["total"] == sum(result.details["dice"])
+```
+
+Arguments are checked, results written and exceptions turned into failures by the code that a worker runs. Whether a
+tool keeps to its level only the sandbox shows: try it with `fumehood plugin dev`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic_core import ValidationError, from_json, to_json
+
+from fumehood_sdk.call import Call, Grants
+from fumehood_sdk.content import Blob, Text
+from fumehood_sdk.plugin import Plugin, Tool
+from fumehood_sdk.runtime import failures
+from fumehood_sdk.runtime.execute import execute
+from fumehood_sdk.runtime.interrupt import interrupt
+from fumehood_sdk.wire.host import CONTEXT_FIELDS
+from fumehood_sdk.wire.plugin import Failure, Sent, span, text
+
+__all__ = ["CallError", "CallLog", "CallResult", "CallUpdate", "RunningCall", "ToolTester"]
+
+DEFAULT_TIMEOUT_S = 30.0
+"""What a tool that says nothing gets from the sidecar."""
+DEFAULT_OUTPUT_BYTES = 1024 * 1024
+"""What the sidecar lets a tool return that says nothing."""
+INTERRUPT_AFTER_S = 0.1
+"""A synchronous tool that was cancelled has this long before `Cancelled` is raised in it."""
+_LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallUpdate:
+    """What `ctx.update()` said."""
+
+    message: str
+    progress: float | None
+    total: float | None
+    data: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallLog:
+    """A line that `ctx.log` wrote; `level` is "debug", "info", "warning" or "error"."""
+
+    level: str
+    message: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallError:
+    """Why a call failed, as the caller reads it."""
+
+    message: str
+    reason: str
+    retryable: bool
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResult:
+    """How a call ended."""
+
+    details: Any
+    """The structured output, read back from JSON. None where there is none."""
+    content: tuple[Text | Blob, ...]
+    """What is shown; the details as text where the tool gave no content."""
+    terminate: bool
+    updates: tuple[CallUpdate, ...]
+    logs: tuple[CallLog, ...]
+    error: CallError | None
+    """None: the call did not fail."""
+
+
+class ToolTester:
+    """Calls the tools of one plugin. Each call sees what is set here."""
+
+    def __init__(
+        self,
+        plugin: Plugin,
+        *,
+        timeout_s: float | None = None,
+        attempt: int = 1,
+        call_id: str = "test-call",
+        readable_paths: Sequence[str] = (),
+        writable_paths: Sequence[str] = (),
+        correlation: dict[str, str] | None = None,
+    ) -> None:
+        """Set what calls see.
+
+        Args:
+            plugin: The plugin.
+            timeout_s: What `ctx.deadline` is made of. None: the tool's own, or 30. Nothing ends the call then: that is
+                the sidecar's part.
+            attempt: `ctx.attempt`.
+            call_id: `ctx.call_id`.
+            readable_paths: `ctx.readable_paths`.
+            writable_paths: `ctx.writable_paths`.
+            correlation: Fields of `ctx.correlation`, such as {"request_id": "r-1"}.
+        """
+        self._plugin = plugin
+        self._timeout_s = timeout_s
+        self._attempt = attempt
+        self._call_id = call_id
+        self._grants = Grants(tuple(map(str, readable_paths)), tuple(map(str, writable_paths)))
+        self._context = b"".join(
+            span(CONTEXT_FIELDS.index(name) + 1 << 3 | 2, text(value)) for name, value in (correlation or {}).items()
+        )
+
+    def call(self, tool: str, /, **arguments: Any) -> CallResult:  # noqa: ANN401 - anything that JSON can hold
+        """Call a tool and wait for its result.
+
+        Raises:
+            LookupError: the plugin has no such tool.
+        """
+        return self.start(tool, **arguments).result()
+
+    def call_json(self, tool: str, arguments_json: str | bytes, /) -> CallResult:
+        """Call a tool with arguments as JSON text, right or wrong, and wait for its result.
+
+        Raises:
+            LookupError: the plugin has no such tool.
+        """
+        return self._start(
+            tool, arguments_json.encode() if isinstance(arguments_json, str) else arguments_json
+        ).result()
+
+    def start(self, tool: str, /, **arguments: Any) -> RunningCall:  # noqa: ANN401
+        """Call a tool and return while it runs.
+
+        Raises:
+            LookupError: the plugin has no such tool.
+        """
+        return self._start(tool, to_json(arguments))
+
+    def _start(self, name: str, arguments_json: bytes) -> RunningCall:
+        tool = self._plugin.tools.get(name)
+        if tool is None:
+            raise LookupError(
+                f"plugin {self._plugin.name} has no tool {name!r}; it has {', '.join(self._plugin.tools)}"
+            )
+        sink = _Sink()
+        call = Call(
+            1,
+            tool,
+            arguments_json,
+            sink,
+            call_id=self._call_id,
+            attempt=self._attempt,
+            timeout_s=self._timeout_s or tool.declaration.timeout_s or DEFAULT_TIMEOUT_S,
+            context=self._context,
+            grants=self._grants,
+        )
+        return RunningCall(call, tool, sink)
+
+
+class RunningCall:
+    """A call under way, in a thread of its own. Made by `ToolTester.start`."""
+
+    def __init__(self, call: Call, tool: Tool, sink: _Sink) -> None:
+        self._call = call
+        self._tool = tool
+        self._sink = sink
+        self._outcome: Sent | Failure = Failure("the call's thread died", "exception")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"call of {tool.name}", daemon=True)
+        self._thread.start()
+
+    def cancel(self, reason: str = "caller") -> None:
+        """Cancel the call, as the sidecar would. `result` tells how it ended."""
+        self._begun.wait()
+        self._call.cancel(reason)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._call.task.cancel)
+            return
+        self._thread.join(INTERRUPT_AFTER_S)
+        while self._thread.is_alive() and not interrupt(self._call, self._sink.lock):
+            pass
+
+    def wait_for_update(self, count: int = 1, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> CallUpdate:
+        """Wait until the tool has sent that many updates. Returns the last of those.
+
+        Raises:
+            TimeoutError: it has not.
+        """
+        with self._sink.changed:
+            if not self._sink.changed.wait_for(lambda: len(self._sink.updates) >= count, timeout_s):
+                raise TimeoutError(f"{len(self._sink.updates)} of {count} updates came within {timeout_s} s")
+            return self._sink.updates[count - 1]
+
+    def result(self, *, timeout_s: float = 60.0) -> CallResult:
+        """Wait for the call's end.
+
+        Raises:
+            TimeoutError: it goes on.
+        """
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise TimeoutError(f"{self._tool.name} goes on after {timeout_s} s")
+        outcome = self._checked(self._outcome)
+        updates, logs = tuple(self._sink.updates), tuple(self._sink.logs)
+        if isinstance(outcome, Failure):
+            error = CallError(
+                message=outcome.message,
+                reason=outcome.reason,
+                retryable=outcome.retryable,
+                details=from_json(outcome.details_json) if outcome.details_json else {},
+            )
+            return CallResult(
+                details=None, content=(Text(outcome.message),), terminate=False, updates=updates, logs=logs, error=error
+            )
+        blocks, details_json, terminate = outcome
+        content = tuple(Text(block) if isinstance(block, str) else Blob(*block) for block in blocks)
+        if details_json and not content:
+            content = (Text(details_json.decode()),)
+        details = from_json(details_json) if details_json else None
+        return CallResult(details=details, content=content, terminate=terminate, updates=updates, logs=logs, error=None)
+
+    def _run(self) -> None:
+        if self._tool.is_async:
+            self._outcome = asyncio.run(self._run_async())
+        else:
+            self._begun.set()
+            self._outcome = execute(self._call)
+        with self._sink.lock:
+            self._call.closed = True
+
+    async def _run_async(self) -> Sent | Failure:
+        self._loop = asyncio.get_running_loop()
+        self._call.task = asyncio.create_task(self._invoke_async())
+        outcome: Sent | Failure = await self._call.task
+        return outcome
+
+    async def _invoke_async(self) -> Sent | Failure:
+        self._begun.set()
+        try:
+            return await self._tool.invoke_async(self._call)
+        except BaseException as error:  # noqa: BLE001 - as a worker does
+            return failures.describe(self._call, error)
+
+    def _checked(self, outcome: Sent | Failure) -> Sent | Failure:
+        """What the sidecar checks of a result: its size, and its details against the output schema."""
+        if isinstance(outcome, Failure):
+            return outcome
+        blocks, details_json, _ = outcome
+        size = len(details_json) + sum(len(block if isinstance(block, str) else block[0]) for block in blocks)
+        limit = self._tool.declaration.limits.get("output_bytes", DEFAULT_OUTPUT_BYTES)
+        if size > limit:
+            return failures.too_large(size, limit)
+        if not self._tool.output_schema_json:
+            return outcome
+        adapter: TypeAdapter[Any] = TypeAdapter(self._tool.output_annotation)
+        if adapter.json_schema(mode="validation") != adapter.json_schema(mode="serialization"):
+            return outcome  # what is written is not what would be read: pydantic can't check it
+        try:
+            adapter.validate_json(details_json or b"null", strict=True)
+        except ValidationError as error:
+            return Failure(f"the tool's result does not fit its return type: {error}", "invalid_output")
+        return outcome
+
+
+class _Sink:
+    """Keeps what a call says."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.updates: list[CallUpdate] = []
+        self.logs: list[CallLog] = []
+
+    def update(self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes) -> None:
+        data = from_json(data_json) if data_json else None
+        with self.lock:
+            if not call.closed:
+                self.updates.append(CallUpdate(message=message, progress=progress, total=total, data=data))
+                self.changed.notify_all()
+
+    def log(self, call: Call, level: int, message: str, fields_json: bytes) -> None:
+        fields = from_json(fields_json) if fields_json else {}
+        with self.lock:
+            if not call.closed:
+                self.logs.append(CallLog(level=_LEVELS[level], message=message, fields=fields))
