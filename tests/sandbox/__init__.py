@@ -1,0 +1,1 @@
+"""The sandbox library, against the real kernel."""
