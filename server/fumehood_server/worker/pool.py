@@ -195,6 +195,7 @@ class Pool:
         if self._start is not None:
             self._start.cancel()
             await asyncio.wait((self._start,))
+            self._start = None
         workers = [place.worker for place in self._places]
         for worker in workers:
             worker.finish()

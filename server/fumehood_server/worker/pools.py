@@ -27,9 +27,7 @@ class Pools:
     time to finish.
     """
 
-    def __init__(
-        self, logs: LogSink, settings: WorkerSettings | None = None, *, verify: Verify | None = None
-    ) -> None:
+    def __init__(self, logs: LogSink, settings: WorkerSettings | None = None, *, verify: Verify | None = None) -> None:
         """`logs` takes what the plugins say; `verify` is asked before each start whether it may be."""
         self._verify = verify
         self._logs = logs
@@ -108,6 +106,8 @@ class Pools:
                 pool.cancel_calls(CancelReason.SHUTDOWN)
             await _all_done(pools, None)
             await asyncio.gather(*(pool.close() for pool in pools))
+            self._pools.clear()
+            self._retired.clear()
         except BaseException:
             for pool in pools:
                 pool.kill()

@@ -56,7 +56,7 @@ def build(
 
 def _python(folder: Path, entrypoint: str) -> BuiltProgram:
     module, colon, attribute = entrypoint.partition(":")
-    if not (colon and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+    if not (colon and _is_dotted(attribute) and _is_dotted(module)):
         raise _invalid(folder, "entrypoint", f'"{entrypoint}" is not of the form "module:attribute"')
     own_site = _own_site(folder)
     roots = (folder, own_site) if own_site else (folder,)
@@ -69,9 +69,8 @@ def _python(folder: Path, entrypoint: str) -> BuiltProgram:
             hint=f"expected {relative.with_suffix('.py')}",
         )
     return BuiltProgram(
-        program=PythonModule(
-            "fumehood_sdk.main", argv=(entrypoint,), path=(sdk_site.SITE, *(str(root) for root in roots))
-        ),
+        # The SDK itself puts the plugin's own packages behind the standard library.
+        program=PythonModule("fumehood_sdk.main", argv=(entrypoint, str(folder)), path=(sdk_site.SITE, str(folder))),
         runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), _own(folder)),
         environment=_environment(python=True),
         working_directory="/tmp",  # noqa: S108 - the sandbox's own, a private tmpfs
@@ -105,6 +104,10 @@ def _executable(folder: Path, command: tuple[str, ...]) -> BuiltProgram:
         environment=_environment(python=False),
         working_directory=str(folder),
     )
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def _own(folder: Path) -> Mount:
