@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export GOTOOLCHAIN=local
-wanted="$(find examples -name go.mod -exec sed -n 's/^go \([0-9.]*\).*/\1/p' {} + 2>/dev/null | sort -V | tail -1)"
+wanted="$(find examples -name go.mod -exec sed -n 's/^go \([0-9.]*\).*/\1/p' {} + 2>/dev/null | sort -V | tail -1 || true)"
 [ -n "$wanted" ] || exit 0
 usable() {
     local found
