@@ -1,0 +1,273 @@
+"""What each layer denies, beside what it must leave possible."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from fumehood_sandbox import Level, Limits, Policy
+
+from .harness import BOUND_S, inside, read_line, read_to_end, running
+
+
+def test_only_what_the_policy_names_exists(tmp_path: Path) -> None:
+    granted, secret = tmp_path / "granted", tmp_path / "secret"
+    for folder in (granted, secret):
+        folder.mkdir()
+        (folder / "file").write_text("text")
+    found = inside(
+        tmp_path,
+        f"""
+        report({{
+            "granted": open("{granted}/file").read(),
+            "secret": error_of(lambda: open("{secret}/file")),
+            "home": error_of(lambda: os.listdir("/home")),
+            "root": sorted(os.listdir("/")),
+        }})
+        """,
+        Policy(level=Level.READ, read=(str(granted),)),
+    )
+    assert found["granted"] == "text"
+    assert found["secret"] == found["home"] == "ENOENT"
+    assert set(found["root"]) <= {"dev", "etc", "lib", "lib64", "proc", "root", "run", "tmp", "usr", "opt", "home"}
+
+
+def test_read_grants_cannot_be_changed_and_write_grants_can(tmp_path: Path) -> None:
+    read, write = tmp_path / "read", tmp_path / "write"
+    for folder in (read, write):
+        folder.mkdir()
+        (folder / "file").write_text("before")
+    found = inside(
+        tmp_path,
+        f"""
+        def attempts(folder):
+            return {{
+                "change": error_of(lambda: open(folder + "/file", "r+")),
+                "truncate": error_of(lambda: os.truncate(folder + "/file", 0)),
+                "create": error_of(lambda: open(folder + "/new", "w").write("x")),
+                "folder": error_of(lambda: os.mkdir(folder + "/sub")),
+                "link": error_of(lambda: os.symlink("/etc", folder + "/link")),
+                "rename": error_of(lambda: os.rename(folder + "/file", folder + "/other")),
+                "remove": error_of(lambda: os.unlink(folder + "/other")),
+                "execute": error_of(lambda: os.execv(folder + "/program", ["x"])),
+            }}
+        report([attempts("{read}"), attempts("{write}")])
+        """,
+        Policy(level=Level.WRITE, read=(str(read),), write=(str(write),)),
+    )
+    denied, allowed = found
+    assert set(denied.values()) <= {"EROFS", "EACCES", "ENOENT"}
+    assert "done" not in denied.values()
+    assert {name for name, answer in allowed.items() if answer != "done"} == {"execute"}
+    assert (read / "file").read_text() == "before"
+    assert (write / "new").read_text() == "x"
+
+
+def test_programs_cannot_be_run_from_where_data_is(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "program").write_bytes(Path("/bin/true").read_bytes())
+    (data / "program").chmod(0o755)
+    found = inside(
+        tmp_path,
+        f"""
+        import shutil
+        shutil.copy("{data}/program", "/tmp/program")
+        os.chmod("/tmp/program", 0o755)
+        def run(path):
+            return error_of(lambda: subprocess.run([path, "-I", "-S", "-c", ""], check=True))
+        report([run("{data}/program"), run("/tmp/program"), run(sys.executable)])
+        """,
+        Policy(level=Level.READ, read=(str(data),)),
+    )
+    assert found == ["EACCES", "EACCES", "done"]
+
+
+def test_landlock_denies_what_the_mounts_allow(tmp_path: Path) -> None:
+    found = inside(
+        tmp_path,
+        """
+        report({
+            "write comm": error_of(lambda: os.open("/proc/self/comm", os.O_WRONLY)),
+            "read comm": error_of(lambda: os.open("/proc/self/comm", os.O_RDONLY)),
+            "write oom": error_of(lambda: os.open("/proc/self/oom_score_adj", os.O_WRONLY)),
+            "core pattern": error_of(lambda: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY)),
+            "sysrq": error_of(lambda: os.open("/proc/sysrq-trigger", os.O_WRONLY)),
+            "kcore": error_of(lambda: os.open("/proc/kcore", os.O_RDONLY)),
+            "null": error_of(lambda: open("/dev/null", "w").write("x")),
+        })
+        """,
+    )
+    assert {name for name, answer in found.items() if answer == "done"} == {"read comm", "null"}
+    assert set(found.values()) <= {"EACCES", "EPERM", "ENOENT", "done"}
+
+
+def test_namespaces_first_process_is_out_of_reach(tmp_path: Path) -> None:
+    found = inside(
+        tmp_path,
+        """
+        report({
+            "memory": error_of(lambda: os.open("/proc/1/mem", os.O_RDWR)),
+            "environment": error_of(lambda: open("/proc/1/environ").read()),
+            "root": error_of(lambda: os.listdir("/proc/1/root")),
+            "descriptors": error_of(lambda: os.listdir("/proc/1/fd")),
+            "signal": error_of(lambda: os.kill(1, signal.SIGTERM)),
+            "own memory": error_of(lambda: os.open("/proc/self/mem", os.O_RDWR)),
+            "own environment": error_of(lambda: open("/proc/self/environ").read()),
+            "own signal": error_of(lambda: os.kill(os.getpid(), 0)),
+        })
+        """,
+    )
+    # Writing to /proc/self/mem is Landlock's to deny: /proc is granted for reading.
+    assert found.pop("own memory") == "EACCES"
+    assert {name for name, answer in found.items() if answer == "done"} == {"own environment", "own signal"}
+    assert set(found.values()) <= {"EACCES", "EPERM", "done"}
+
+
+def test_processes_outside_are_not_seen(tmp_path: Path) -> None:
+    found = inside(
+        tmp_path,
+        f"""
+        report({{
+            "pids": sorted(int(name) for name in os.listdir("/proc") if name.isdigit()),
+            "kill": error_of(lambda: os.kill({os.getpid()}, 0)),
+            "self": os.getpid(),
+            "host": socket.gethostname(),
+        }})
+        """,
+    )
+    assert found["pids"] == [1, found["self"]]
+    assert found["kill"] == "ESRCH"
+    assert found["host"] == "sandbox"
+
+
+def test_identity_is_not_root_and_has_no_way_back(tmp_path: Path) -> None:
+    found = inside(
+        tmp_path,
+        """
+        report({
+            "ids": [*os.getresuid(), *os.getresgid()],
+            "become root": error_of(lambda: os.setuid(0)),
+            "groups": error_of(lambda: os.setgroups([0])),
+            "capabilities": [line.split() for line in open("/proc/self/status") if line.startswith("Cap")],
+            "no new privileges": ctypes.CDLL(None).prctl(39, 0, 0, 0, 0),
+        })
+        """,
+    )
+    assert 0 not in found["ids"]
+    assert found["become root"] in {"EPERM", "EINVAL"}
+    assert found["groups"] == "EPERM"
+    assert [value for _, value in found["capabilities"]] == ["0" * 16] * 5
+    assert found["no new privileges"] == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has one identity to give")
+def test_identities_differ_by_name_and_stay_the_same(tmp_path: Path) -> None:
+    users = [inside(tmp_path, "report(os.getuid())", Policy(level=Level.NONE, identity=name)) for name in "aba"]
+    assert users[0] == users[2] != users[1]
+
+
+def test_nothing_is_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUMEHOOD_CANARY", "sings")
+    canary = os.open("/etc/passwd", os.O_RDONLY)
+    os.set_inheritable(canary, True)
+    try:
+        found = inside(
+            tmp_path,
+            """
+            descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+            def is_open(fd):
+                try:
+                    os.fstat(fd)
+                except OSError:
+                    return False
+                return True
+            report({"environment": dict(os.environ), "descriptors": [fd for fd in descriptors if is_open(fd)]})
+            """,
+            Policy(level=Level.NONE, environment=(("GIVEN", "yes"), ("PATH", "/x"))),
+        )
+    finally:
+        os.close(canary)
+    assert found == {"environment": {"GIVEN": "yes", "PATH": "/x"}, "descriptors": [0, 1, 2]}
+
+
+def test_limits_hold(tmp_path: Path) -> None:
+    found = inside(
+        tmp_path,
+        """
+        import mmap, resource
+        def open_many():
+            kept = [open("/dev/null") for _ in range(40)]
+        def write(path, count):
+            with open(path, "wb", buffering=0) as stream:
+                for _ in range(count):
+                    stream.write(bytes(65536))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        report({
+            "descriptors": error_of(open_many),
+            "memory": error_of(lambda: mmap.mmap(-1, 1 << 30)),
+            "less memory": error_of(lambda: mmap.mmap(-1, 1 << 20)),
+            "file": error_of(lambda: write("/tmp/big", 32)),
+            "small file": error_of(lambda: write("/tmp/small", 8)),
+            "scratch": error_of(lambda: [write(f"/dev/shm/{n}", 15) for n in range(5)]),
+            "core": resource.getrlimit(resource.RLIMIT_CORE),
+            "raise": error_of(lambda: ctypes.CDLL(None, use_errno=True) and resource.setrlimit(resource.RLIMIT_CORE, (0, 0))),
+        })
+        """,
+        Policy(
+            level=Level.NONE,
+            limits=Limits(
+                memory_bytes=512 << 20, open_files=32, file_size_bytes=1 << 20, scratch_bytes=4 << 20, processes=8
+            ),
+        ),
+    )
+    assert found == {
+        "descriptors": "EMFILE",
+        "memory": "ENOMEM",
+        "less memory": "done",
+        "file": "EFBIG",
+        "small file": "done",
+        "scratch": "ENOSPC",
+        "core": [0, 0],
+        "raise": "done",
+    }
+
+
+def test_fork_bomb_is_held_by_the_limit_of_processes(tmp_path: Path) -> None:
+    code = """
+    children = []
+    try:
+        while True:
+            pid = os.fork()
+            if pid == 0:
+                signal.pause()
+            children.append(pid)
+    except BlockingIOError:
+        report(len(children))
+    signal.pause()
+    """
+    with running(tmp_path, code, Policy(level=Level.NONE, identity="bomb", limits=Limits(processes=12))) as process:
+        children = json.loads(read_line(process.stdout))
+    assert 1 <= children <= 12
+
+
+def test_processor_time_is_limited(tmp_path: Path) -> None:
+    code = "\nwhile True: pass"
+    with running(tmp_path, code, Policy(level=Level.NONE, limits=Limits(cpu_s=1))) as process:
+        process.wait(BOUND_S)
+        assert process.exit_description in {"killed by SIGXCPU", "killed by SIGKILL"}
+
+
+def test_receipt_names_every_layer_in_force(tmp_path: Path) -> None:
+    with running(tmp_path, "report(1)") as process:
+        receipt = process.receipt
+        read_to_end(process)
+    assert [layer.name for layer in receipt.layers] == [
+        "namespaces", "environment", "rlimits", "identity", "capabilities", "landlock", "descriptors", "seccomp",
+    ]  # fmt: skip
+    assert receipt.weaker == ()
+    assert receipt.level is Level.NONE
+    assert receipt.policy_digest.startswith("sha256:")
+    assert all(layer.detail for layer in receipt.layers)

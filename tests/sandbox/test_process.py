@@ -1,0 +1,183 @@
+"""How a sandboxed process tree ends, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fumehood_sandbox import Executable, LaunchError, Level, Policy, PythonModule, launch, start, system_runtime
+
+from .harness import BOUND_S, processes_below, read_line, read_to_end, readable, running, until_gone
+
+SHELL = Policy(level=Level.NONE, runtime=system_runtime(), environment=(("PATH", "/usr/bin:/bin"),))
+
+
+@pytest.mark.parametrize(
+    ("code", "description"),
+    [
+        ("pass", "exited with status 0"),
+        ("raise SystemExit(3)", "exited with status 3"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
+    ],
+)
+def test_end_is_described(tmp_path: Path, code: str, description: str) -> None:
+    with running(tmp_path, code) as process:
+        readable(process.fileno())
+        assert process.poll() is not None
+        assert process.exit_description == description
+
+
+def test_terminate_lets_the_program_clean_up(tmp_path: Path) -> None:
+    code = """
+    signal.signal(signal.SIGTERM, lambda *_: (report("cleaned"), sys.exit(5)))
+    report("ready")
+    while True:
+        signal.pause()
+    """
+    with running(tmp_path, code) as process:
+        assert read_line(process.stdout) == '"ready"'
+        process.terminate()
+        assert read_line(process.stdout) == '"cleaned"'
+        assert process.wait(BOUND_S) == 5
+        process.terminate()
+
+
+def test_kill_ends_the_whole_tree_also_what_left_its_session(tmp_path: Path) -> None:
+    code = """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.setpgid(0, 0)
+            report("orphan")
+            signal.pause()
+        os._exit(0)
+    os.wait()
+    while True:
+        signal.pause()
+    """
+    with running(tmp_path, code) as process:
+        assert read_line(process.stdout) == '"orphan"'
+        tree = processes_below(process.pid)
+        assert len(tree) == 4  # bubblewrap, pid 1, the program, the orphan
+        process.terminate()
+        assert process.poll() is None
+        process.kill()
+        assert process.wait(BOUND_S) == 128 + signal.SIGKILL
+        until_gone(tree)
+
+
+def test_orphans_end_with_the_program(tmp_path: Path) -> None:
+    code = """
+    if os.fork() == 0:
+        os.setsid()
+        report("orphan")
+        while True:
+            signal.pause()
+    sys.stdin.read(1)
+    """
+    with running(tmp_path, code) as process:
+        read_line(process.stdout)
+        tree = processes_below(process.pid)
+        os.write(process.stdin, b"x")
+        assert process.wait(BOUND_S) == 0
+        process.close()
+        until_gone(tree)
+
+
+def test_close_is_idempotent_and_leaves_no_descriptor(tmp_path: Path) -> None:
+    with running(tmp_path, "signal.pause()"):
+        pass  # what is made once is made now
+    before = sorted(os.listdir("/proc/self/fd"))
+    with running(tmp_path, "signal.pause()") as process:
+        assert process.exit_description == "running"
+        tree = processes_below(process.pid)
+    process.close()
+    process.kill()
+    process.terminate()
+    until_gone(tree)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_wait_is_bounded(tmp_path: Path) -> None:
+    with running(tmp_path, "signal.pause()") as process, pytest.raises(TimeoutError):
+        process.wait(0.01)
+
+
+def test_death_of_the_launcher_ends_the_tree(tmp_path: Path) -> None:
+    script = """
+import os, sys
+from fumehood_sandbox import *
+policy = Policy(level=Level.NONE, runtime=system_runtime())
+process = launch(policy, Executable(("/bin/sh", "-c", "trap '' TERM HUP; setsid sleep 1000 & echo up; wait")))
+assert os.read(process.stdout, 3) == b"up\\n"
+print(process.pid, flush=True)
+sys.stdin.read()
+"""
+    launcher = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with launcher:
+        assert launcher.stdout is not None
+        tree = processes_below(int(launcher.stdout.readline()))
+        assert len(tree) >= 4
+        launcher.kill()
+        launcher.wait(BOUND_S)
+        until_gone(tree)
+
+
+def test_abort_leaves_nothing() -> None:
+    launching = start(SHELL, Executable(("sleep", "1000")))
+    tree = processes_below(launching._popen.pid)
+    launching.abort()
+    launching.abort()
+    until_gone(tree)
+    with pytest.raises(LaunchError):
+        launching.advance()
+
+
+def test_advance_never_waits_for_the_stage() -> None:
+    launching = start(SHELL, Executable(("echo", "hello")))
+    process = launching.advance()
+    while process is None:
+        readable(launching.fileno())
+        process = launching.advance()
+    with process:
+        assert read_to_end(process) == ("hello\n", "")
+
+
+@pytest.mark.parametrize(
+    ("program", "step", "errno"),
+    [
+        (Executable(("/usr/bin/missing",)), "exec", 2),
+        (Executable(("missing",)), "exec", 2),
+        (Executable(("/etc/passwd",)), "exec", 13),
+        (PythonModule("missing"), "module", 0),
+        (PythonModule("json.missing"), "module", 0),
+    ],
+)
+def test_what_cannot_run_is_a_typed_error(program: Executable | PythonModule, step: str, errno: int) -> None:
+    with pytest.raises(LaunchError) as caught:
+        launch(SHELL, program, timeout_s=BOUND_S)
+    assert (caught.value.step, caught.value.errno) == (step, errno)
+
+
+def test_missing_working_directory_is_a_typed_error() -> None:
+    policy = Policy(level=Level.NONE, runtime=system_runtime(), working_directory="/missing")
+    with pytest.raises(LaunchError) as caught:
+        launch(policy, Executable(("/bin/true",)), timeout_s=BOUND_S)
+    assert (caught.value.step, caught.value.path, caught.value.errno) == ("working directory", "/missing", 2)
+
+
+def test_start_that_takes_too_long_is_given_up() -> None:
+    with pytest.raises(LaunchError) as caught:
+        launch(SHELL, Executable(("sleep", "1000")), timeout_s=0.0)
+    assert caught.value.step == "launch"
+
+
+def test_program_is_looked_up_on_the_policys_path() -> None:
+    with launch(SHELL, Executable(("sh", "-c", "echo $0 $PATH")), timeout_s=BOUND_S) as process:
+        assert read_to_end(process)[0].split() == ["sh", "/usr/bin:/bin"]
