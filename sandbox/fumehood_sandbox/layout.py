@@ -33,8 +33,9 @@ def layout_arguments(checked: CheckedPolicy) -> list[str]:
     return [
         *_folders_to(("/dev/null", *targets)),
         *_own_places(checked.policy.limits.scratch_bytes),
+        *_folders_to(mount.target for mount in checked.runtime if mount.target.startswith(SCRATCH)),
         *(argument for mount in checked.runtime for argument in _runtime_mount(mount, checked.runtime)),
-        *_folders_to(targets),  # once more, for those that lie in /tmp or in a mount
+        *_folders_to(targets),  # once more, for grants that lie in /tmp or in a mount
         *(argument for grant in checked.write for argument in ("--perms", "0755", "--dir", grant.path)),
         *(argument for grant in checked.read for argument in ("--ro-bind-fd", str(grant.fd), grant.path)),
         *(argument for grant in checked.write for argument in ("--bind-fd", str(grant.fd), grant.path)),
