@@ -73,7 +73,7 @@ class Session:
         context = self._context
         while True:
             request = await context.read()
-            if request is grpc.aio.EOF:
+            if request is grpc.aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
                 self._reading = False
                 self._wake.set()
                 return
