@@ -1,0 +1,129 @@
+"""The real sidecar as a process of its own, for tests of any area."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+_LAUNCH = """
+import json, sys
+from pathlib import Path
+from fumehood_server.app import serve
+from fumehood_server.catalog import load_config
+ready = lambda targets: print(json.dumps(targets), flush=True)
+sys.exit(serve(load_config(Path(sys.argv[1])), locked="--locked" in sys.argv, ready=ready))
+"""
+
+Plugin = Path | tuple[Path, str]
+"""A plugin's folder, or the folder and more lines of its `[[plugin]]` table."""
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """A sidecar that serves."""
+
+    targets: tuple[str, ...]
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    @property
+    def target(self) -> str:
+        return self.targets[0]
+
+    def channel(self) -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(self.target, options=[("grpc.use_local_subchannel_pool", 1)])
+
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of its log so far."""
+        lines = (self.folder / "stderr").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def stderr(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Its exit status."""
+        return self.process.wait(timeout_s)
+
+
+@contextmanager
+def running_sidecar(
+    plugins: Sequence[Plugin] = (), *, server: str = "", more: str = "", arguments: Sequence[str] = ()
+) -> Iterator[Sidecar]:
+    """Start a sidecar on a unix socket in a folder of its own; end it, and see it gone, when the block ends.
+
+    `server` holds more lines of `[server]`, `more` whatever else stands in fumehood.toml.
+    """
+    # Not pytest's tmp_path: the path of a unix socket may have 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="fh-") as name:
+        folder = Path(name)
+        (folder / "fumehood.toml").write_text(_config(plugins, server, more))
+        command = [sys.executable, "-c", _LAUNCH, str(folder / "fumehood.toml"), *arguments]
+        with (folder / "stderr").open("wb") as stderr:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, stdin=subprocess.DEVNULL)
+        try:
+            yield Sidecar(_targets(process, folder), process, folder)
+        finally:
+            _end(process)
+
+
+def write_plugin(folder: Path, name: str, code: str, *, manifest: str = "") -> Path:
+    """A python plugin whose module is `code`, which names its `Plugin` `plugin`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    head = f'[plugin]\nname = "{name}"\nversion = "1.0.0"\nkind = "python"\nentrypoint = "{name}:plugin"\n'
+    (folder / "plugin.toml").write_text(head + manifest)
+    (folder / f"{name}.py").write_text(textwrap.dedent(code))
+    return folder
+
+
+def _config(plugins: Sequence[Plugin], server: str, more: str) -> str:
+    parts = [f"[server]\n{server}\n"]
+    for plugin in plugins:
+        path, lines = plugin if isinstance(plugin, tuple) else (plugin, "")
+        parts.append(f"[[plugin]]\npath = {json.dumps(str(path))}\n{lines}\n")
+    return "\n".join([*parts, more])
+
+
+def _targets(process: subprocess.Popen[bytes], folder: Path) -> tuple[str, ...]:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    stdout = process.stdout
+    if stdout is None:
+        raise AssertionError("stdout is a pipe")
+    ready, _, _ = select.select([stdout], [], [], max(deadline - time.monotonic(), 0))
+    line = stdout.readline() if ready else b""
+    if not line:
+        raise AssertionError(f"the sidecar did not start:\n{(folder / 'stderr').read_text()}")
+    return tuple(json.loads(line))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+    if process.stdout is not None:
+        process.stdout.close()
