@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.worker import LogSink, Pools
 
@@ -48,6 +49,7 @@ async def test_another_version_is_named(bench: Bench) -> None:
         ("huge_frame_at_start", "frame_too_large"),
         ("result_before_ready", "frame_before_ready"),
         ("update_before_ready", "frame_before_ready"),
+        ("log_before_ready", "frame_before_ready"),
         ("ready_twice", "second_ready"),
         ("floods_at_start", "too_many_unknown_frames"),
     ],
@@ -82,3 +84,10 @@ async def test_a_missing_program_is_told_before_anything_runs() -> None:
         error = await bench.start_error(dataclasses.replace(spec, program=missing))
         assert error.code is Code.TOOL_UNAVAILABLE
         assert "/no/such/program" in error.message
+
+
+async def test_a_plugin_with_too_many_tools_is_invalid(bench: Bench) -> None:
+    with pytest.raises(WorkerUnavailableError) as caught:
+        await bench.pools.describe(bench.spec("too_many_tools"))
+    assert caught.value.error.code is Code.CONFIG_PLUGIN_INVALID
+    assert bench.left() == []

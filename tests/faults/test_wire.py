@@ -89,3 +89,11 @@ async def test_updates_and_log_lines_arrive_in_order(bench: Bench) -> None:
     assert [(update.sequence, update.message) for update in updates.seen] == [(n + 1, f"step {n}") for n in range(5)]
     line = bench.logs.of("serve").last(1)[0]
     assert (line.source, line.level, line.message, line.call_id) == ("log", "info", "a word", "call-noisy")
+
+
+async def test_a_result_of_two_million_blocks_is_refused_and_the_worker_lives(bench: Bench) -> None:
+    spec = bench.spec()
+    error = error_of(await bench.call(spec, "two_million_blocks"))
+    assert error.code is Code.TOOL_RESOURCE_EXHAUSTED
+    assert error.details["limit"] == "content_blocks"
+    assert (await bench.call(spec, "echo")).error is None

@@ -257,7 +257,9 @@ class Ready(_message.Message):
     """Most calls that the plugin wants at a time. 0 means what `Hello` offered. The lower of the two is kept."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
-        """The tools. Required of kind `python`, whose decorators are the source; ignored for kinds whose manifest is."""
+        """The tools. Required of kind `python`, whose decorators are the source; ignored for kinds whose manifest is.
+        At most 1,024.
+        """
 
     def __init__(
         self,
@@ -487,7 +489,9 @@ class Result(_message.Message):
     """Hint that the run may stop after this call."""
     @_builtins.property
     def content(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.Content]:
-        """What the tool shows. When it is empty and `details_json` is not, the sidecar shows the details as text."""
+        """What the tool shows. When it is empty and `details_json` is not, the sidecar shows the details as text. A result of
+        more than 1,024 blocks fails with `TOOL_RESOURCE_EXHAUSTED`.
+        """
 
     @_builtins.property
     def error(self) -> Global___ToolFailure:

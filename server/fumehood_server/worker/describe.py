@@ -6,6 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.call import CallError
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.worker import messages
 from fumehood_server.worker.settings import WorkerSettings
 from fumehood_server.worker.start import start
 
@@ -33,7 +37,7 @@ async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings 
     It runs under `spec.policy`: whoever asks makes that one of level `none`, without grants.
 
     Raises:
-        WorkerUnavailableError: it could not be started or did not become ready.
+        WorkerUnavailableError: it could not be started or did not become ready, or declares too many tools.
     """
     log = logs.of(spec.plugin)
     worker = await start(
@@ -43,6 +47,14 @@ async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings 
     # Nothing was called, so there is nothing that the process could lose.
     worker.kill()
     await asyncio.wait((worker.dead,))
+    if len(greeting.tools) > messages.MAX_TOOLS:
+        raise WorkerUnavailableError(
+            CallError(
+                code=Code.CONFIG_PLUGIN_INVALID,
+                message=f'plugin "{spec.plugin}" declares more than {messages.MAX_TOOLS} tools',
+                details={"plugin": spec.plugin, "limit": "tools", "value": messages.MAX_TOOLS},
+            )
+        )
     return ReadyInfo(tuple(greeting.tools), greeting.sdk[:128], greeting.max_concurrent_calls)
 
 

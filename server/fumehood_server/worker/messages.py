@@ -27,6 +27,12 @@ MAX_LINE_BYTES = 8192
 MAX_UPDATE_DATA_BYTES = 65_536
 """`Update.data_json` (plugin.proto)."""
 
+MAX_BLOCKS = 1024
+"""`Result.content` (plugin.proto). A frame could hold two million empty blocks, which would hold up the event loop."""
+
+MAX_TOOLS = 1024
+"""`Ready.tools` (plugin.proto)."""
+
 MAX_FAILURE_CHARACTERS = 4096
 """`ToolFailure.message` (plugin.proto)."""
 
@@ -108,6 +114,14 @@ def shutdown(grace_s: float) -> bytes:
 
 def result(message: plugin_pb2.Result, *, output_bytes: int) -> InvocationResult:
     """A plugin's own word on how a call ended. `output_bytes` counts the call's frames."""
+    if len(message.content) > MAX_BLOCKS:
+        return InvocationResult(
+            content=(),
+            details_json="",
+            terminate=False,
+            error=_too_many_blocks(len(message.content)),
+            output_bytes=output_bytes,
+        )
     return InvocationResult(
         content=tuple([block for block in map(_block, message.content) if block is not None]),
         details_json=message.details_json,
@@ -133,8 +147,18 @@ def cut(text: str, limit_bytes: int) -> str:
     """The longest beginning of `text` that takes at most `limit_bytes` in UTF-8."""
     if len(text) * 4 <= limit_bytes:
         return text
+    # Each character takes a byte at least. Hostile text of megabytes is not encoded for the sake of its beginning.
+    text = text[:limit_bytes]
     data = text.encode("utf-8", "replace")
     return text if len(data) <= limit_bytes else data[:limit_bytes].decode("utf-8", "ignore")
+
+
+def _too_many_blocks(count: int) -> CallError:
+    return CallError(
+        code=Code.TOOL_RESOURCE_EXHAUSTED,
+        message=f"the tool's result has {count} blocks of content, and at most {MAX_BLOCKS} are passed on",
+        details={"limit": "content_blocks", "value": MAX_BLOCKS, "usage": count},
+    )
 
 
 def _block(content: content_pb2.Content) -> Block | None:

@@ -98,7 +98,7 @@ class ProcessWorker:
         self._dropped_logs = 0
         self._log_allowance = Allowance(burst=LINES_BURST, per_second=LINES_PER_SECOND, clock=loop.time)
         self._unknown = Allowance(burst=UNKNOWN_FRAMES_BURST, per_second=UNKNOWN_FRAMES_PER_SECOND, clock=loop.time)
-        self._ladder = Ladder(loop, process, settings, say=self._say, on_stuck=self._stuck)
+        self._ladder = Ladder(loop, process, settings, say=self._say_rung, on_stuck=self._stuck)
         self._stderr_lines = StderrLines(log, worker_id, self._log_allowance)
         self._stderr = PipeReader(loop, process.stderr, self._stderr_lines.feed, self._bury_when_drained)
         self._channel = Channel(
@@ -247,7 +247,7 @@ class ProcessWorker:
             call.invocation.on_update(messages.update(message, call.updates))
 
     def _on_log(self, message: plugin_pb2.Log) -> None:
-        if message.invocation_id > self._last_id:
+        if message.invocation_id > self._last_id or not self.opened.done():
             self._stray(message.invocation_id, Violation.UNKNOWN_INVOCATION, "")
             return
         if not self._log_allowance.take():
@@ -268,7 +268,7 @@ class ProcessWorker:
     def _stray(self, invocation_id: int, if_known: Violation, problem: str) -> None:
         """A frame for a call that is not under way: never was, or is over."""
         if not self.opened.done():
-            self._violated(Violation.FRAME_BEFORE_READY, "it sent a frame about a call before it was ready")
+            self._violated(Violation.FRAME_BEFORE_READY, "it sent another frame before Ready")
         elif 0 < invocation_id <= self._last_id:
             self._violated(if_known, problem)
         else:
@@ -415,6 +415,10 @@ class ProcessWorker:
             timer = self._timers.pop(name, None)
             if timer is not None:
                 timer.cancel()
+
+    def _say_rung(self, message: str) -> None:
+        # An operator looks for calls that had to be ended by force, and not for workers that nobody needs any more.
+        self._say(message, level="info" if self._calls else "debug")
 
     def _say(self, message: str, *, level: str = "info") -> None:
         self._log.write("sidecar", level, message, worker_id=self.worker_id)

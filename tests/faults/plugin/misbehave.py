@@ -158,6 +158,10 @@ def update_after_result(call: int) -> None:
     write(result(call) + update(call))
 
 
+def two_million_blocks(call: int) -> None:
+    write(frame(4, field(1, call) + field(2, b"") * 2_000_000))
+
+
 def second_ready(_: int) -> None:
     write(ready())
 
@@ -314,6 +318,8 @@ CASES: dict[str, Callable[[], None]] = {
     "huge_frame_at_start": lambda: huge_frame(0),
     "result_before_ready": says(result(1)),
     "update_before_ready": says(update(1)),
+    "log_before_ready": says(log(0, b"early")),
+    "too_many_tools": says(frame(1, field(1, 1) + field(3, b"") * 1025)),
     "ready_twice": says(ready() + ready()),
     "closes_stdout_at_start": lambda: closes_stdout(0),
     "stops_itself_at_start": lambda: stops_itself(0),
