@@ -9,12 +9,13 @@ from typing import TypeVar
 
 import psutil
 import pytest
-from faults.bench import BOUND_S, SETTINGS, Bench, Updates, ended, error_of, invocation
 from fumehood_sandbox import Level
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, WorkerState
 from fumehood_server.worker import LogSink, Pools
+
+from tests.faults.bench import BOUND_S, SETTINGS, Bench, Updates, ended, error_of, invocation
 
 T = TypeVar("T")
 
