@@ -10,6 +10,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Nothing is downloaded but by `setup`: Go must not fetch another toolchain than the one that is here.
 export GOTOOLCHAIN := local
+export NPM_CONFIG_UPDATE_NOTIFIER := false
 
 S := .venv/.stamps
 PYPROJECTS := protos/pyproject.toml plugin_sdk/pyproject.toml sandbox/pyproject.toml server/pyproject.toml
