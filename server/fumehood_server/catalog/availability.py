@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 
 from fumehood_sandbox import Executable, Level, Policy
 
@@ -29,6 +28,7 @@ class AvailabilityScan:
         self._sandbox = sandbox
         self._plugins: dict[int, tuple[Reason, ...]] = {}
         self._needs: dict[int, dict[_Need, Availability]] = {}
+        self._programs: dict[tuple[str, str], tuple[str, ...]] = {}
         self._exists: dict[str, bool] = {}
 
     def look_up(self, tool: RegisteredTool, registration: Registration) -> Availability:
@@ -93,12 +93,24 @@ class AvailabilityScan:
             # A cli plugin's own program may lie off the sandbox's PATH: it is started by the path that was found.
             if needed.kind is not CapabilityKind.BINARY or needed.name == own:
                 continue
-            if not _on_path(needed.name, policy):
+            if not self._is_on_path(needed.name, policy):
                 message = f'the program "{needed.name}" is not on the sandbox\'s PATH'
                 reasons.append(
                     Reason("binary_missing", message, "install it where the sandbox sees it, such as /usr/bin")
                 )
         return reasons
+
+    def _is_on_path(self, name: str, policy: Policy) -> bool:
+        """Whether the sandbox finds `name`: an executable on its PATH whose real file it is shown as well."""
+        search_path = next((value for key, value in policy.environment if key == "PATH"), "")
+        places = self._programs.get((name, search_path))
+        if places is None:
+            found = shutil.which(name, path=search_path)
+            places = self._programs[name, search_path] = (found, os.path.realpath(found)) if found else ()
+        # /bin is a link to /usr/bin on most systems, and both are mounted at their own places.
+        shown = tuple(mount.target for mount in policy.runtime)
+        beneath = tuple(target + "/" for target in shown)
+        return bool(places) and all(place in shown or place.startswith(beneath) for place in places)
 
     def _is_there(self, path: str) -> bool:
         found = self._exists.get(path)
@@ -121,13 +133,3 @@ def _program_path(registration: Registration) -> str:
     if isinstance(program, Executable):
         return program.argv[0] if program.argv[0].startswith("/") else ""
     return program.argv[-1] if registration.loaded.manifest.kind is Kind.CLI else ""
-
-
-def _on_path(name: str, policy: Policy) -> bool:
-    """Whether the sandbox finds `name`: an executable on its PATH whose real file it is shown as well."""
-    found = shutil.which(name, path=dict(policy.environment).get("PATH", ""))
-    if found is None:
-        return False
-    real = Path(found).resolve()
-    # /bin is a link to /usr/bin on most systems, and both are mounted at their own places.
-    return all(any(each.is_relative_to(mount.target) for mount in policy.runtime) for each in (Path(found), real))

@@ -66,6 +66,7 @@ def check_schema(text: str, *, arguments: bool) -> str:
     dialect = schema.get("$schema")
     if dialect is not None and dialect not in _DIALECTS:
         raise SchemaError(f'is of another dialect, "{dialect}"', "only JSON Schema 2020-12 is taken: remove $schema")
+    made = canonical(schema)
     try:
         jsonschema_rs.Draft202012Validator(schema, retriever=_no_retrieval)
     except jsonschema_rs.ValidationError as exc:
@@ -77,7 +78,7 @@ def check_schema(text: str, *, arguments: bool) -> str:
         raise SchemaError(f"is not valid JSON Schema 2020-12: {where}: {exc.message}") from exc
     except (jsonschema_rs.ReferencingError, ValueError) as exc:
         raise SchemaError(f"is not valid JSON Schema 2020-12: {exc}") from exc
-    return canonical(schema)
+    return made
 
 
 def _parse(text: str) -> Any:  # noqa: ANN401 - any JSON value

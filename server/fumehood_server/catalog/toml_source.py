@@ -76,12 +76,15 @@ def _read_text(path: Path, error: type[ConfigError]) -> str:
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise error(path, "is not a regular file")
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                raw = file.read(TOML_LIMIT_BYTES + 1)
+        finally:
+            os.close(descriptor)
     except OSError as exc:
-        raise error(path, f"can't be opened: {exc.strerror}") from exc
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise error(path, "is not a regular file")
-        raw = file.read(TOML_LIMIT_BYTES + 1)
+        raise error(path, f"can't be read: {exc.strerror}") from exc
     if len(raw) > TOML_LIMIT_BYTES:
         raise error(path, f"is larger than {TOML_LIMIT_BYTES} bytes")
     try:
