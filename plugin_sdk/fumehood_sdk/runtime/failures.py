@@ -83,9 +83,13 @@ def _log(call: Call, error: BaseException, name: str) -> None:
     import traceback  # noqa: PLC0415 - a plugin that works never needs it
 
     try:
-        # The last lines say where it happened. A recursion's thousands are folded by `traceback` itself.
-        told = "".join(traceback.format_exception(error, limit=-20))[-MAX_LINE_BYTES:]
+        # The last places say where it happened. A recursion's thousands are folded by `traceback` itself.
+        told = "".join(traceback.format_exception(error, limit=-20))
     except Exception:  # noqa: BLE001 - formatting calls the author's code
         told = ""
+    if len(told) > MAX_LINE_BYTES:
+        half = MAX_LINE_BYTES // 2
+        told = f"{told[:half]}\n…\n{told[-half:]}"
+    told = told.encode("utf-8", "replace").decode()  # JSON has no lone surrogates
     message = f"{call.tool.name} raised {name}: {_text(error)}"
     call.sink.log(call, ERROR, message[:MAX_LINE_BYTES], dumps({"traceback": told}))

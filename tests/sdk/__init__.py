@@ -1,0 +1,1 @@
+"""The Python SDK: over real pipes, in real processes."""
