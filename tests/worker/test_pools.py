@@ -11,7 +11,9 @@ import psutil
 import pytest
 from fumehood_sandbox import Level
 from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Reason
 from fumehood_server.model.worker import CancelReason, WorkerState
 from fumehood_server.worker import LogSink, Pools
 
@@ -309,6 +311,28 @@ async def test_descriptors_do_not_leak(bench: Bench) -> None:
         await bench.start_error(bench.spec("other_version"))
         bench.pools._pools.clear()
     assert process.num_fds() == before
+
+
+async def test_a_failing_check_before_a_start_is_told_and_holds_nobody_up() -> None:
+    answers: list[Reason | Exception | None] = [
+        OSError("disk on fire"),
+        Reason("digest_changed", "not what was read"),
+        None,
+    ]
+
+    async def verify(_: WorkerSpec) -> Reason | None:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    logs = LogSink()
+    async with Pools(logs, dataclasses.replace(SETTINGS, backoff_first_s=0.0), verify=verify) as pools:
+        bench = Bench(pools, logs)
+        spec = bench.spec()
+        assert "disk on fire" in (await bench.start_error(spec)).message
+        assert "not what was read" in (await bench.start_error(spec)).message
+        assert (await bench.call(spec, "echo")).error is None
 
 
 def starts(bench: Bench) -> int:

@@ -19,6 +19,7 @@ class WorkerCall:
 
     __slots__ = (
         "_on_cancel",
+        "_when_done",
         "cancel_reason",
         "done",
         "grace_timer",
@@ -41,6 +42,7 @@ class WorkerCall:
         self.invocation = invocation
         self.done = done
         self._on_cancel = on_cancel
+        self._when_done: Callable[[InvocationResult], None] | None = None
         self.cancel_reason: CancelReason | None = None
         self.grace_timer: asyncio.TimerHandle | None = None
         self.starts_at_byte = 0
@@ -54,11 +56,20 @@ class WorkerCall:
             self.cancel_reason = reason
             self._on_cancel(self, reason)
 
+    def when_done(self, callback: Callable[[InvocationResult], None]) -> None:
+        """Be told of the end in the turn of the loop in which it comes; see `InvocationHandle`."""
+        if self.done.done():
+            callback(self.done.result())
+        else:
+            self._when_done = callback
+
     def resolve(self, result: InvocationResult) -> None:
         """Say how the call ended. The first word stands."""
         self.stop_timer()
         if not self.done.done():
             self.done.set_result(result)
+            if self._when_done is not None:
+                self._when_done(result)
 
     def fail(self, error: CallError) -> None:
         """Say that the call ended without a word of the plugin's that counts."""

@@ -158,6 +158,15 @@ def shutdown_error(plugin: str) -> CallError:
     )
 
 
+def internal_error(plugin: str, error: Exception) -> CallError:
+    """The sidecar itself failed while it started a worker. We must mend it."""
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f'the sidecar failed while it started plugin "{plugin}": {type(error).__name__}: {error}',
+        details={"plugin": plugin, "phase": "start", "reason": "internal_error"},
+    )
+
+
 def unsent_error(plugin: str, unsent_bytes: int) -> CallError:
     """A worker does not read its stdin, so the call was never sent."""
     return CallError(

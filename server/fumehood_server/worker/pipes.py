@@ -87,13 +87,17 @@ class PipeWriter:
         """Bytes that wait for the pipe."""
         return self.queued_bytes - self.written_bytes
 
-    def send(self, frame: bytes) -> None:
-        """Queue a frame. It goes out at the end of this turn of the loop, with the others of the turn."""
+    def send(self, frame: bytes, *, now: bool = False) -> None:
+        """Queue a frame. It goes out at the end of this turn of the loop, with the others of the turn, or `now`."""
         if self._stopped:
             return
         self._frames.append(frame)
         self.queued_bytes += len(frame)
-        if not self._scheduled and not self._watched:
+        if self._scheduled or self._watched:
+            return
+        if now:
+            self._flush()
+        else:
             self._scheduled = True
             self._loop.call_soon(self._flush)
 

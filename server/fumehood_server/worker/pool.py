@@ -237,6 +237,9 @@ class Pool:
         except WorkerUnavailableError as error:
             self._start = None
             self._failed(error.error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
+            self._start = None
+            self._failed(faults.internal_error(self.spec.plugin, error))
         else:
             self._start = None
             # Definitions are read by `describe` alone; a hostile Ready can be as large as a frame.

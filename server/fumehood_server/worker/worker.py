@@ -159,7 +159,8 @@ class ProcessWorker:
         else:
             call.starts_at_byte = channel.queued_bytes
             self._calls[call.invocation_id] = call
-            channel.send(frame)
+            # A lone call goes out at once; beside others it is written with theirs.
+            channel.send(frame, now=len(self._calls) == 1)
         return call
 
     def cancel_calls(self, reason: CancelReason) -> None:
