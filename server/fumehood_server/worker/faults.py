@@ -13,10 +13,10 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Reason
 from fumehood_server.model.worker import CancelReason
 
-MESSAGE_LINES = 5
-"""How many of a worker's last lines an error's message quotes. Its details hold more."""
+MESSAGE_LINES = 20
+"""How many of a worker's last lines an error's message quotes. Python names the cause last, Node first of 17 lines."""
 
-_MESSAGE_LINE_CHARACTERS = 400
+_MESSAGE_LINE_CHARACTERS = 160
 _DETAIL_LINE_CHARACTERS = 1000
 _SAFE_TO_REPEAT = (Level.NONE, Level.READ)
 

@@ -268,7 +268,8 @@ class Pool:
         """A worker ended before it served anything."""
         now = self._loop.time()
         self._backoff.fail(now, error)
-        self._log.write("sidecar", "error", error.message)
+        # The lines that the message quotes are in the log already.
+        self._log.write("sidecar", "error", error.message.split("\n", 1)[0])
         if not self._places:
             self._fail_waiting(faults.backoff_error(error, self._backoff.left_s(now)))
 
