@@ -14,6 +14,8 @@ from fumehood_server.model.tool import Reason
 
 SCHEMA = '{"type": "object", "properties": {"text": {"type": "string"}}, "additionalProperties": false}'
 
+REQUIRED = SCHEMA.replace('"additional', '"required": ["text"], "additional')
+
 
 def tool_toml(name: str, *, side_effects: str = "none", extra: str = "", schema: str = SCHEMA) -> str:
     return f"""
@@ -43,7 +45,7 @@ def cli(folder: Path, *tools: str, binary: str = "grep") -> Path:
     """A plugin of kind `cli`."""
     folder.mkdir(parents=True, exist_ok=True)
     text = f'[plugin]\nname = "{folder.name}"\nversion = "1.0.0"\nkind = "cli"\nbinary = "{binary}"\n'
-    body = tools or (tool_toml("search", extra='argv = ["-e", "{text}"]'),)
+    body = tools or (tool_toml("search", extra='argv = ["-e", "{text}"]', schema=REQUIRED),)
     (folder / "plugin.toml").write_text(text + "".join(body))
     return folder
 

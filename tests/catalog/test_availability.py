@@ -125,7 +125,7 @@ async def test_a_missing_binary_takes_a_cli_tool_out_until_it_is_installed(
     binaries.mkdir(parents=True)
     monkeypatch.setenv("PATH", str(binaries), prepend=":")
     cli(folder / "one", binary="fumehood-test-tool")
-    cli(folder / "two", tool_toml("control", extra='argv = ["{text}"]'))
+    cli(folder / "two", tool_toml("control", extra="argv = []"))
     catalog = await catalog_of(folder, ONE + '[[plugin]]\npath = "two"\n')
     assert reasons(catalog, "search") == ["binary_missing"]
     assert reasons(catalog, "control") == []

@@ -159,6 +159,11 @@ async def test_a_plugin_that_cannot_be_read_is_refused_and_the_others_serve(tmp_
             "describe_failed",
             "exited",
         ),
+        (
+            WorkerUnavailableError(CallError(code=Code.CONFIG_SANDBOX_UNAVAILABLE, message="no userns")),
+            "sandbox_unavailable",
+            "no userns",
+        ),
         (PluginInvalidError(Path("/x"), "speaks version 9"), "plugin_invalid", "speaks version 9"),
         (OSError(5, "gone"), "describe_failed", "gone"),
         (TimeoutError(), "describe_failed", "did not describe itself"),

@@ -22,9 +22,7 @@ GOOD = json.dumps(
 async def test_a_good_plugin_is_reported_with_what_it_asks_for(tmp_path: Path) -> None:
     tools = [
         tool_toml("quiet", schema=GOOD, extra="""output_schema = '{"type": "object"}'\nargv = []"""),
-        tool_toml(
-            "loud", side_effects="read", schema=GOOD, extra='requires = ["read", "binary:cat"]\nargv = ["{text}"]'
-        ),
+        tool_toml("loud", side_effects="read", schema=GOOD, extra='requires = ["read", "binary:cat"]\nargv = []'),
     ]
     report = await check_plugin(cli(tmp_path / "one", *tools), describe=FakeDescribe())
     assert report.ok

@@ -103,6 +103,8 @@ def _line(part: str) -> int:
         ("{pattern}", "{patern}", '15: tool "search_text": `argv.3` "patern" is not a property of the input schema'),
         ('if = "fold"', 'if = "flod"', '`argv.1` "flod" is not a property of the input schema (did you mean "fold"?)'),
         ("argv = [", "argv = [3, ", "`argv.0` is not an element of a template"),
+        ("{pattern}", "{pattern", '15: tool "search_text": `argv.3` a lone {'),
+        ('required = ["pattern", ', "required = [", '`argv.3` "pattern" may be missing: require it'),
         ("[0, 1]", "[0, 300]", "16: `success_exit_codes[1]` in [[tool]] must be at most 255"),
         ('type = "object"', 'type = "array"', '18: tool "search_text": `input_schema` must have "type": "object"'),
         ("memory_bytes = ", "memory = ", 'unknown key `memory` in [tool.limits] (did you mean "memory_bytes"?)'),

@@ -20,6 +20,7 @@ from fumehood_server.catalog.manifest import MANIFEST_NAME, Manifest, try_manife
 from fumehood_server.catalog.specs import SpecMaker
 from fumehood_server.errors import ConfigError, FumehoodError, PluginInvalidError, WorkerUnavailableError
 from fumehood_server.model.plugin import Grants, Kind, WorkerSpec
+from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Reason, ToolDefinition
 from fumehood_server.worker.program import build
 
@@ -27,6 +28,7 @@ DESCRIBE_TIMEOUT_S = 60.0
 """Above every bound within `describe` itself: it only ends a wait that has lost its own."""
 
 _MAX_TOOLS = 1024
+_REASON_CODES = {Code.CONFIG_SANDBOX_UNAVAILABLE: "sandbox_unavailable", Code.CONFIG_PLUGIN_INVALID: "plugin_invalid"}
 
 
 class Described(Protocol):
@@ -144,9 +146,12 @@ async def _describe(
     except TimeoutError as exc:
         message = f"{manifest.name} did not describe itself within {DESCRIBE_TIMEOUT_S:g} s"
         raise PluginRefusedError(manifest.name, (Reason("describe_failed", message),)) from exc
+    except WorkerUnavailableError as exc:
+        message = f"{manifest.name} could not be asked for its tools: {exc.error.message}"
+        code = _REASON_CODES.get(exc.error.code, "describe_failed")
+        raise PluginRefusedError(manifest.name, (Reason(code, message),)) from exc
     except (FumehoodError, SandboxError, OSError) as exc:
-        text = exc.error.message if isinstance(exc, WorkerUnavailableError) else str(exc)
-        message = f"{manifest.name} could not be asked for its tools: {text}"
+        message = f"{manifest.name} could not be asked for its tools: {exc}"
         raise PluginRefusedError(manifest.name, (Reason("describe_failed", message),)) from exc
     return _check(manifest, described.tools)
 
