@@ -1,1 +1,5 @@
 """The command line."""
+
+from fumehood_server.cli.root import main
+
+__all__ = ["main"]

@@ -1,0 +1,75 @@
+"""Where the sidecar is: what was said, else what fumehood.toml says, else the default socket."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from fumehood_server.catalog.listen import UNIX_PATH_LIMIT_BYTES, ListenError, parse_listen
+from fumehood_server.cli.failure import CommandError
+
+CONFIG_NAME = "fumehood.toml"
+DEFAULT_ADDRESS = "unix:.fumehood/fumehood.sock"
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def address_option(command: _Command) -> _Command:
+    """Add `--address` to a command that talks to the sidecar."""
+    option = click.option(
+        "--address",
+        envvar="FUMEHOOD_ADDRESS",
+        show_envvar=True,
+        metavar="ADDRESS",
+        help="Where the sidecar listens: unix:PATH or HOST:PORT.  [default: the first of fumehood.toml here, "
+        f"or {DEFAULT_ADDRESS}]",
+    )
+    return option(command)
+
+
+def resolve_address(given: str | None) -> str:
+    """The gRPC target to dial.
+
+    Raises:
+        CommandError: `given` is not an address.
+    """
+    if given is not None:
+        return _checked(given)
+    return _configured(Path.cwd()) or _checked(DEFAULT_ADDRESS)
+
+
+def _checked(text: str) -> str:
+    target = text if text.startswith("unix:") or "/" not in text else f"unix:{text}"
+    if target.startswith("unix:"):
+        path = Path(target.removeprefix("unix:")).absolute()
+        size = len(str(path).encode())
+        if size > UNIX_PATH_LIMIT_BYTES:
+            raise CommandError(
+                f"the socket's path {path} has {size} bytes, and the kernel takes {UNIX_PATH_LIMIT_BYTES}",
+                "Go to a folder nearer to it and give a relative path, or link to it from a shorter one.",
+                code="BAD_ADDRESS",
+            )
+        return f"unix:{path}"
+    host, _, port = target.rpartition(":")
+    if not host or not port.isdecimal():
+        raise CommandError(
+            f'"{text}" is not an address', "Give unix:PATH or HOST:PORT, such as 127.0.0.1:7430.", code="BAD_ADDRESS"
+        )
+    return target
+
+
+def _configured(folder: Path) -> str | None:
+    """The first address of fumehood.toml, a unix socket rather than TCP. None where there is no usable one.
+
+    Mistakes in the file are `serve`'s to tell: a client that can't use it still has the default.
+    """
+    try:
+        listen = tomllib.loads((folder / CONFIG_NAME).read_text())["server"]["listen"]
+        targets = [parse_listen(text, folder).target for text in listen]
+    except (OSError, ValueError, KeyError, TypeError, ListenError):
+        return None
+    return min(targets, key=lambda target: not target.startswith("unix:"), default=None)

@@ -1,0 +1,230 @@
+"""A thin client of the sidecar for the commands: blocking calls, and errors that a person can act on."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import grpc
+from fumehood.v1 import plugin_service_pb2 as plugin_pb
+from fumehood.v1 import plugin_service_pb2_grpc as plugin_grpc
+from fumehood.v1 import tool_pb2
+from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1 import tool_service_pb2_grpc as tool_grpc
+
+from fumehood_server.cli.address import resolve_address
+from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.model.tool import MAX_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+CONNECT_TIMEOUT_S = 5.0
+"""A sidecar of this machine answers within milliseconds; this is for one that is starting under load."""
+
+LOOKUP_TIMEOUT_S = 30.0
+"""Listing is quick, but the first listing after a start may wait for plugins to be described."""
+
+RELOAD_TIMEOUT_S = 120.0
+"""A reload starts the plugin and waits for the calls that are under way on its old workers."""
+
+REPLY_SLACK_S = 5.0
+"""How much later than the call's own time-out the gRPC deadline is, so that the typed answer comes first."""
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+"""gRPC's own 4 MiB is too little for a page of tools with large schemas."""
+
+_PAGE_SIZE = 1000
+
+_T = TypeVar("_T")
+
+
+class SidecarClient:
+    """A connection to one sidecar. Every method raises `CommandError` when it can't give an answer."""
+
+    def __init__(self, address: str | None = None, *, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+        """`address` as the person gave it; None looks it up (see `resolve_address`)."""
+        self.target = resolve_address(address)
+        self._connect_timeout_s = connect_timeout_s
+        self._channel = grpc.insecure_channel(
+            self.target,
+            options=[
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.enable_http_proxy", 0),  # a proxy for the web is none for a socket of this machine
+                ("grpc.use_local_subchannel_pool", 1),
+            ],
+        )
+        self._tools = tool_grpc.ToolServiceStub(self._channel)
+        self._plugins = plugin_grpc.PluginServiceStub(self._channel)
+
+    def __enter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            CommandError: nobody listens there.
+        """
+        try:
+            self._connect()
+        except BaseException:
+            self._channel.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connection. Calls under way are cancelled."""
+        self._channel.close()
+
+    def _connect(self) -> None:
+        """Wait until the channel is ready; the first refusal ends the wait, since gRPC would go on trying."""
+        states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
+        self._channel.subscribe(states.put, try_to_connect=True)
+        try:
+            while True:
+                state = states.get(timeout=self._connect_timeout_s)
+                if state is grpc.ChannelConnectivity.READY:
+                    return
+                if state in {grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN}:
+                    raise unreachable(self.target)
+        except queue.Empty:
+            raise unreachable(self.target, "it does not answer") from None
+        finally:
+            self._channel.unsubscribe(states.put)
+
+    def list_tools(self, *, include_unavailable: bool = False, plugin: str = "") -> list[tool_pb2.Tool]:
+        """All tools, ordered by name."""
+        tools: list[tool_pb2.Tool] = []
+        token = ""
+        while True:
+            request = pb.ListToolsRequest(
+                page_size=_PAGE_SIZE, page_token=token, include_unavailable=include_unavailable, plugin=plugin
+            )
+            page = self._ask(lambda: self._tools.ListTools(request, timeout=LOOKUP_TIMEOUT_S))  # noqa: B023 - at once
+            tools.extend(page.tools)
+            token = page.next_page_token
+            if not token:
+                return tools
+
+    def get_tool(self, name: str) -> tool_pb2.Tool:
+        """One tool, available or not."""
+        request = pb.GetToolRequest(name=name)
+        return self._ask(lambda: self._tools.GetTool(request, timeout=LOOKUP_TIMEOUT_S)).tool
+
+    def call_tool(self, request: pb.CallToolRequest) -> tool_pb2.ToolResult:
+        """Call and wait. An interrupt cancels the call before it goes on its way up."""
+
+        def ask() -> pb.CallToolResponse:
+            future = self._tools.CallTool.future(request, timeout=_deadline_s(request))
+            try:
+                return future.result()
+            except BaseException:
+                future.cancel()  # type: ignore[no-untyped-call]  # the stubs leave its return out
+                raise
+
+        return self._ask(ask).result
+
+    def stream_tool(self, request: pb.CallToolRequest) -> Iterator[pb.StreamToolResponse]:
+        """Call and yield what happens. An interrupt, or leaving the iterator, cancels the call."""
+        stream = self._tools.StreamTool(pb.StreamToolRequest(call=request), timeout=_deadline_s(request))
+        return self._stream(stream)
+
+    def list_plugins(self) -> list[plugin_pb.Plugin]:
+        """All plugins in the order of the configuration."""
+        request = plugin_pb.ListPluginsRequest()
+        return list(self._ask(lambda: self._plugins.ListPlugins(request, timeout=LOOKUP_TIMEOUT_S)).plugins)
+
+    def get_plugin(self, name: str) -> plugin_pb.Plugin:
+        """One plugin with everything."""
+        request = plugin_pb.GetPluginRequest(name=name)
+        return self._ask(lambda: self._plugins.GetPlugin(request, timeout=LOOKUP_TIMEOUT_S)).plugin
+
+    def reload_plugin(self, name: str) -> plugin_pb.Plugin:
+        """Have a plugin's folder read again."""
+        request = plugin_pb.ReloadPluginRequest(name=name)
+        return self._ask(lambda: self._plugins.ReloadPlugin(request, timeout=RELOAD_TIMEOUT_S)).plugin
+
+    def tail_logs(
+        self, name: str, *, lines: int = 0, follow: bool = False
+    ) -> Iterator[plugin_pb.TailPluginLogsResponse]:
+        """The last lines of a plugin's log and, with `follow`, new ones until the caller leaves."""
+        request = plugin_pb.TailPluginLogsRequest(name=name, lines=lines, follow=follow)
+        return self._stream(self._plugins.TailPluginLogs(request, timeout=None if follow else LOOKUP_TIMEOUT_S))
+
+    def _ask(self, ask: Callable[[], _T]) -> _T:
+        try:
+            return ask()
+        except grpc.RpcError as error:
+            raise decode(error, self.target) from error
+
+    def _stream(self, stream: Any) -> Iterator[Any]:  # noqa: ANN401 - grpc's stream of either kind of message
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            raise decode(error, self.target) from error
+        finally:
+            stream.cancel()
+
+
+def _deadline_s(request: pb.CallToolRequest) -> float:
+    """Seconds for the whole exchange: the call's own bound, else the longest that any tool may run."""
+    own = request.timeout.ToTimedelta().total_seconds() if request.HasField("timeout") else MAX_TIMEOUT_S
+    return own + REPLY_SLACK_S
+
+
+def unreachable(target: str, why: str = "nobody listens there") -> CommandError:
+    """The error for a sidecar that isn't there."""
+    return CommandError(
+        f"can't reach the sidecar at {target}: {why}",
+        "Start it with `fumehood serve`, or say where it is with --address or FUMEHOOD_ADDRESS.",
+        code="UNREACHABLE",
+        status=ExitStatus.UNREACHABLE,
+        details={"address": target},
+    )
+
+
+_TODO = {
+    grpc.StatusCode.INVALID_ARGUMENT: "Mend the request; `fumehood tools NAME` shows what a tool takes.",
+    grpc.StatusCode.ALREADY_EXISTS: "Give another --call-id, or leave it out.",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "Wait for other calls to finish and try again.",
+    grpc.StatusCode.FAILED_PRECONDITION: "Mend what it names and try again.",
+    grpc.StatusCode.UNAVAILABLE: "It is shutting down, or died: start it again with `fumehood serve`.",
+    grpc.StatusCode.UNIMPLEMENTED: "This sidecar is of another version: update the older of the two.",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "Try again; `fumehood plugin list` shows what the sidecar is busy with.",
+    grpc.StatusCode.INTERNAL: "This is a fault of the sidecar; its log says more.",
+}
+
+_STATUS = {
+    grpc.StatusCode.UNAVAILABLE: ExitStatus.UNREACHABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED: ExitStatus.UNREACHABLE,
+}
+
+
+def decode(error: grpc.RpcError, target: str) -> CommandError:
+    """A gRPC status as a command's error. Its `ErrorInfo` (AIP-193) gives the code and the facts."""
+    from google.rpc import error_details_pb2
+    from grpc_status import rpc_status
+
+    call: Any = error  # every RpcError of grpc's own is a Call as well; the stubs know no class that is both
+    status: grpc.StatusCode = call.code()
+    reason = status.name
+    details: dict[str, Any] = {"address": target, "grpc_status": status.name}
+    try:
+        rich_status = rpc_status.from_call(call)
+    except ValueError:  # the trailer contradicts the status: the status stands
+        rich_status = None
+    for detail in rich_status.details if rich_status is not None else ():
+        info = error_details_pb2.ErrorInfo()
+        if detail.Is(info.DESCRIPTOR) and detail.Unpack(info):
+            reason = info.reason or reason
+            details.update(info.metadata)
+    if status is grpc.StatusCode.UNAVAILABLE and reason == status.name:
+        return unreachable(target, "the connection was lost")
+    return CommandError(
+        call.details() or f"the sidecar answered {status.name}",
+        _TODO.get(status, ""),
+        code=reason,
+        status=_STATUS.get(status, ExitStatus.WRONG),
+        details=details,
+    )

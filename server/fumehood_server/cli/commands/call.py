@@ -1,0 +1,262 @@
+"""`fumehood call`: one call of a tool."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fumehood_server.cli.address import address_option
+from fumehood_server.cli.complete import tool_names
+from fumehood_server.cli.failure import ExitStatus
+from fumehood_server.model.tool import MAX_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from fumehood.v1 import tool_pb2
+    from fumehood.v1 import tool_service_pb2 as pb
+
+    from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.shapes import Shape
+
+
+@click.command(short_help="Call a tool.")
+@click.argument("tool", shell_complete=tool_names)
+@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--args", "whole", metavar="JSON|@FILE|-", help="All arguments as one JSON object; - reads stdin.")
+@click.option("--stream", is_flag=True, help="Show how the call is getting on.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, max=MAX_TIMEOUT_S, min_open=True),
+    metavar="SECONDS",
+    help="The longest that the call may take.",
+)
+@click.option("--call-id", default="", metavar="ID", help="Your own name for the call; it is in every log line.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON; with --stream a line an event.")
+@address_option
+def call(
+    tool: str,
+    pairs: tuple[str, ...],
+    whole: str | None,
+    stream: bool,
+    timeout_s: float | None,
+    call_id: str,
+    as_json: bool,
+    address: str | None,
+) -> int:
+    """Call a tool.
+
+    Values are read as the tool's schema wants them: count=2 is a number where it takes a number and a text where it
+    takes a text. tag=a tag=b makes a list. key:=JSON gives any JSON value.
+
+    \b
+    Examples:
+      fumehood call roll_dice count=2 sides=6
+      fumehood call write_file path=notes.txt text='as it is'
+      fumehood call roll_dice --args '{"count": 2, "sides": 6}'
+      fumehood call word_count --args @request.json --json
+      fumehood call slow_job steps=20 --stream          Ctrl-C cancels it
+
+    Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the sidecar can't be reached.
+    """
+    from fumehood.v1 import tool_service_pb2 as pb
+
+    from fumehood_server.cli import output
+    from fumehood_server.cli.client import SidecarClient
+
+    with SidecarClient(address) as client:
+        schema = _schema_for(client, tool, pairs=bool(pairs))
+        request = pb.CallToolRequest(tool=tool, call_id=call_id, arguments_json=_arguments_json(pairs, whole, schema))
+        if timeout_s is not None:
+            request.timeout.FromNanoseconds(round(timeout_s * 1e9))
+        started: list[str] = [call_id] if call_id else []
+        try:
+            result = _streamed(client, request, started, as_json=as_json) if stream else client.call_tool(request)
+        except KeyboardInterrupt:
+            named = f" {started[0]}" if started else ""
+            output.note(f"cancelled: the call{named} of {tool} was told to stop; what it had done stays done")
+            return ExitStatus.INTERRUPTED
+        if as_json and not stream:
+            from fumehood_server.cli import shapes
+
+            output.print_json(shapes.result(result))
+        elif not as_json:
+            _print(result)
+            if result.is_error:
+                _explain(client, result)
+    return _status(result)
+
+
+def _schema_for(client: SidecarClient, tool: str, *, pairs: bool) -> dict[str, Any]:
+    """The schema that types the pairs. Not asked for without pairs: one call is then one request."""
+    from fumehood_server.cli.commands.tools import with_near_names
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.cli.output import json_or_text
+
+    if not pairs:
+        return {}
+    try:
+        schema = json_or_text(client.get_tool(tool).definition.input_schema_json)
+    except CommandError as error:
+        raise with_near_names(error, tool, client) from error
+    return schema if isinstance(schema, dict) else {}
+
+
+def _arguments_json(pairs: tuple[str, ...], whole: str | None, schema: dict[str, Any]) -> str:
+    import json
+
+    from fumehood_server.cli.arguments import gather
+
+    return json.dumps(gather(pairs, whole, schema), ensure_ascii=False)
+
+
+def _streamed(
+    client: SidecarClient, request: pb.CallToolRequest, started: list[str], *, as_json: bool
+) -> tool_pb2.ToolResult:
+    """Run a streamed call and show it. Puts the call's id into `started` once it is known."""
+    from fumehood_server.cli import shapes
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.cli.output import print_json
+    from fumehood_server.cli.progress import PlainWatcher, watcher
+
+    shown = PlainWatcher() if as_json else watcher(request.tool)
+    with shown:
+        for event in client.stream_tool(request):
+            kind = event.WhichOneof("event")
+            if kind == "started":
+                started[:] = [event.started.call_id]
+                if as_json:
+                    shape = {"call_id": event.started.call_id, "tool": event.started.tool}
+                    print_json({"event": "started", **shape}, compact=True)
+            elif kind == "update":
+                if as_json:
+                    print_json({"event": "update", **shapes.update(event.update)}, compact=True)
+                else:
+                    shown.update(event.update)
+            elif kind == "finished":
+                if as_json:
+                    print_json({"event": "finished", "result": shapes.result(event.finished)}, compact=True)
+                return event.finished
+    raise CommandError(
+        "the stream ended before the call did",
+        "The sidecar's log says more.",
+        code="STREAM_BROKEN",
+        status=ExitStatus.UNREACHABLE,
+    )
+
+
+def _print(result: tool_pb2.ToolResult) -> None:
+    """Print what the tool shows on stdout; what the call was on stderr, when a person reads."""
+    from fumehood_server.cli import output
+
+    on_terminal = sys.stdout.isatty()
+    texts: list[str] = []
+    if not result.is_error:
+        for block in result.content:
+            if block.WhichOneof("block") == "blob":
+                kind = block.blob.media_type or "application/octet-stream"
+                output.note(f"({kind}, {len(block.blob.data):,} bytes; --json prints it)")
+            else:
+                texts.append(block.text)
+                click.echo(output.visible(block.text) if on_terminal else block.text)
+        details = output.json_or_text(result.details_json)
+        if details is not None and all(output.json_or_text(text) != details for text in texts):
+            click.echo(output.to_json(details))
+    if sys.stderr.isatty():
+        click.echo(click.style(_footer(result), dim=True), err=True)
+
+
+def _footer(result: tool_pb2.ToolResult) -> str:
+    from fumehood_server.cli import output, shapes
+
+    words = [f"{result.tool} {'failed' if result.is_error else 'ok'}"]
+    if result.HasField("usage"):
+        words.append(f"in {output.seconds(shapes.duration_s(result.usage.wall_time))}")
+    facts = [" ".join(words), f"call {result.call_id}"]
+    if result.HasField("sandbox"):
+        layers = [f"{layer.name}{' (weaker)' if layer.weaker else ''}" for layer in result.sandbox.layers]
+        facts.append(f"held to {shapes.level(result.sandbox.side_effects)} by {', '.join(layers)}")
+    return output.one_line("; ".join(facts))
+
+
+_TODO = {
+    "TOOL_TIMEOUT": "Give it more with --timeout, up to what the tool and the operator allow.",
+    "CANCELLED_TIMEOUT": "Give it more with --timeout.",
+    "TOOL_UNAVAILABLE": "`fumehood tools NAME` and `fumehood plugin list` say what stands in the way.",
+    "TOOL_EXECUTION_FAILED": "",
+    "TOOL_PROTOCOL_ERROR": "Its author must mend it: `fumehood plugin logs` shows what it wrote.",
+    "TOOL_OUTCOME_UNKNOWN": "Look at whether it had its effect before you call it again.",
+    "CONFIG_SANDBOX_UNAVAILABLE": "`fumehood doctor` says what this machine lacks and how to get it.",
+    "CONFIG_PLUGIN_INVALID": "`fumehood plugin list` says what is wrong with it.",
+}
+
+
+def _explain(client: SidecarClient, result: tool_pb2.ToolResult) -> None:
+    """Print why the call failed, and what to do, on stderr."""
+    from fumehood_server.cli import output, shapes
+
+    error = shapes.error(result.error)
+    lines = [f"{error['message']}  [{error['code']}]"]
+    lines.extend(f"  {each['pointer'] or '/'}: {each['message']}" for each in faults(error))
+    cause = error["caused_by"]
+    while cause is not None:
+        lines.append(f"  because: {cause['message']}  [{cause['code']}]")
+        cause = cause["caused_by"]
+    todo = _todo(client, result.tool, error)
+    click.echo(click.style("error: ", fg="red", bold=True) + output.visible("\n".join(lines)), err=True)
+    if todo:
+        output.note(todo)
+
+
+def faults(error: Shape) -> list[Shape]:
+    """The arguments at fault that an error's details name: `pointer` and `message` of each."""
+    details = error["details"]
+    if not isinstance(details, dict) or details.get("reason") != "invalid_arguments":
+        return []
+    for value in details.values():
+        if isinstance(value, list) and all(isinstance(each, dict) and "message" in each for each in value):
+            return [{"pointer": str(each.get("pointer", "")), "message": str(each["message"])} for each in value]
+    return []
+
+
+def _todo(client: SidecarClient, tool: str, error: Shape) -> str:
+    from fumehood_server.cli.commands.tools import with_near_names
+    from fumehood_server.cli.failure import CommandError
+
+    code = error["code"]
+    try:
+        if code == "TOOL_NOT_FOUND":
+            return with_near_names(CommandError(error["message"], code=code), tool, client).todo
+        if faults(error):
+            return f"Usage: {usage(client, tool)}"
+    except CommandError:  # the sidecar has left since: its answer stands without a hint
+        return ""
+    if code in _TODO:
+        return _TODO[code].replace("NAME", tool)
+    return "It may succeed when it is sent again." if error["retryable"] else ""
+
+
+def usage(client: SidecarClient, tool: str) -> str:
+    """How the tool is called, on one line: `fumehood call roll_dice count=<integer, 1 to 10> [seed=<integer>]`."""
+    from fumehood_server.cli.output import json_or_text
+    from fumehood_server.cli.schema import parameters
+
+    schema = json_or_text(client.get_tool(tool).definition.input_schema_json)
+    words = ["fumehood", "call", tool]
+    for each in parameters(schema) if isinstance(schema, dict) else []:
+        word = f"{each.name}=<{each.type_text}>"
+        words.append(word if each.required else f"[{word}]")
+    return " ".join(words)
+
+
+def _status(result: tool_pb2.ToolResult) -> ExitStatus:
+    """What the exit status says of a result: the caller's fault is 2, everything else that failed is 1."""
+    from fumehood_server.cli import output
+
+    if not result.is_error:
+        return ExitStatus.OK
+    details = output.json_or_text(result.error.details_json)
+    bad_arguments = isinstance(details, dict) and details.get("reason") == "invalid_arguments"
+    callers_fault = bad_arguments or result.error.code == "TOOL_NOT_FOUND"
+    return ExitStatus.WRONG if callers_fault else ExitStatus.FAILED

@@ -1,0 +1,27 @@
+"""`fumehood completion`: what a shell needs to complete commands, tools and plugins."""
+
+from __future__ import annotations
+
+import click
+
+from fumehood_server.cli.failure import CommandError
+
+
+@click.command(short_help="Completion for bash, zsh or fish.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that makes the shell complete commands, options, tools and plugins.
+
+    \b
+    Examples:
+      eval "$(fumehood completion bash)"                              in ~/.bashrc
+      eval "$(fumehood completion zsh)"                               in ~/.zshrc
+      fumehood completion fish > ~/.config/fish/completions/fumehood.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    if made is None:
+        raise CommandError(f"no completion for {shell}", "There are bash, zsh and fish.")
+    click.echo(made(ctx.find_root().command, {}, "fumehood", "_FUMEHOOD_COMPLETE").source())

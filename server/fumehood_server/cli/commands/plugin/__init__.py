@@ -1,0 +1,36 @@
+"""`fumehood plugin`: the commands about plugins."""
+
+from __future__ import annotations
+
+import click
+
+from fumehood_server.cli.lazy import LazyGroup
+
+_HERE = "fumehood_server.cli.commands.plugin"
+
+
+@click.group(
+    cls=LazyGroup,
+    places={
+        "new": (f"{_HERE}.new:new", "Write a new plugin, ready to run."),
+        "check": (f"{_HERE}.check:check", "Say what is wrong with a plugin, and what it asks for."),
+        "dev": (f"{_HERE}.dev:dev", "Serve one plugin while you work on it; reloads on save."),
+        "add": (f"{_HERE}.add:add", "Look at what a plugin asks for, and pin it."),
+        "list": (f"{_HERE}.list:list_plugins", "List the sidecar's plugins."),
+        "show": (f"{_HERE}.show:show", "Show one plugin with its tools, workers and sandboxes."),
+        "logs": (f"{_HERE}.logs:logs", "Show what a plugin wrote."),
+        "reload": (f"{_HERE}.reload:reload", "Have the sidecar read a plugin's folder again."),
+    },
+    short_help="Write, check, pin and watch plugins.",
+    epilog="new, check and add work without a sidecar; dev starts its own; the others ask the one that runs.",
+)
+def plugin() -> None:
+    """Write, check, pin and watch plugins.
+
+    \b
+    From nothing to a tool that can be called:
+      fumehood plugin new dice        a folder with a tool, a test and a README
+      fumehood plugin dev dice        serve it, and reload it on save
+      fumehood plugin check dice      what is wrong with it, and what it asks for
+      fumehood plugin add dice        pin it, and name it in fumehood.toml
+    """

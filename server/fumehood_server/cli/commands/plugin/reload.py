@@ -1,0 +1,36 @@
+"""`fumehood plugin reload`."""
+
+from __future__ import annotations
+
+import click
+
+from fumehood_server.cli.address import address_option
+from fumehood_server.cli.complete import plugin_names
+
+
+@click.command(short_help="Have the sidecar read a plugin's folder again.")
+@click.argument("name", shell_complete=plugin_names)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@address_option
+def reload(name: str, as_json: bool, address: str | None) -> None:
+    """Have the sidecar read a plugin's folder again and replace its processes. Calls under way finish first.
+
+    A folder that isn't what fumehood.lock pins is not taken: look at it with `fumehood plugin add FOLDER` first.
+
+    \b
+    Example:
+      fumehood plugin add plugins/dice && fumehood plugin reload dice
+    """
+    from fumehood_server.cli import output, shapes
+    from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.commands.plugin.show import print_plugin
+
+    with SidecarClient(address) as client:
+        shape = shapes.plugin(client.reload_plugin(name), full=True)
+    if as_json:
+        output.print_json({"plugin": shape})
+        return
+    console = output.console()
+    console.print(f"Read again: {output.plural(shape['tool_count'], 'tool')}.")
+    console.print()
+    print_plugin(console, shape)

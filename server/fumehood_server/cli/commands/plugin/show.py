@@ -1,0 +1,111 @@
+"""`fumehood plugin show`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fumehood_server.cli.address import address_option
+from fumehood_server.cli.complete import plugin_names
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fumehood_server.cli.shapes import Shape
+
+
+@click.command(short_help="Show one plugin with its tools, workers and sandboxes.")
+@click.argument("name", shell_complete=plugin_names)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@address_option
+def show(name: str, as_json: bool, address: str | None) -> None:
+    """Show one plugin: its tools, its processes, and for each level what they may touch and what holds them.
+
+    \b
+    Examples:
+      fumehood plugin show files
+      fumehood plugin show files --json | jq '.plugin.sandboxes[].writable_paths'
+    """
+    from fumehood_server.cli import output, shapes
+    from fumehood_server.cli.client import SidecarClient
+
+    with SidecarClient(address) as client:
+        shape = shapes.plugin(client.get_plugin(name), full=True)
+    if as_json:
+        output.print_json({"plugin": shape})
+        return
+    print_plugin(output.console(), shape)
+
+
+def print_plugin(console: Console, plugin: Shape) -> None:
+    """Print one plugin for a person."""
+    from fumehood_server.cli import output
+    from fumehood_server.cli.commands.plugin.list import STATE_STYLES
+    from fumehood_server.cli.commands.tools import reasons
+
+    state = plugin["state"]
+    console.print(
+        output.styled(f"{plugin['name']} {plugin['version']}", "bold"),
+        output.styled(f"{plugin['kind']},"),
+        output.styled(state, STATE_STYLES.get(state, "")),
+    )
+    console.print(output.styled(f"  {plugin['path']}", "dim"), soft_wrap=True)
+    console.print(output.styled(f"  {plugin['digest']}", "dim"), soft_wrap=True)
+    if plugin["reasons"]:
+        console.print()
+        reasons(console, plugin["reasons"])
+    if plugin["tools"]:
+        console.print()
+        table = output.table("TOOL", "LEVEL", "PERMISSION", "AVAILABLE")
+        for tool in plugin["tools"]:
+            level, permission = tool["side_effects"], tool["permission"]
+            why = "; ".join(reason["message"] for reason in tool["availability"]["reasons"])
+            table.add_row(
+                output.styled(tool["name"], "bold"),
+                output.styled(level, output.LEVEL_STYLES.get(level, "")),
+                output.styled(permission, output.PERMISSION_STYLES.get(permission, "")),
+                output.styled("yes" if tool["availability"]["available"] else f"no: {why}"),
+            )
+        console.print(table)
+    if plugin["workers"]:
+        console.print()
+        table = output.table("WORKER", "STATE", "LEVEL", "CALLS NOW", "CALLS SERVED", "STARTED", "PROCESS")
+        for worker in plugin["workers"]:
+            table.add_row(
+                output.styled(worker["id"]),
+                output.styled(worker["state"]),
+                output.styled(worker["side_effects"], output.LEVEL_STYLES.get(worker["side_effects"], "")),
+                str(worker["calls_in_flight"]),
+                f"{worker['calls_served']:,}",
+                worker["start_time"] or "",
+                str(worker["process_id"] or ""),
+            )
+        console.print(table)
+    for sandbox in plugin["sandboxes"]:
+        console.print()
+        _sandbox(console, sandbox)
+
+
+def _sandbox(console: Console, sandbox: Shape) -> None:
+    from fumehood_server.cli import output
+
+    level = sandbox["side_effects"]
+    console.print("Sandbox of level", output.styled(level, output.LEVEL_STYLES.get(level, "")))
+    facts = output.table("", "")
+    facts.show_header = False
+    facts.columns[0].no_wrap = True
+    facts.add_row("  writes", output.styled("\n".join(sandbox["writable_paths"]) or "nothing"))
+    facts.add_row("  reads", output.styled("\n".join(sandbox["readable_paths"]) or "nothing"))
+    facts.add_row("  reaches", output.styled(", ".join(sandbox["hosts"]) or "nobody"))
+    facts.add_row("  environment", output.styled(", ".join(sandbox["environment"]) or "empty"))
+    facts.add_row(
+        "  limits", ", ".join(f"{key} {value:,}" for key, value in sandbox["limits"].items() if value is not None)
+    )
+    receipt = sandbox["receipt"]
+    for index, layer in enumerate(receipt["layers"] if receipt else ()):
+        weaker = " (weaker, by the operator's choice)" if layer["weaker"] else ""
+        facts.add_row("" if index else "  held by", output.styled(f"{layer['name']}{weaker}: {layer['detail']}"))
+    if receipt is None:
+        facts.add_row("  held by", output.styled("no process of this level has run yet", "dim"))
+    console.print(facts)

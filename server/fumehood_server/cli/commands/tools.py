@@ -1,0 +1,200 @@
+"""`fumehood tools`: what can be called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fumehood_server.cli.address import address_option
+from fumehood_server.cli.complete import tool_names
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.cli.shapes import Shape
+
+LEVEL_MEANINGS = {
+    "none": "reads its own code, writes a private scratch folder, calls nobody",
+    "read": "as none, and reads the paths that the operator granted",
+    "write": "as read, and writes the paths that the operator granted",
+    "external": "as write, and reaches the hosts that the operator granted",
+}
+
+_SUMMARY_LENGTH = 100
+
+
+@click.command(short_help="List tools, or show one with its parameters.")
+@click.argument("name", required=False, shell_complete=tool_names)
+@click.option("--all", "include_unavailable", is_flag=True, help="List also what could not run now, with the reasons.")
+@click.option("--plugin", "plugin_name", default="", metavar="NAME", help="Only tools of this plugin.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@address_option
+def tools(name: str | None, include_unavailable: bool, plugin_name: str, as_json: bool, address: str | None) -> None:
+    """List tools, or show one with its parameters.
+
+    \b
+    Examples:
+      fumehood tools
+      fumehood tools --all               also those that could not run, and what would mend it
+      fumehood tools roll_dice           parameters, level, permission, and a call to copy
+      fumehood tools --json | jq -r '.tools[].name'
+    """
+    from fumehood_server.cli import shapes
+    from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.cli.output import console, print_json
+
+    with SidecarClient(address) as client:
+        if name is not None:
+            try:
+                shape = shapes.tool(client.get_tool(name))
+            except CommandError as error:
+                raise with_near_names(error, name, client) from error
+            if as_json:
+                print_json({"tool": shape})
+            else:
+                show(console(), shape)
+            return
+        found = client.list_tools(include_unavailable=include_unavailable, plugin=plugin_name)
+        listed = [shapes.tool(each) for each in found]
+        if as_json:
+            print_json({"tools": listed})
+            return
+        hidden = 0
+        if not include_unavailable:
+            hidden = len(client.list_tools(include_unavailable=True, plugin=plugin_name)) - len(listed)
+    _list(console(), listed, hidden)
+
+
+def with_near_names(error: CommandError, name: str, client: SidecarClient) -> CommandError:
+    """The error, and for an unknown tool the names that are near."""
+    import difflib
+
+    if error.code not in {"TOOL_NOT_FOUND", "NOT_FOUND"}:
+        return error
+    names = [each.definition.name for each in client.list_tools(include_unavailable=True)]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    error.todo = f"Did you mean {' or '.join(near)}?" if near else "`fumehood tools --all` lists what there is."
+    error.details["near"] = near
+    return error
+
+
+def _list(console: Console, listed: list[Shape], hidden: int) -> None:
+    from fumehood_server.cli import output
+
+    table = output.table("TOOL", "LEVEL", "PERMISSION", "PLUGIN")
+    table.add_column("WHAT IT DOES", no_wrap=True, overflow="ellipsis", ratio=1)
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    for tool in listed:
+        available = tool["availability"]["available"]
+        level, permission = tool["side_effects"], tool["permission"]
+        table.add_row(
+            output.styled(tool["name"], "bold" if available else "dim"),
+            output.styled(level, output.LEVEL_STYLES.get(level, "")),
+            output.styled(permission, output.PERMISSION_STYLES.get(permission, "")),
+            output.styled(tool["plugin"]),
+            output.styled(output.summary(tool["description"]), "" if available else "dim"),
+        )
+    if listed:
+        console.print(table)
+    else:
+        console.print("No tool can be called.")
+    out_of_service = [tool for tool in listed if not tool["availability"]["available"]]
+    for tool in out_of_service:
+        console.print()
+        console.print(output.styled(f"{tool['name']} could not run now:", "yellow"))
+        reasons(console, tool["availability"]["reasons"])
+    if hidden:
+        console.print(
+            f"\n{output.plural(hidden, 'tool')} could not run now; `fumehood tools --all` says why.", style="dim"
+        )
+
+
+def reasons(console: Console, found: list[Shape]) -> None:
+    """Print what stands in the way, each with what would mend it."""
+    from fumehood_server.cli import output
+
+    for reason in found:
+        console.print(output.styled(f"  {reason['message']}  [{reason['code']}]"))
+        if reason["remedy"]:
+            console.print(output.styled(f"    {reason['remedy']}", "cyan"))
+
+
+def show(console: Console, tool: Shape) -> None:
+    """Print one tool for a person."""
+    from fumehood_server.cli import output
+    from fumehood_server.cli.schema import example_call
+
+    level, permission = tool["side_effects"], tool["permission"]
+    console.print(
+        output.styled(tool["name"], "bold"),
+        output.styled(f"of plugin {tool['plugin']} {tool['plugin_version']}", "dim"),
+    )
+    console.print()
+    for line in tool["description"].strip().splitlines():
+        console.print(output.styled(f"  {line}"))
+    console.print()
+    facts = output.table("", "")
+    facts.show_header = False
+    facts.add_row(
+        "  level", output.styled(f"{level}: {LEVEL_MEANINGS.get(level, '')}", output.LEVEL_STYLES.get(level, ""))
+    )
+    facts.add_row("  permission", output.styled(permission, output.PERMISSION_STYLES.get(permission, "")))
+    facts.add_row("  available", "yes" if tool["availability"]["available"] else output.styled("no", "red"))
+    facts.add_row("  terms", _terms(tool))
+    if tool["requires"]:
+        facts.add_row("  requires", output.styled(", ".join(tool["requires"])))
+    declared = [f"{key} {value:,}" for key, value in tool["limits"].items() if value is not None]
+    if declared:
+        facts.add_row("  limits", ", ".join(declared))
+    console.print(facts)
+    if not tool["availability"]["available"]:
+        console.print()
+        reasons(console, tool["availability"]["reasons"])
+    console.print()
+    _parameters(console, tool["input_schema"], "PARAMETER", "  It takes no arguments.")
+    if tool["output_schema"] is not None:
+        console.print()
+        _parameters(console, tool["output_schema"], "RETURNS", "")
+    schema = tool["input_schema"] if isinstance(tool["input_schema"], dict) else {}
+    console.print()
+    console.print("Try:", style="dim")
+    console.print(output.styled(f"  {example_call(tool['name'], schema)}"), soft_wrap=True)
+
+
+def _terms(tool: Shape) -> str:
+    from fumehood_server.cli.output import seconds
+
+    terms = [f"at most {seconds(tool['timeout_s'])}" if tool["timeout_s"] is not None else "default time-out"]
+    terms.append("idempotent" if tool["idempotent"] else "not idempotent")
+    if tool["execution_mode"] == "sequential":
+        terms.append("one call at a time")
+    if tool["isolation"] == "call":
+        terms.append("a process for each call")
+    return ", ".join(terms)
+
+
+def _parameters(console: Console, schema: Any, heading: str, nothing: str) -> None:  # noqa: ANN401 - any JSON
+    from fumehood_server.cli import output
+    from fumehood_server.cli.schema import parameters
+
+    found = parameters(schema) if isinstance(schema, dict) else []
+    if not found:
+        if nothing:
+            console.print(nothing)
+        return
+    wants_answer = heading == "PARAMETER"
+    table = output.table("  " + heading, "TYPE", *(["DEFAULT"] if wants_answer else []), "WHAT IT IS")
+    for each in found:
+        default = "required" if each.required else each.default
+        table.add_row(
+            output.styled(f"  {each.name}", "bold"),
+            output.styled(each.type_text),
+            *([output.styled(default, "yellow" if each.required else "dim")] if wants_answer else []),
+            output.styled(each.description),
+        )
+    console.print(table)

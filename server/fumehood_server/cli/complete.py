@@ -1,0 +1,34 @@
+"""Names for the shell's completion, asked of the sidecar that runs. Silent when there is none."""
+
+from __future__ import annotations
+
+import click
+
+CONNECT_TIMEOUT_S = 1.0
+"""Somebody waits with a finger on the Tab key."""
+
+
+def tool_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Tools that can be called now."""
+    from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.failure import CommandError
+
+    try:
+        with SidecarClient(ctx.params.get("address"), connect_timeout_s=CONNECT_TIMEOUT_S) as client:
+            names = [tool.definition.name for tool in client.list_tools()]
+    except CommandError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def plugin_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Plugins that the sidecar knows, refused ones included."""
+    from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.failure import CommandError
+
+    try:
+        with SidecarClient(ctx.params.get("address"), connect_timeout_s=CONNECT_TIMEOUT_S) as client:
+            names = [plugin.name for plugin in client.list_plugins()]
+    except CommandError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]

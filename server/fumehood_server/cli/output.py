@@ -1,0 +1,137 @@
+"""What commands print: tables for people, JSON for programs, and nothing that a tool's text can turn into commands.
+
+What tools and plugins say is foreign text. On a terminal its control characters would be orders (ECMA-48), so they are
+shown as pictures there; through a pipe bytes stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+PIPE_WIDTH = 200
+"""Columns of a table that isn't printed on a terminal: enough to keep a row on a line for grep."""
+
+_C1_FIRST, _C1_LAST = 0x80, 0x9F
+_DELETE = 0x7F
+_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
+_PICTURES[_DELETE] = 0x2421
+_PICTURES.update(dict.fromkeys(range(_C1_FIRST, _C1_LAST + 1), 0xFFFD))
+# Bidirectional overrides reorder what stands around them (UAX 9), so that a name can look like another.
+_PICTURES.update(dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD))
+
+
+def visible(text: str) -> str:
+    """`text` with control characters, bar newline and tab, replaced by pictures of them."""
+    return text.translate(_PICTURES)
+
+
+def one_line(text: str) -> str:
+    """`text` as one line without control characters."""
+    return visible(" ".join(text.split()))
+
+
+def summary(text: str) -> str:
+    """The first sentence of a description, on one line."""
+    first = one_line(text.strip().split("\n\n", 1)[0])
+    sentence, stop, _ = first.partition(". ")
+    return sentence + stop.strip()
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that interprets no markup in foreign text, as wide as the terminal or `PIPE_WIDTH`."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(
+        file=stream,
+        width=None if stream.isatty() else PIPE_WIDTH,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=False,
+    )
+
+
+def table(*headings: str, indent: int = 0) -> Table:
+    """An empty table in the house's look: quiet headings, no lines."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_edge=False)
+    if indent:
+        made.add_column("", width=indent - 2, no_wrap=True)
+    for heading in headings:
+        made.add_column(heading, overflow="fold")
+    return made
+
+
+def styled(text: str, style: str = "") -> Text:
+    """Foreign text in a style."""
+    from rich.text import Text
+
+    return Text(visible(text), style=style)
+
+
+LEVEL_STYLES = {"none": "green", "read": "cyan", "write": "yellow", "external": "red"}
+"""The scale of levels as colours, harmless to grave."""
+
+PERMISSION_STYLES = {"allow": "green", "require_approval": "yellow", "deny": "red"}
+
+
+def print_json(shape: object, *, compact: bool = False) -> None:
+    """Print one JSON document on stdout; `compact` keeps it on one line."""
+    click.echo(to_json(shape, compact=compact))
+
+
+def to_json(shape: object, *, compact: bool = False) -> str:
+    """JSON text of `shape`, readable unless `compact`."""
+    if compact:
+        return json.dumps(shape, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(shape, ensure_ascii=False, indent=2)
+
+
+def note(text: str) -> None:
+    """One line for the person at the terminal, on stderr, where it is no part of the output."""
+    click.echo(visible(text), err=True)
+
+
+def plural(number: int, noun: str) -> str:
+    """`number` with `noun`, in the plural unless it is one."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def seconds(value: float) -> str:
+    """A duration as a person says it."""
+    if value < 1:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:,.4g} s"
+
+
+_STEP = 1024
+
+
+def size(value: float) -> str:
+    """A number of bytes as a person says it."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if value < _STEP or unit == "GiB":
+            return f"{value:,.4g} {unit}"
+        value /= _STEP
+    raise AssertionError(value)
+
+
+def json_or_text(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """The JSON value that `text` holds; the text itself when it holds none; None when it is empty."""
+    if not text:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,104 @@
+"""How a streamed call is shown while it runs: a bar or a spinner on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from fumehood.v1 import tool_pb2
+
+
+class Watcher(Protocol):
+    """Shows updates; a context manager, so that a bar is taken off the screen however the call ends."""
+
+    def __enter__(self) -> Self:
+        """Begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End."""
+
+    def update(self, update: tool_pb2.ToolUpdate) -> None:
+        """Show one update."""
+
+
+def watcher(tool: str) -> Watcher:
+    """A live one when stderr is a terminal, else plain lines on stderr."""
+    return LiveWatcher(tool) if sys.stderr.isatty() else PlainWatcher()
+
+
+class PlainWatcher:
+    """One line on stderr for each update."""
+
+    def __enter__(self) -> Self:
+        """Nothing to begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to end."""
+
+    def update(self, update: tool_pb2.ToolUpdate) -> None:
+        """Print the update."""
+        from fumehood_server.cli.output import note, one_line
+
+        share = _share(update)
+        note(f"{share + ' ' if share else ''}{one_line(update.message)}".rstrip() or "...")
+
+
+class LiveWatcher:
+    """One line of a terminal: a spinner until the tool says how much there is to do, then a bar."""
+
+    def __init__(self, tool: str) -> None:
+        """`tool` is shown until the first update."""
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        from fumehood_server.cli.output import console
+
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            TextColumn("{task.fields[share]}", markup=False),
+            TimeElapsedColumn(),
+            console=console(stderr=True),
+            transient=True,
+        )
+        self._task = self._progress.add_task(tool, total=None, share="")
+
+    def __enter__(self) -> Self:
+        """Put the line on the screen."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take the line off the screen."""
+        self._progress.stop()
+
+    def update(self, update: tool_pb2.ToolUpdate) -> None:
+        """Redraw the line."""
+        from fumehood_server.cli.output import one_line
+
+        fields: dict[str, str] = {"share": _share(update)}
+        message = one_line(update.message)
+        self._progress.update(
+            self._task,
+            description=message or None,
+            total=update.total if update.HasField("total") else None,
+            completed=update.progress if update.HasField("progress") else None,
+            **fields,  # type: ignore[arg-type]  # rich keeps what it doesn't know as the task's own fields
+        )
+
+
+def _share(update: tool_pb2.ToolUpdate) -> str:
+    if not update.HasField("progress"):
+        return ""
+    done = f"{update.progress:,.6g}"
+    return f"[{done}/{update.total:,.6g}]" if update.HasField("total") else f"[{done}]"

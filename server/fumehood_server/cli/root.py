@@ -1,0 +1,90 @@
+"""`fumehood`: the root command, and the one place where a command's end becomes an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.cli.lazy import LazyGroup
+
+_COMMANDS = "fumehood_server.cli.commands"
+
+WORKFLOW = """\
+Fumehood runs tools for your service, each in a sandboxed process of its own.
+
+\b
+  fumehood doctor                       what this machine can enforce, and how to get the rest
+  fumehood plugin new dice              write a plugin
+  fumehood plugin dev dice              serve it while you work on it; reloads on save
+  fumehood plugin add dice              look at what it asks for, and pin it
+  fumehood serve                        start the sidecar
+  fumehood tools                        what can be called now
+  fumehood call roll_dice count=2 sides=6
+"""
+
+STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the sidecar can't be reached."
+
+
+@click.group(
+    cls=LazyGroup,
+    places={
+        "serve": (f"{_COMMANDS}.serve:serve", "Start the sidecar."),
+        "doctor": (f"{_COMMANDS}.doctor:doctor", "What this machine can enforce, and how to get the rest."),
+        "tools": (f"{_COMMANDS}.tools:tools", "List tools, or show one with its parameters."),
+        "call": (f"{_COMMANDS}.call:call", "Call a tool."),
+        "plugin": (f"{_COMMANDS}.plugin:plugin", "Write, check, pin and watch plugins."),
+        "completion": (f"{_COMMANDS}.completion:completion", "Completion for bash, zsh or fish."),
+    },
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=STATUSES + " Each command has its own --help with examples.",
+    help=WORKFLOW,
+)
+@click.version_option(package_name="fumehood-server", prog_name="fumehood")
+@click.pass_context
+def fumehood(ctx: click.Context) -> None:
+    """Show the workflow when no command is named."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    # gRPC's core writes its own lines about sockets to stderr; what they say is in our errors already.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        result = fumehood.main(prog_name="fumehood", standalone_mode=False)
+        status = result if isinstance(result, int) else ExitStatus.OK
+        sys.stdout.flush()
+    except CommandError as error:
+        status = _report(error)
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "fumehood"
+        status = _report(CommandError(error.format_message(), f"See {path} --help."))
+    except click.ClickException as error:
+        status = _report(CommandError(error.format_message()))
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        status = ExitStatus.INTERRUPTED
+    except BrokenPipeError:
+        # The reader has left, as `head` does. Python would complain when it flushes stdout at exit: give it a place.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = ExitStatus.OK
+    sys.exit(int(status))
+
+
+def _report(error: CommandError) -> ExitStatus:
+    """Print an error on stderr: two lines, or an object when the command was asked for JSON."""
+    from fumehood_server.cli.output import to_json, visible
+
+    options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    if "--json" in options:
+        click.echo(to_json(error.to_json(), compact=True), err=True)
+        return error.status
+    click.echo(click.style("error: ", fg="red", bold=True) + visible(error.what), err=True)
+    if error.todo:
+        click.echo(visible(error.todo), err=True)
+    return error.status

@@ -1,0 +1,194 @@
+"""JSON Schema as a person reads it: the parameters of a tool, their types in words, an example of a call."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fumehood_server.cli.output import one_line
+
+Schema = Mapping[str, Any]
+
+_MAX_DEPTH = 8
+"""How far references and nestings are followed: a schema may refer to itself."""
+
+_ANY = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One argument of a tool."""
+
+    name: str
+    type_text: str
+    required: bool
+    default: str
+    """As JSON. Empty when there is none."""
+    description: str
+    schema: Schema
+
+
+def parameters(schema: Schema) -> list[Parameter]:
+    """The top-level properties of an object schema, the required ones first."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return []
+    required = schema.get("required")
+    names = set(required) if isinstance(required, list) else set()
+    found = [_parameter(str(name), each, schema, required=name in names) for name, each in properties.items()]
+    return sorted(found, key=lambda parameter: not parameter.required)
+
+
+def _parameter(name: str, raw: Any, root: Schema, *, required: bool) -> Parameter:  # noqa: ANN401 - any JSON
+    schema = resolve(raw, root)
+    description = raw.get("description") if isinstance(raw, Mapping) else None
+    return Parameter(
+        name=name,
+        type_text=type_text(schema, root),
+        required=required,
+        default=json.dumps(schema["default"], ensure_ascii=False) if "default" in schema else "",
+        description=one_line(str(description or schema.get("description") or "")),
+        schema=schema,
+    )
+
+
+def resolve(schema: Any, root: Schema) -> Schema:  # noqa: ANN401 - any JSON
+    """`schema` with its top-level `$ref` followed. What can't be followed is taken as a schema of anything."""
+    for _ in range(_MAX_DEPTH):
+        if not isinstance(schema, Mapping):
+            return {}
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return schema
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        target = _follow(reference, root)
+        if not isinstance(target, Mapping):
+            return beside
+        schema = {**target, **beside}
+    return {}
+
+
+def _follow(reference: str, root: Schema) -> Any:  # noqa: ANN401 - any JSON
+    if not reference.startswith("#"):
+        return None
+    node: Any = root
+    for step in reference.removeprefix("#").split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")  # RFC 6901
+        if not isinstance(node, Mapping) or key not in node:
+            return None
+        node = node[key]
+    return node
+
+
+def choices(schema: Schema, root: Schema) -> list[Schema]:
+    """The alternatives of `anyOf` or `oneOf`; the schema itself where it has none."""
+    for keyword in ("anyOf", "oneOf"):
+        branches = schema.get(keyword)
+        if isinstance(branches, list) and branches:
+            return [resolve(each, root) for each in branches]
+    if isinstance(schema.get("allOf"), list) and len(schema["allOf"]) == 1:
+        return choices(resolve(schema["allOf"][0], root), root)
+    return [schema]
+
+
+def types(schema: Schema, root: Schema) -> list[str]:
+    """JSON types that values may have, in the schema's order; empty when it says nothing."""
+    found: list[str] = []
+    for each in choices(schema, root):
+        named = each.get("type")
+        if isinstance(named, str):
+            found.append(named)
+        elif isinstance(named, list):
+            found.extend(str(one) for one in named)
+        else:
+            found.extend(_type_of(value) for value in _values(each))
+    return list(dict.fromkeys(found))
+
+
+def _values(schema: Schema) -> list[Any]:
+    if "const" in schema:
+        return [schema["const"]]
+    values = schema.get("enum")
+    return values if isinstance(values, list) else []
+
+
+def _type_of(value: object) -> str:
+    named = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return named.get(type(value), "null")
+
+
+def type_text(schema: Schema, root: Schema, depth: int = 0) -> str:
+    """A type in words, such as `integer, 1 to 10` or `4 | 6 | 8`."""
+    if depth > _MAX_DEPTH:
+        return _ANY
+    branches = choices(schema, root)
+    if branches != [schema]:
+        return " | ".join(dict.fromkeys(type_text(each, root, depth + 1) for each in branches))
+    values = _values(schema)
+    if values:
+        return " | ".join(_value_text(value) for value in values)
+    named = schema.get("type", _ANY)
+    text = " | ".join(map(str, named)) if isinstance(named, list) else str(named)
+    if text == "array":
+        items = resolve(schema.get("items"), root)
+        text = f"array of {type_text(items, root, depth + 1)}" if items else "array"
+    return text + "".join(f", {bound}" for bound in _bounds(schema))
+
+
+def _value_text(value: object) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+
+
+def _bounds(schema: Schema) -> list[str]:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    bounds: list[str] = []
+    if low is not None and high is not None:
+        bounds.append(f"{low} to {high}")
+    elif low is not None:
+        bounds.append(f"from {low}")
+    elif high is not None:
+        bounds.append(f"to {high}")
+    for keyword, words in (
+        ("exclusiveMinimum", "above {}"),
+        ("exclusiveMaximum", "below {}"),
+        ("multipleOf", "in steps of {}"),
+        ("minLength", "at least {} long"),
+        ("maxLength", "at most {} long"),
+        ("minItems", "at least {} items"),
+        ("maxItems", "at most {} items"),
+        ("pattern", "like {}"),
+        ("format", "{}"),
+    ):
+        if keyword in schema:
+            bounds.append(words.format(schema[keyword]))
+    return bounds
+
+
+def example_call(name: str, schema: Schema) -> str:
+    """A command that calls the tool with its required arguments, ready to be edited."""
+    pairs = [
+        f"{each.name}={shlex.quote(_example(each.schema, schema))}" for each in parameters(schema) if each.required
+    ]
+    return " ".join(["fumehood", "call", name, *pairs])
+
+
+def _example(schema: Schema, root: Schema) -> str:
+    branch = choices(schema, root)[0]
+    examples = branch.get("examples")
+    values = [*(examples if isinstance(examples, list) else []), *_values(branch)]
+    if values:
+        return _value_text(values[0])
+    kinds = types(branch, root)
+    low = branch.get("minimum")
+    by_type = {
+        "integer": str(low if low is not None else 1),
+        "number": str(low if low is not None else 1.5),
+        "boolean": "true",
+        "array": "[]",
+        "object": "{}",
+        "null": "null",
+    }
+    return by_type.get(kinds[0] if kinds else "", "...")

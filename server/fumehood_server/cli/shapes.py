@@ -1,0 +1,222 @@
+"""The JSON that `--json` prints. Stable: fields are added, never renamed; docs/cli.md lists them.
+
+Keys are snake_case and name their unit; enum values are the lower-case words of the configuration; what is absent is
+null; JSON within the protocol (schemas, details) is JSON here, not text.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from fumehood.v1 import error_pb2, plugin_service_pb2, tool_pb2
+from google.protobuf.descriptor import EnumDescriptor
+
+from fumehood_server.cli.output import json_or_text
+
+if TYPE_CHECKING:
+    from fumehood.v1 import content_pb2
+    from google.protobuf.duration_pb2 import Duration
+
+Shape = dict[str, Any]
+
+_LIMITS = (
+    ("memory_bytes", "memory_bytes"),
+    ("cpu_seconds", "cpu_s"),
+    ("processes", "processes"),
+    ("open_files", "open_files"),
+    ("file_size_bytes", "file_size_bytes"),
+    ("scratch_bytes", "scratch_bytes"),
+    ("output_bytes", "output_bytes"),
+)
+
+
+def tool(message: tool_pb2.Tool) -> Shape:
+    """A tool with its definition and what the sidecar makes of it."""
+    definition = message.definition
+    return {
+        "name": definition.name,
+        "title": definition.title,
+        "description": definition.description,
+        "plugin": message.plugin,
+        "plugin_version": message.plugin_version,
+        **definition_terms(definition),
+        "permission": word(tool_pb2.Permission.DESCRIPTOR, message.permission),
+        "availability": availability(message.availability),
+        "definition_digest": message.definition_digest,
+        "input_schema": json_or_text(definition.input_schema_json),
+        "output_schema": json_or_text(definition.output_schema_json),
+    }
+
+
+def definition_terms(definition: tool_pb2.ToolDefinition) -> Shape:
+    """What a definition says beside names and schemas."""
+    return {
+        "side_effects": level(definition.side_effects),
+        "idempotent": definition.idempotent,
+        "requires": list(definition.requires),
+        "timeout_s": duration_s(definition.timeout) if definition.HasField("timeout") else None,
+        "isolation": word(tool_pb2.Isolation.DESCRIPTOR, definition.isolation),
+        "execution_mode": word(tool_pb2.ExecutionMode.DESCRIPTOR, definition.execution_mode),
+        "limits": limits(definition.limits),
+    }
+
+
+def availability(message: tool_pb2.Availability) -> Shape:
+    """Whether a tool could run."""
+    return {"available": message.available, "reasons": [reason(each) for each in message.reasons]}
+
+
+def reason(message: tool_pb2.UnavailableReason) -> Shape:
+    """One thing that stands in the way."""
+    return {"code": message.code, "message": message.message, "remedy": message.remedy}
+
+
+def result(message: tool_pb2.ToolResult) -> Shape:
+    """How a call ended."""
+    return {
+        "call_id": message.call_id,
+        "tool": message.tool,
+        "is_error": message.is_error,
+        "content": [_block(each) for each in message.content],
+        "details": json_or_text(message.details_json),
+        "terminate": message.terminate,
+        "error": error(message.error) if message.HasField("error") else None,
+        "attempts": message.attempts,
+        "usage": usage(message.usage) if message.HasField("usage") else None,
+        "sandbox": receipt(message.sandbox) if message.HasField("sandbox") else None,
+    }
+
+
+def _block(message: content_pb2.Content) -> Shape:
+    if message.WhichOneof("block") == "blob":
+        data = base64.b64encode(message.blob.data).decode()
+        return {"type": "blob", "media_type": message.blob.media_type, "data_base64": data}
+    return {"type": "text", "text": message.text}
+
+
+def error(message: error_pb2.SystemError) -> Shape:
+    """A failure, with what caused it."""
+    return {
+        "code": message.code,
+        "category": word(error_pb2.FailureCategory.DESCRIPTOR, message.category),
+        "retryable": message.retryable,
+        "message": message.message,
+        "details": json_or_text(message.details_json),
+        "caused_by": error(message.caused_by) if message.HasField("caused_by") else None,
+    }
+
+
+def usage(message: tool_pb2.Usage) -> Shape:
+    """What a call used."""
+    return {
+        "wall_s": duration_s(message.wall_time),
+        "queue_s": duration_s(message.queue_time),
+        "input_bytes": message.input_bytes,
+        "output_bytes": message.output_bytes,
+    }
+
+
+def receipt(message: tool_pb2.SandboxReceipt) -> Shape:
+    """What held a process."""
+    return {
+        "side_effects": level(message.side_effects),
+        "isolation": word(tool_pb2.Isolation.DESCRIPTOR, message.isolation),
+        "backend": message.backend,
+        "layers": [{"name": each.name, "detail": each.detail, "weaker": each.weaker} for each in message.layers],
+        "policy_digest": message.policy_digest,
+    }
+
+
+def update(message: tool_pb2.ToolUpdate) -> Shape:
+    """A word from a running tool."""
+    return {
+        "call_id": message.call_id,
+        "sequence": message.sequence,
+        "message": message.message,
+        "progress": message.progress if message.HasField("progress") else None,
+        "total": message.total if message.HasField("total") else None,
+        "data": json_or_text(message.data_json),
+    }
+
+
+def plugin(message: plugin_service_pb2.Plugin, *, full: bool = False) -> Shape:
+    """A plugin; `full` adds its tools, workers and sandboxes."""
+    shape: Shape = {
+        "name": message.name,
+        "version": message.version,
+        "kind": message.kind,
+        "path": message.path,
+        "digest": message.digest,
+        "state": word(plugin_service_pb2.PluginState.DESCRIPTOR, message.state),
+        "reasons": [reason(each) for each in message.reasons],
+        "max_side_effects": level(message.max_side_effects),
+        "tool_count": message.tool_count,
+    }
+    if full:
+        shape["tools"] = [tool(each) for each in message.tools]
+        shape["workers"] = [_worker(each) for each in message.workers]
+        shape["sandboxes"] = [_sandbox(each) for each in message.sandboxes]
+    return shape
+
+
+def _worker(message: plugin_service_pb2.Worker) -> Shape:
+    return {
+        "id": message.id,
+        "state": message.state,
+        "side_effects": level(message.side_effects),
+        "calls_in_flight": message.calls_in_flight,
+        "calls_served": message.calls_served,
+        "start_time": message.start_time.ToJsonString() if message.HasField("start_time") else None,
+        "process_id": message.process_id or None,
+    }
+
+
+def _sandbox(message: plugin_service_pb2.EffectiveSandbox) -> Shape:
+    return {
+        "side_effects": level(message.side_effects),
+        "readable_paths": list(message.readable_paths),
+        "writable_paths": list(message.writable_paths),
+        "hosts": list(message.hosts),
+        "environment": list(message.environment),
+        "limits": limits(message.limits),
+        "receipt": receipt(message.receipt) if message.HasField("receipt") else None,
+    }
+
+
+def log_line(message: plugin_service_pb2.TailPluginLogsResponse) -> Shape:
+    """One line of a plugin's log."""
+    return {
+        "time": message.time.ToJsonString(),
+        "source": message.source,
+        "level": message.level,
+        "message": message.message,
+        "worker_id": message.worker_id,
+        "call_id": message.call_id,
+        "dropped": message.dropped,
+        "fields": json_or_text(message.fields_json),
+    }
+
+
+def limits(message: tool_pb2.Limits) -> Shape:
+    """Limits; null where the default holds."""
+    return {key: getattr(message, field) if message.HasField(field) else None for field, key in _LIMITS}  # type: ignore[arg-type]  # names of the message's own fields
+
+
+def level(number: int) -> str:
+    """A side-effect level as the configuration writes it."""
+    return word(tool_pb2.SideEffects.DESCRIPTOR, number)
+
+
+def word(enum: EnumDescriptor, number: int) -> str:
+    """An enum's value without its prefix, in lower case. A number that this version does not know stays a number."""
+    value = enum.values_by_number.get(number)
+    if value is None:
+        return str(number)
+    prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    return value.name.removeprefix(prefix).lower()
+
+
+def duration_s(message: Duration) -> float:
+    """A duration in seconds."""
+    return message.seconds + message.nanos / 1e9
