@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from fumehood_sandbox import bubblewrap
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxUnavailableError
-from fumehood_sandbox.grants import CheckedPolicy, PinnedGrant, check_policy
+from fumehood_sandbox.grants import CheckedPolicy, check_policy
 from fumehood_sandbox.identity import Identity, identity_for, owner_namespace
 from fumehood_sandbox.landlock import supported_abi
 from fumehood_sandbox.launching import Launching
@@ -32,6 +32,9 @@ from fumehood_sandbox.program import Executable, Program
 from fumehood_sandbox.receipt import Layer, Receipt
 from fumehood_sandbox.seccomp import ARCHITECTURES, deny_list, encode, filter_program
 from fumehood_sandbox.stage import inner_file, memory_file, outer_file, stage_command
+
+_READABLE = stat.S_IROTH | stat.S_IXOTH
+_WRITABLE = _READABLE | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +62,7 @@ def start(policy: Policy, program: Program) -> Launching:
     """
     _check_program(program)
     with ExitStack() as stack:
-        checked = check_policy(policy, stack)
-        plan = _Plan(
-            checked,
-            program,
-            bwrap=bubblewrap.find(),
-            filter_bytes=_seccomp_filter(policy.level),
-            landlock_abi=_landlock_abi(),
-            identity=identity_for(policy.identity),
-        )
-        return _spawn(plan, stack)
+        return _spawn(_plan(policy, program, stack), stack)
 
 
 def launch(policy: Policy, program: Program, *, timeout_s: float = 10.0) -> SandboxedProcess:
@@ -96,6 +90,17 @@ def launch(policy: Policy, program: Program, *, timeout_s: float = 10.0) -> Sand
         raise
     launching.abort()
     raise LaunchError("launch", f"not done after {timeout_s} s")
+
+
+def _plan(policy: Policy, program: Program, stack: ExitStack) -> _Plan:
+    return _Plan(
+        check_policy(policy, stack),
+        program,
+        bwrap=bubblewrap.find(),
+        filter_bytes=_seccomp_filter(policy.level),
+        landlock_abi=_landlock_abi(),
+        identity=identity_for(policy.identity),
+    )
 
 
 def _check_program(program: Program) -> None:
@@ -151,12 +156,10 @@ def _spawn(plan: _Plan, stack: ExitStack) -> Launching:
     if identity.user_namespace_fd is not None:
         inherited.append(identity.user_namespace_fd)
     command = [plan.bwrap, "--args", str(arguments_fd), "--", *stage_command(stage_fd)]
-    mapped = [
-        (grant.path, grant.fd, owner_namespace(grant.owner, grant.group, identity)) for grant in _to_be_mapped(plan)
-    ]
+    mapped = list(_to_be_mapped(plan, stack))
     if mapped:
         outer_fd = _owned(stack, outer_file(mapped, command, status_write))
-        inherited += [outer_fd, *(namespace for _, _, namespace in mapped)]
+        inherited += [outer_fd, *(fd for _, *fds in mapped for fd in fds)]
         command = stage_command(outer_fd)
     popen = _run(command, inherited)
     receipt = Receipt(
@@ -172,14 +175,33 @@ def _spawn(plan: _Plan, stack: ExitStack) -> Launching:
     return Launching(popen, os.dup(status_read), os.dup(info_read), receipt)
 
 
-def _to_be_mapped(plan: _Plan) -> Iterator[PinnedGrant]:
-    """Grants that the program's user could not use as they are. Only where it isn't the launcher's own user."""
-    if plan.identity.user_namespace_fd is None:
+def _to_be_mapped(plan: _Plan, stack: ExitStack) -> Iterator[tuple[str, int, int]]:
+    """Path, descriptor and mapping of what the program's user could not use as it is.
+
+    Only where that isn't the launcher's own user. What root's umask closed to everybody else is opened by showing its
+    owner as the program's user; what lies deeper and is closed once more has the same owner, as a rule.
+    """
+    identity = plan.identity
+    if identity.user_namespace_fd is None:
         return
-    for grants, needed in ((plan.checked.read, stat.S_IROTH), (plan.checked.write, stat.S_IWOTH)):
-        for grant in grants:
-            if grant.owner != plan.identity.user and not grant.mode & needed:
-                yield grant
+    grants = ((plan.checked.read, _READABLE), (plan.checked.write, _WRITABLE))
+    for pinned, needed in grants:
+        for grant in pinned:
+            if grant.owner != identity.user and not _has(grant.mode, needed):
+                yield grant.path, grant.fd, owner_namespace(grant.owner, grant.group, identity)
+    for mount in plan.checked.runtime:
+        if mount.source:
+            found = os.stat(mount.source)  # noqa: PTH116 - many, on the way to every start
+            if found.st_uid != identity.user and not _has(found.st_mode, _READABLE):
+                real = os.path.realpath(mount.source)
+                fd = _owned(stack, os.open(real, os.O_PATH | os.O_CLOEXEC))
+                yield real, fd, owner_namespace(found.st_uid, found.st_gid, identity)
+
+
+def _has(mode: int, needed: int) -> bool:
+    """Whether everybody has these rights. Only folders need the right to be entered."""
+    wanted = needed if stat.S_ISDIR(mode) else needed & ~stat.S_IXOTH
+    return mode & wanted == wanted
 
 
 def _run(command: list[str], inherited: list[int]) -> subprocess.Popen[bytes]:

@@ -144,7 +144,7 @@ def _error_of(line: list[str]) -> SandboxError:
         return SandboxUnavailableError(
             step,
             f"{path} belongs to another user than the program's, and can't be mapped to it: {problem}",
-            "give the folder to the program's user with chown -R (docs/sandbox.md, Identity), or run the sidecar as its "
-            "owner, or as root with CAP_SYS_ADMIN on a file system that has idmapped mounts",
+            "give it to the program's user with chown -R (docs/sandbox.md, Identity), or run the sidecar as its owner, "
+            "or as root with CAP_SYS_ADMIN on a file system that has idmapped mounts",
         )
     return LaunchError(step, problem, path=path, errno=int(errno or 0))

@@ -33,7 +33,8 @@ def error_of(action):
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
 def syscall(number, *arguments):
-    answer = _syscall(ctypes.c_long(number), *(ctypes.c_long(each) if isinstance(each, int) else each for each in arguments))
+    longs = [ctypes.c_long(each) if isinstance(each, int) else each for each in (number, *arguments)]
+    answer = _syscall(*longs)
     return "done" if answer >= 0 else errno.errorcode.get(ctypes.get_errno())
 """
 

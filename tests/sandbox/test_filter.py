@@ -1,4 +1,4 @@
-"""The system-call filter's meaning, for both architectures, by an interpreter of our own: the kernel here runs only one."""
+"""The filter's meaning for both architectures, by an interpreter of our own, since the kernel here runs only one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fumehood_sandbox import Level
 from fumehood_sandbox.seccomp import ARCHITECTURES, deny_list, encode, filter_program
 from fumehood_sandbox.seccomp.numbers import AARCH64, X86_64, Architecture
 from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 ALLOW = 0x7FFF0000
@@ -71,10 +71,9 @@ def denied_by(rule: Rule, arguments: tuple[int, ...]) -> bool:
 
 
 @each_architecture
+@settings(deadline=None)  # other tests share the machine
 @given(number=st.integers(0, 600), arguments=st.tuples(*[BIG | st.sampled_from([0, 1, 2, 0x5412, 0o4755])] * 6))
-def test_filter_means_what_its_rules_say(
-    architecture: Architecture, number: int, arguments: tuple[int, ...]
-) -> None:
+def test_filter_means_what_its_rules_say(architecture: Architecture, number: int, arguments: tuple[int, ...]) -> None:
     rules = [rule for rule in deny_list(Level.NONE) if architecture.number(rule.syscall) == number]
     errnos = {0x00050000 | rule.errno for rule in rules if denied_by(rule, arguments)}
     found = interpret(PROGRAMS[architecture.name], number, architecture.audit, arguments)
@@ -82,6 +81,7 @@ def test_filter_means_what_its_rules_say(
 
 
 @each_architecture
+@settings(deadline=None)  # other tests share the machine
 @given(number=st.integers(0, 2**32 - 1), audit=st.integers(0, 2**32 - 1), arguments=st.tuples(*[BIG] * 6))
 def test_another_architecture_kills(
     architecture: Architecture, number: int, audit: int, arguments: tuple[int, ...]
@@ -90,6 +90,7 @@ def test_another_architecture_kills(
     assert (expected == KILL) == (audit != architecture.audit)
 
 
+@settings(deadline=None)  # other tests share the machine
 @given(number=st.integers(0, 0x3FFFFFFF), arguments=st.tuples(*[BIG] * 6))
 def test_x32_calls_do_not_exist(number: int, arguments: tuple[int, ...]) -> None:
     assert interpret(PROGRAMS["x86_64"], number | 0x40000000, X86_64.audit, arguments) == ENOSYS

@@ -13,8 +13,8 @@ from .harness import BOUND_S, inside, read_line, read_to_end, running
 
 
 def test_only_what_the_policy_names_exists(tmp_path: Path) -> None:
-    granted, secret = tmp_path / "granted", tmp_path / "secret"
-    for folder in (granted, secret):
+    granted, hidden = tmp_path / "granted", tmp_path / "hidden"
+    for folder in (granted, hidden):
         folder.mkdir()
         (folder / "file").write_text("text")
     found = inside(
@@ -22,7 +22,7 @@ def test_only_what_the_policy_names_exists(tmp_path: Path) -> None:
         f"""
         report({{
             "granted": open("{granted}/file").read(),
-            "secret": error_of(lambda: open("{secret}/file")),
+            "hidden": error_of(lambda: open("{hidden}/file")),
             "home": error_of(lambda: os.listdir("/home")),
             "root": sorted(os.listdir("/")),
         }})
@@ -30,7 +30,7 @@ def test_only_what_the_policy_names_exists(tmp_path: Path) -> None:
         Policy(level=Level.READ, read=(str(granted),)),
     )
     assert found["granted"] == "text"
-    assert found["secret"] == found["home"] == "ENOENT"
+    assert found["hidden"] == found["home"] == "ENOENT"
     assert set(found["root"]) <= {"dev", "etc", "lib", "lib64", "proc", "root", "run", "tmp", "usr", "opt", "home"}
 
 
@@ -213,7 +213,6 @@ def test_limits_hold(tmp_path: Path) -> None:
             "small file": error_of(lambda: write("/tmp/small", 8)),
             "scratch": error_of(lambda: [write(f"/dev/shm/{n}", 15) for n in range(5)]),
             "core": resource.getrlimit(resource.RLIMIT_CORE),
-            "raise": error_of(lambda: ctypes.CDLL(None, use_errno=True) and resource.setrlimit(resource.RLIMIT_CORE, (0, 0))),
         })
         """,
         Policy(
@@ -231,7 +230,6 @@ def test_limits_hold(tmp_path: Path) -> None:
         "small file": "done",
         "scratch": "ENOSPC",
         "core": [0, 0],
-        "raise": "done",
     }
 
 

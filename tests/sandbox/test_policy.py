@@ -39,7 +39,7 @@ def refused(policy: Policy) -> PolicyError:
         (Policy(level=Level.READ, read=("/usr/..",)), "read"),
         (Policy(level=Level.READ, read=("/proc/self",)), "read"),
         (Policy(level=Level.READ, read=("/sys",)), "read"),
-        (Policy(level=Level.WRITE, write=("/dev/shm",)), "write"),
+        (Policy(level=Level.WRITE, write=("/dev/shm",)), "write"),  # noqa: S108 - refused
         (Policy(level=Level.READ, read=("/usr/share\0",)), "read"),
         (Policy(level=Level.WRITE, write=("/etc/passwd",)), "write"),
         (Policy(level=Level.NONE, runtime=(Mount("relative", "/x"),)), "runtime source"),
@@ -48,7 +48,7 @@ def refused(policy: Policy) -> PolicyError:
         (Policy(level=Level.NONE, runtime=(Mount("/", "/x"),)), "runtime"),
         (Policy(level=Level.NONE, runtime=(Mount("/usr", "/"),)), "runtime"),
         (Policy(level=Level.NONE, runtime=(Mount("/usr", "/proc/x"),)), "runtime"),
-        (Policy(level=Level.NONE, runtime=(Mount("/usr", "/tmp"),)), "runtime"),
+        (Policy(level=Level.NONE, runtime=(Mount("/usr", "/tmp"),)), "runtime"),  # noqa: S108 - refused
         (Policy(level=Level.NONE, runtime=(Mount("/missing", "/x"),)), "runtime"),
         (Policy(level=Level.NONE, environment=(("A=B", "x"),)), "environment"),
         (Policy(level=Level.NONE, environment=(("A", "\0"),)), "environment"),
@@ -70,7 +70,7 @@ def test_nothing_may_be_mounted_beneath_a_writable_folder(tmp_path: Path) -> Non
     assert refused(Policy(level=Level.WRITE, write=(write,), read=(str(below),))).field == "write"
     assert refused(Policy(level=Level.WRITE, write=(write, str(below)))).field == "write"
     assert refused(Policy(level=Level.WRITE, write=(write,), runtime=(Mount("/usr", str(below)),))).field == "write"
-    assert refused(Policy(level=Level.WRITE, write=("/tmp",))).field == "write"
+    assert refused(Policy(level=Level.WRITE, write=("/tmp",))).field == "write"  # noqa: S108 - refused
     start(Policy(level=Level.WRITE, write=(write,), read=(write,), runtime=system_runtime()), PROGRAM).abort()
 
 

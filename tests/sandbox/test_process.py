@@ -34,10 +34,11 @@ def test_end_is_described(tmp_path: Path, code: str, description: str) -> None:
 
 def test_terminate_lets_the_program_clean_up(tmp_path: Path) -> None:
     code = """
-    signal.signal(signal.SIGTERM, lambda *_: (report("cleaned"), sys.exit(5)))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     report("ready")
-    while True:
-        signal.pause()
+    signal.sigwait([signal.SIGTERM])
+    report("cleaned")
+    raise SystemExit(5)
     """
     with running(tmp_path, code) as process:
         assert read_line(process.stdout) == '"ready"'
@@ -54,10 +55,11 @@ def test_kill_ends_the_whole_tree_also_what_left_its_session(tmp_path: Path) -> 
         os.setsid()
         if os.fork() == 0:
             os.setpgid(0, 0)
-            report("orphan")
-            signal.pause()
+            while True:
+                signal.pause()
         os._exit(0)
     os.wait()
+    report("orphan")
     while True:
         signal.pause()
     """
@@ -93,7 +95,7 @@ def test_orphans_end_with_the_program(tmp_path: Path) -> None:
 def test_close_is_idempotent_and_leaves_no_descriptor(tmp_path: Path) -> None:
     with running(tmp_path, "signal.pause()"):
         pass  # what is made once is made now
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = _descriptors()
     with running(tmp_path, "signal.pause()") as process:
         assert process.exit_description == "running"
         tree = processes_below(process.pid)
@@ -101,7 +103,11 @@ def test_close_is_idempotent_and_leaves_no_descriptor(tmp_path: Path) -> None:
     process.kill()
     process.terminate()
     until_gone(tree)
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert _descriptors() == before
+
+
+def _descriptors() -> list[str]:
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
 
 
 def test_wait_is_bounded(tmp_path: Path) -> None:
@@ -109,7 +115,7 @@ def test_wait_is_bounded(tmp_path: Path) -> None:
         process.wait(0.01)
 
 
-def test_death_of_the_launcher_ends_the_tree(tmp_path: Path) -> None:
+def test_death_of_the_launcher_ends_the_tree() -> None:
     script = """
 import os, sys
 from fumehood_sandbox import *
@@ -119,7 +125,9 @@ assert os.read(process.stdout, 3) == b"up\\n"
 print(process.pid, flush=True)
 sys.stdin.read()
 """
-    launcher = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     with launcher:
         assert launcher.stdout is not None
         tree = processes_below(int(launcher.stdout.readline()))

