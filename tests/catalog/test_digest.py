@@ -75,6 +75,14 @@ def test_bytecode_and_history_are_no_part_of_it(folder: Path) -> None:
         (folder / name).mkdir()
         (folder / name / "x").write_text("x")
     assert folder_digest(folder) == before
+    (folder / ".venv/lib/__pycache__").mkdir(parents=True)
+    assert folder_digest(folder) == before
+    (folder / ".venv/lib/__pycache__/x.pyc").write_text("x")
+    with_packages = folder_digest(folder)
+    assert with_packages != before
+    (folder / ".venv/lib/__pycache__/x.pyc").write_text("y")
+    assert folder_digest(folder) != with_packages
+    shutil.rmtree(folder / ".venv")
     (folder / "lib/.gitignore").write_text("x")
     assert folder_digest(folder) != before
 

@@ -15,7 +15,10 @@ MAX_BYTES = 512 * 1024 * 1024
 """About a second of hashing."""
 
 _SKIPPED = frozenset({"__pycache__", ".git"})
-"""Bytecode is derived and never read inside a sandbox; history is no part of what runs."""
+"""Derived bytecode, which comes and goes whenever the author runs the code, and history.
+
+Bytecode that isn't hashed must not be run either: whoever imports the plugin's own modules has to read their source.
+"""
 _CHUNK_BYTES = 1024 * 1024
 _VENV_INTERPRETERS = os.fsencode(".venv/bin/python")
 """A virtual environment links to the interpreter outside. No sandbox follows that: it brings its own."""
@@ -64,7 +67,8 @@ def _entries(root: Path, max_files: int) -> list[tuple[bytes, os.DirEntry[str]]]
                 for entry in entries:
                     name = prefix + os.fsencode(entry.name)
                     if entry.is_dir(follow_symlinks=False):
-                        if entry.name not in _SKIPPED:
+                        # Installed packages keep theirs: it is written once, and compiling it anew costs each start.
+                        if entry.name not in _SKIPPED or name.startswith(b".venv/"):
                             pending.append((entry.path, name + b"/"))
                     else:
                         found.append((name, entry))
