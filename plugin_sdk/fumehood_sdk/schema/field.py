@@ -102,11 +102,26 @@ def arguments_of(metadata: object) -> dict[str, Any] | None:
         name = _ANNOTATED_TYPES.get(kind.__name__)
         return {name: getattr(metadata, name)} if name else None
     if kind.__module__ == "pydantic.fields" and kind.__name__ == "FieldInfo":
-        # What was given to pydantic's Field is kept here; should a version not keep it, pydantic itself is asked.
-        given = getattr(metadata, "_attributes_set", None)
-        if isinstance(given, dict) and all(name in _UNDERSTOOD for name in given):
-            return {name: value for name, value in given.items() if value is not None}
+        return _of_pydantic(metadata)
     return None
+
+
+def _of_pydantic(field: Any) -> dict[str, Any] | None:  # noqa: ANN401 - pydantic's FieldInfo, which is not imported here
+    """What pydantic's own `Field` says. None when it says more than is understood, or hides what it says."""
+    given = getattr(field, "_attributes_set", None)
+    constraints = getattr(field, "metadata", None)
+    if not isinstance(given, dict) or not isinstance(constraints, list) or not _UNDERSTOOD.issuperset(given):
+        return None
+    out = {name: given[name] for name in NOTES if given.get(name) is not None}
+    for constraint in constraints:
+        if type(constraint).__name__ == "_PydanticGeneralMetadata" and set(vars(constraint)) == {"pattern"}:
+            said: dict[str, Any] | None = vars(constraint)
+        else:
+            said = arguments_of(constraint)
+        if said is None or out.keys() & said.keys():
+            return None
+        out |= said
+    return out
 
 
 _ANNOTATED_TYPES = {

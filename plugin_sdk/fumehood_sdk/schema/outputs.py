@@ -55,9 +55,11 @@ def _fields_of(kind: Any, definitions: dict[str, Json], known: dict[str, type]) 
     required: list[str] = []
     for name, hint in hints.items():
         if typed_dict:
-            stripped = typing.get_args(hint)[0] if typing.get_origin(hint) in _MARKERS else hint
-            json = _any(stripped, definitions, known)
-            if name in kind.__required_keys__:
+            # Where annotations are strings, the class itself did not see its markers.
+            marker = typing.get_origin(hint)
+            marked = marker in (typing.Required, typing.NotRequired)
+            json = _any(typing.get_args(hint)[0] if marked else hint, definitions, known)
+            if marker is typing.Required or (not marked and name in kind.__required_keys__):
                 required.append(name)
         else:
             field = kind.__dataclass_fields__[name]
@@ -94,5 +96,3 @@ def _is_class(annotation: Any) -> bool:  # noqa: ANN401
         name.startswith("__pydantic") or name == "__get_pydantic_core_schema__" for name in names
     )
 
-
-_MARKERS = (typing.Required, typing.NotRequired)

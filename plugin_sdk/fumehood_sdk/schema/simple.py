@@ -36,6 +36,7 @@ def of(annotation: Any) -> Pair:  # noqa: ANN401 - an annotation can be anything
 
     Raises:
         NotSimpleError: pydantic must decide.
+        TypeError: a bound makes no sense for its type, which pydantic would say no sooner than in a call.
     """
     scalar = _SCALARS.get(annotation) if isinstance(annotation, typing.Hashable) else None
     if scalar is not None:
@@ -102,6 +103,8 @@ def _annotated(annotation: Any) -> Pair:  # noqa: ANN401
         for name, value in said.items():
             if name in NOTES:
                 json[name] = value
+            elif keywords and name not in keywords:
+                raise TypeError(f"{name} says nothing of a value of type {core['type']}")
             elif name not in keywords or name in core or not _fits(core["type"], name, value):
                 # Two bounds of one kind, or a bound that the type can't have: pydantic knows what to do or to say.
                 raise NotSimpleError
