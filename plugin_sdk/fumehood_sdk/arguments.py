@@ -11,6 +11,8 @@ from fumehood_sdk.errors import ToolError
 from fumehood_sdk.schema import simple
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
     from fumehood_sdk.signature import Parameter
 
 MAX_ENTRIES = 20
@@ -128,14 +130,22 @@ def _refusal(error: ValidationError) -> ToolError:
     entries = [
         {
             "pointer": "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in entry["loc"]),
-            "rule": _RULES.get(entry["type"], entry["type"]),
+            "rule": _rule(entry),
             "message": entry["msg"],
         }
-        for entry in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ENTRIES]
+        for entry in error.errors(include_url=False, include_input=False)[:MAX_ENTRIES]
     ]
     told = "; ".join(f"{entry['pointer'] or 'arguments'}: {entry['message']}" for entry in entries[:10])
     details: dict[str, Any] = to_jsonable_python({"arguments": entries})
     return ToolError(f"invalid arguments: {told}", reason="invalid_arguments", details=details)
+
+
+def _rule(entry: ErrorDetails) -> str:
+    kind = entry["type"]
+    if kind in ("too_short", "too_long"):
+        bound = "min" if kind == "too_short" else "max"
+        return bound + ("Properties" if entry.get("ctx", {}).get("field_type") == "Dictionary" else "Items")
+    return _RULES.get(kind, kind)
 
 
 _RULES = {

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from google.protobuf.internal.decoder import _DecodeVarint32
-from google.protobuf.internal.encoder import _VarintBytes
-
 from fumehood.v1.content_pb2 import Content
 from fumehood.v1.plugin_pb2 import Cancel, Hello, HostFrame, Invoke, PluginFrame, Ready, Result, Shutdown
 from fumehood.v1.tool_pb2 import CallContext
+from google.protobuf.internal.decoder import _DecodeVarint32
+from google.protobuf.internal.encoder import _VarintBytes
 
 PLUGINS = Path(__file__).parent / "plugins"
 WAIT_S = 20.0

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
-
 from fumehood_sdk import Context, Field, Plugin, PluginError
 from fumehood_sdk.docstring import parse
 

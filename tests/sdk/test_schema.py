@@ -11,15 +11,14 @@ from typing import Annotated, Any, Literal, NotRequired
 
 import annotated_types
 import pytest
+from fumehood_sdk import Blob, Content, Context, Field, Plugin, Text
+from fumehood_sdk.schema import full, outputs, simple
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 from pydantic import Field as PydanticField
 from pydantic_core import SchemaValidator, ValidationError
 from typing_extensions import TypedDict  # pydantic refuses typing's own before Python 3.12; we take both
-
-from fumehood_sdk import Blob, Content, Context, Field, Plugin, Text
-from fumehood_sdk.schema import full, outputs, simple
 
 
 def schemas(function: Callable[..., Any]) -> tuple[Any, Any]:

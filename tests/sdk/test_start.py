@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from fumehood.v1.plugin_pb2 import Hello, HostFrame
 from fumehood.v1.tool_pb2 import EXECUTION_MODE_PARALLEL, SIDE_EFFECTS_NONE
 
@@ -191,7 +190,9 @@ def test_an_asynchronous_tool_is_what_asyncio_is_imported_for(tmp_path: Path) ->
 
 @pytest.mark.parametrize("module", ["fumehood_sdk", "fumehood_sdk.adapters.template", "fumehood_sdk.adapters.cli"])
 def test_what_is_imported_without_a_python_plugin_leaves_pydantic_alone(module: str) -> None:
-    code = f"import sys, {module}; print([m for m in ('pydantic_core', 'asyncio', 'google.protobuf') if m in sys.modules])"
+    code = (
+        f"import sys, {module}; print([m for m in ('pydantic_core', 'asyncio', 'google.protobuf') if m in sys.modules])"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 

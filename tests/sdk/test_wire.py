@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import math
 
-from google.protobuf.message import DecodeError
-from hypothesis import given
-from hypothesis import strategies as st
-
 from fumehood.v1 import plugin_pb2 as pb
 from fumehood.v1.tool_pb2 import CallContext, ToolDefinition
 from fumehood_sdk.declaration import LEVELS, LIMITS, Declaration
@@ -15,6 +11,9 @@ from fumehood_sdk.errors import WireError
 from fumehood_sdk.wire import host, varint
 from fumehood_sdk.wire import plugin as wire
 from fumehood_sdk.wire.framing import FrameReader, delimited
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
 
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)

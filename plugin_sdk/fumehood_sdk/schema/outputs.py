@@ -95,4 +95,3 @@ def _is_class(annotation: Any) -> bool:  # noqa: ANN401
     return ("__dataclass_fields__" in names or hasattr(annotation, "__required_keys__")) and not any(
         name.startswith("__pydantic") or name == "__get_pydantic_core_schema__" for name in names
     )
-

@@ -198,7 +198,9 @@ def inherited() -> list[list[str]]:
 
     def links() -> str:
         names = sorted(os.listdir("/proc/self/fd"))
-        return "\n".join(os.readlink(f"/proc/self/fd/{name}") for name in names if os.path.exists(f"/proc/self/fd/{name}"))
+        return "\n".join(
+            os.readlink(f"/proc/self/fd/{name}") for name in names if os.path.exists(f"/proc/self/fd/{name}")
+        )
 
     read_end, write_end = os.pipe()
     child = os.fork()

@@ -1,0 +1,144 @@
+"""Tools called in the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fumehood_sdk import Blob, Context, Plugin, Text
+from fumehood_sdk.testing import CallLog, CallUpdate, ToolTester
+
+from .plugins import kitchen
+
+plugin = Plugin("trial", version="1")
+
+
+@plugin.tool(side_effects="none")
+def lie() -> int:
+    """Return another type."""
+    return "five"  # type: ignore[return-value]
+
+
+@plugin.tool(side_effects="none", limits={"output_bytes": 10})
+def exceed() -> str:
+    """Return more than was declared."""
+    return "x" * 20
+
+
+@plugin.tool(side_effects="none")
+async def gather(ctx: Context) -> list[int]:
+    """Do two things at once."""
+
+    async def one(number: int) -> int:
+        ctx.update(f"at {number}", progress=number, total=2, data={"n": number})
+        await asyncio.sleep(0)
+        return number
+
+    ctx.log.debug("both", of=2)
+    return list(await asyncio.gather(one(1), one(2)))
+
+
+def test_a_result_holds_details_content_updates_and_logs() -> None:
+    result = ToolTester(plugin).call("gather")
+    assert result.details == [1, 2]
+    assert result.content == (Text("[1,2]"),)
+    assert result.updates == tuple(
+        CallUpdate(message=f"at {number}", progress=number, total=2, data={"n": number}) for number in (1, 2)
+    )
+    assert result.logs == (CallLog(level="debug", message="both", fields={"of": 2}),)
+    assert result.error is None
+
+
+def test_blocks_come_back_as_they_were() -> None:
+    result = ToolTester(kitchen.plugin).call("blocks")
+    assert result.content == (Text("a"), Text("b"), Blob(b"\x00\xff", "image/png"))
+    assert (result.details, result.terminate) == ([1, 2], True)
+
+
+def test_a_call_sees_what_the_tester_was_given(tmp_path: Path) -> None:
+    tester = ToolTester(
+        kitchen.plugin,
+        attempt=2,
+        call_id="c",
+        timeout_s=5,
+        readable_paths=[str(tmp_path)],
+        correlation={"request_id": "r", "caused_by": "x" * 200},
+    )
+    assert tester.call("seen").details == {
+        "attempt": 2,
+        "call_id": "c",
+        "has_time": True,
+        "readable_paths": [str(tmp_path)],
+        "writable_paths": [],
+        "request_id": "r",
+        "caused_by": "x" * 200,
+    }
+
+
+@pytest.mark.parametrize(("how", "retryable"), [("transient", True), ("meant", False), ("exit", False)])
+def test_a_failure_reads_as_the_caller_would_read_it(how: str, retryable: bool) -> None:
+    error = ToolTester(kitchen.plugin).call("fail", how=how).error
+    assert error is not None
+    assert error.retryable == retryable
+    assert error.reason == {"transient": "transient", "meant": "dish_unknown", "exit": "exception"}[how]
+
+
+@pytest.mark.parametrize("tool", ["wait_politely", "sleep", "spin", "wait_async"])
+def test_a_call_can_be_cancelled(tool: str) -> None:
+    running = ToolTester(kitchen.plugin).start(tool)
+    assert running.wait_for_update().message
+    running.cancel()
+    result = running.result()
+    assert tool == "wait_politely" or (result.error is not None and result.error.reason == "cancelled")
+
+
+def test_an_asynchronous_tool_can_be_called_from_an_asynchronous_test() -> None:
+    async def test() -> Any:  # noqa: ANN401
+        return ToolTester(plugin).call("gather").details
+
+    assert asyncio.run(test()) == [1, 2]
+
+
+def test_a_result_that_does_not_fit_its_type_fails_as_in_the_sidecar() -> None:
+    error = ToolTester(plugin).call("lie").error
+    assert error is not None
+    assert error.reason == "invalid_output"
+
+
+def test_a_result_over_the_tools_limit_fails() -> None:
+    error = ToolTester(plugin).call("exceed").error
+    assert error is not None
+    assert error.reason == "output_too_large"
+
+
+def test_an_unknown_tool_is_the_tests_own_mistake() -> None:
+    with pytest.raises(LookupError, match="gather"):
+        ToolTester(plugin).call("nosuch")
+
+
+def test_the_package_exports_what_is_documented() -> None:
+    import fumehood_sdk  # noqa: PLC0415
+    from fumehood_sdk import testing  # noqa: PLC0415
+
+    assert fumehood_sdk.__all__ == [
+        "Blob",
+        "Cancelled",
+        "Content",
+        "Context",
+        "Field",
+        "Plugin",
+        "PluginError",
+        "Text",
+        "ToolError",
+        "Transient",
+    ]
+    assert testing.__all__ == ["CallError", "CallLog", "CallResult", "CallUpdate", "RunningCall", "ToolTester"]
+    for name in fumehood_sdk.__all__:
+        assert getattr(fumehood_sdk, name).__module__.startswith("fumehood_sdk.")
+    assert set(fumehood_sdk.__all__) <= set(dir(fumehood_sdk))
+    with pytest.raises(AttributeError, match="nosuch"):
+        fumehood_sdk.nosuch  # noqa: B018
+    assert sys.modules["fumehood_sdk"] is fumehood_sdk
