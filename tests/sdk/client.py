@@ -22,7 +22,7 @@ WAIT_S = 20.0
 """For what takes milliseconds: a busy machine may stand still for seconds."""
 
 
-class Stalled(AssertionError):
+class StalledError(AssertionError):
     """The plugin did not say what was waited for."""
 
 
@@ -126,7 +126,7 @@ class PluginClient:
                 data, self._buffer = self._buffer[start : start + size], self._buffer[start + size :]
                 return PluginFrame.FromString(data)
             if not select.select([self._out], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise Stalled(self.stderr())
+                raise StalledError(self.stderr())
             chunk = os.read(self._out, 65536)
             if not chunk:
                 assert not self._buffer, "the stream ended within a frame"

@@ -94,9 +94,8 @@ def test_no_value_becomes_an_option(pattern: str, paths: list[str], loose: bool)
     template = Template(["find", {"if": "loose", "args": ["-i"]}, "{pattern}", "{paths}", "--", "{paths}"])
     try:
         argv = template.render({"pattern": pattern, "paths": paths, "loose": loose})
-    except ArgumentError as error:
+    except ArgumentError:
         assert any(value.startswith("-") or "\0" in value for value in (pattern, *paths))
-        assert error.rule in {"option", "pattern"}
         return
     head = argv[: len(argv) - len(paths) - 1]
     assert [word for word in head if word.startswith("-")] == ["-i"] * loose

@@ -115,7 +115,7 @@ def _of_pydantic(field: Any) -> dict[str, Any] | None:  # noqa: ANN401 - pydanti
     out = {name: given[name] for name in NOTES if given.get(name) is not None}
     for constraint in constraints:
         if type(constraint).__name__ == "_PydanticGeneralMetadata" and set(vars(constraint)) == {"pattern"}:
-            said: dict[str, Any] | None = vars(constraint)
+            said: dict[str, Any] | None = dict(vars(constraint))
         else:
             said = arguments_of(constraint)
         if said is None or out.keys() & said.keys():

@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
+from descriptors import open_files
 from fumehood_sdk import Blob, Cancelled, Content, Context, Field, Plugin, Text, ToolError, Transient
 
 plugin = Plugin("kitchen", version="1.2.3")
@@ -196,23 +198,17 @@ def loud() -> str:
 def inherited() -> list[list[str]]:
     """Tell what a forked child and a started program find open."""
 
-    def links() -> str:
-        names = sorted(os.listdir("/proc/self/fd"))
-        return "\n".join(
-            os.readlink(f"/proc/self/fd/{name}") for name in names if os.path.exists(f"/proc/self/fd/{name}")
-        )
-
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write_end, links().encode())
+        os.write(write_end, "\n".join(open_files()).encode())
         os._exit(0)
     os.close(write_end)
     os.waitpid(child, 0)
     with os.fdopen(read_end) as stream:
         forked = stream.read().splitlines()
-    program = "import os; print(*[os.readlink('/proc/self/fd/' + n) for n in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + n)], sep='\\n')"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, close_fds=False, check=True)
+    program = [sys.executable, str(Path(__file__).with_name("descriptors.py"))]
+    run = subprocess.run(program, capture_output=True, text=True, close_fds=False, check=True)
     return [forked, run.stdout.splitlines()]
 
 
