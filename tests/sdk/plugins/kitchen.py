@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from descriptors import open_files
 from fumehood_sdk import Blob, Cancelled, Content, Context, Field, Plugin, Text, ToolError, Transient
 
 plugin = Plugin("kitchen", version="1.2.3")
