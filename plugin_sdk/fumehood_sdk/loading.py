@@ -8,6 +8,7 @@ import sys
 
 from fumehood_sdk.errors import PluginError
 from fumehood_sdk.plugin import Plugin
+from fumehood_sdk.sources import trust_sources_alone
 
 
 def load(entrypoint: str, folder: str, expected_name: str = "") -> Plugin:
@@ -16,7 +17,7 @@ def load(entrypoint: str, folder: str, expected_name: str = "") -> Plugin:
     Args:
         entrypoint: "module:attribute".
         folder: The plugin's folder, which comes first on `sys.path`; its own `.venv` comes after what is there. Empty:
-            `sys.path` is right already.
+            `sys.path` is right already, and what lies on it is trusted.
         expected_name: The name in its plugin.toml. Empty: any.
 
     Raises:
@@ -27,6 +28,7 @@ def load(entrypoint: str, folder: str, expected_name: str = "") -> Plugin:
     if not module_name or not attribute:
         raise PluginError(f'entrypoint {entrypoint!r} must be "module:attribute", such as "dice:plugin"')
     if folder:
+        trust_sources_alone(folder)
         _extend_path(folder)
     module = importlib.import_module(module_name)
     plugin: object = module
