@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -58,7 +59,12 @@ def landlock_ruleset(checked: CheckedPolicy, abi: int) -> landlock.Ruleset:
 
 def _folders_to(targets: Iterable[str]) -> Iterator[str]:
     """Make the folders that lead to these places. Those that bubblewrap makes by itself are closed to all but root."""
-    needed = {str(above) for target in targets for above in Path(target).parents} - {"/"}
+    needed: set[str] = set()
+    for target in targets:
+        folder = posixpath.dirname(target)
+        while folder != "/" and folder not in needed:
+            needed.add(folder)
+            folder = posixpath.dirname(folder)
     for folder in sorted(needed):
         yield from ("--perms", "0755", "--dir", folder)
 

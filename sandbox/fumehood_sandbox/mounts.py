@@ -21,6 +21,8 @@ _SYSTEM_FILES = (
     "/etc/localtime",
     "/etc/ld-musl-x86_64.path",
 )
+_INSTALLATION = {"bin", "include", "lib", "lib64", "share"}
+"""What lies in a folder that holds a Python and nothing else, as pyenv and uv make it."""
 _ZONES = "/usr/share/zoneinfo"
 
 
@@ -50,12 +52,7 @@ def python_runtime() -> tuple[Mount, ...]:
     """
     standard_library = Path(sysconfig.get_path("stdlib")).resolve()
     mounts = [_same(path) for path in _system_libraries()]
-    mounts.append(_same(Path(inner_interpreter())))
-    mounts.extend(_same(path) for path in _own_libraries(standard_library))
-    mounts.append(_same(standard_library))
-    dynamic = Path(sysconfig.get_path("platstdlib", vars={"platbase": sys.base_exec_prefix})).resolve()
-    if dynamic != standard_library and dynamic.is_dir():
-        mounts.append(_same(dynamic))
+    mounts.extend(_same(path) for path in _installation(standard_library))
     if Path(_ZONES).is_dir():
         mounts.append(_same(Path(_ZONES)))
     hidden = sorted({each for each in _site_packages(standard_library) if _covered(each, mounts)})
@@ -77,22 +74,30 @@ def _system_libraries() -> list[Path]:
 
     A program names its loader by a fixed path, such as /lib64/ld-linux-x86-64.so.2, which is often a chain of links.
     """
-    names = ("libc.so", "libc-", "ld-linux", "ld-musl", "libm.so", "libm-")
+    names = ("libc.so.", "libc-2.", "ld-linux", "ld-musl", "ld-2.")
     folders = {path.parent for path in _mapped_files() if path.name.startswith(names)}
-    loaders = [path.parent.resolve() / path.name for path in Path("/lib").glob("ld-*.so.*")]
+    loaders = [
+        folder.resolve() / path.name if folder.name == "lib" else path
+        for folder in (Path("/lib"), Path("/lib64"))
+        for path in folder.glob("ld-*.so.*")
+    ]
     links = [path for path in (Path("/lib"),) if path.is_symlink()]
-    more = [path for path in (Path("/lib64"), Path("/etc/ld.so.cache")) if path.exists()]
-    return [*sorted(folders), *loaders, *links, *more]
+    cache = [path for path in (Path("/etc/ld.so.cache"),) if path.exists()]
+    return [*sorted(folders), *loaders, *links, *cache]
 
 
-def _own_libraries(standard_library: Path) -> list[Path]:
-    """What an interpreter outside the system's folders brings along: libpython, or all of its lib folder (conda)."""
-    lib = Path(sys.base_prefix).resolve() / "lib"
-    if (lib.parent / "conda-meta").is_dir():
-        return [lib]
-    return sorted(
-        path for path in _mapped_files() if path.name.startswith("libpython") and standard_library not in path.parents
-    )
+def _installation(standard_library: Path) -> list[Path]:
+    """Where the interpreter is installed: its own folder, else its parts among others'."""
+    prefix = Path(sys.base_prefix).resolve()
+    if {path.name for path in prefix.iterdir()} <= _INSTALLATION and prefix in standard_library.parents:
+        return [prefix]
+    parts = [Path(inner_interpreter()), standard_library]
+    dynamic = Path(sysconfig.get_path("platstdlib", vars={"platbase": sys.base_exec_prefix})).resolve()
+    if dynamic.is_dir():
+        parts.append(dynamic)
+    if (prefix / "conda-meta").is_dir():
+        return [*parts, prefix / "lib"]
+    return [*parts, *sorted(path for path in _mapped_files() if path.name.startswith("libpython"))]
 
 
 def _site_packages(standard_library: Path) -> set[str]:

@@ -61,10 +61,10 @@ class SandboxedProcess:
         Raises:
             TimeoutError: it still runs.
         """
-        try:
-            return self._launcher.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"process {self.pid} still runs after {timeout_s} s") from None
+        # Not Popen.wait, which with a bound sleeps and looks again.
+        if self._closed or _ends_within(self._pidfd, timeout_s):
+            return self._launcher.wait(_REAP_TIMEOUT_S)
+        raise TimeoutError(f"process {self.pid} still runs after {timeout_s} s")
 
     @property
     def exit_description(self) -> str:
@@ -109,9 +109,7 @@ class SandboxedProcess:
         with contextlib.suppress(TimeoutError):
             self.wait(_REAP_TIMEOUT_S)
         # bubblewrap ends with the program, and its death kills pid 1 with what is left; wait for that as well.
-        ended = select.poll()
-        ended.register(self._init_pidfd, select.POLLIN)
-        ended.poll(_REAP_TIMEOUT_S * 1000)
+        _ends_within(self._init_pidfd, _REAP_TIMEOUT_S)
         self._closed = True
         for fd in (self._pidfd, self._init_pidfd, self.stdin, self.stdout, self.stderr):
             with contextlib.suppress(OSError):
@@ -124,6 +122,12 @@ class SandboxedProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _ends_within(pidfd: int, timeout_s: float) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(timeout_s * 1000))
 
 
 def _descendants(pid: int) -> Iterator[int]:
