@@ -1,7 +1,7 @@
 """Imports a plugin's modules from their sources alone.
 
-A plugin's digest covers its sources and not `__pycache__`, which Python writes by itself. Bytecode that lies there would
-run in place of the source that was pinned if only its recorded time and size fit, and both can be forged.
+A plugin's digest covers its sources and not `__pycache__`, which Python writes by itself. Bytecode that lies there
+would run in place of the source that was pinned if only its recorded time and size fit, and both can be forged.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 class SourceOnlyLoader(SourceFileLoader):
     """Compiles the source each time."""
 
-    def path_stats(self, path: str) -> Mapping[str, float]:  # type: ignore[override] # typeshed says Any for the values
+    def path_stats(self, path: str) -> Mapping[str, float]:
         """Refuse: importlib then leaves cached bytecode alone, and writes none."""
         raise OSError(f"bytecode beside {path} is not trusted")
 
 
 def trust_sources_alone(folder: str) -> None:
-    """Take modules below `folder` from sources and extensions. Its own `.venv` is left out: the digest covers all of it.
+    """Take modules below `folder` from sources and extensions. Call it before the first import from there.
 
-    Call it before the first import from there.
+    The plugin's own `.venv` is left out: the digest covers all of it.
     """
     inside = folder.rstrip("/") + "/"
     own_packages = inside + ".venv/"
