@@ -1,4 +1,4 @@
-"""`make demo`: the sidecar on its defaults with the example plugins, each level at work, and three break-outs that fail.
+"""`make demo`: the sidecar with the example plugins, each level at work, and three break-outs that fail.
 
 Each attempt is made twice: here, where it must succeed, and as code of a "model" in the `run_python` tool, where it
 must fail. Exits with 1 when either comes out otherwise.
@@ -58,7 +58,7 @@ def headline(text: str) -> None:
 
 @contextmanager
 def sidecar() -> Iterator[str]:
-    """`fumehood serve` in the folder of the examples, as an operator would start it; ended, and seen to end, afterwards."""
+    """`fumehood serve` in the folder of the examples, as an operator would start it. It has ended when the block has."""
     (BUILD / "notes").mkdir(parents=True, exist_ok=True)
     log_path = BUILD / "demo-sidecar.log"
     say(paint("$ cd examples && fumehood serve", "36"))
