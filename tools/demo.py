@@ -58,7 +58,7 @@ def headline(text: str) -> None:
 
 @contextmanager
 def sidecar() -> Iterator[str]:
-    """`fumehood serve` in the folder of the examples, as an operator would start it. It has ended when the block has."""
+    """`fumehood serve` in the folder of the examples, as an operator would start it. Ended with the block."""
     (BUILD / "notes").mkdir(parents=True, exist_ok=True)
     log_path = BUILD / "demo-sidecar.log"
     say(paint("$ cd examples && fumehood serve", "36"))
