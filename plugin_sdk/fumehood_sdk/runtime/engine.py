@@ -62,6 +62,8 @@ class Engine:
         self._grants = grants
         self._max_calls = max_calls
         self._calls: dict[int, Call] = {}
+        self._ending: list[Call] = []
+        """Calls whose results are being written."""
         self._async_calls: AsyncCalls | None = None
         self._stint: list[bool] = []
         """Not empty while the leader runs a call and still has the lead. Emptied by whoever takes the lead from it, or
@@ -91,7 +93,7 @@ class Engine:
         if not self._hand_on():
             raise RuntimeError("can't start a thread")
         self._watch()
-        self._writer.flush()
+        self._writer.drain()
         return self._error
 
     # The leader.
@@ -179,8 +181,11 @@ class Engine:
             self._end(call, outcome, hold=hold and following is None)
 
     def _end(self, call: Call, outcome: wire.Sent | wire.Failure, *, hold: bool = False) -> None:
+        # Its place is free before its result is out, since the sidecar may fill it at once; the process waits for both.
+        self._ending.append(call)
         self._calls.pop(call.invocation_id, None)
         self._writer.finish(call, outcome, hold=hold)
+        self._ending.remove(call)
         if self._stop_at is not None:
             self._ring()
 
@@ -304,4 +309,4 @@ class Engine:
         self._ring()
 
     def _over(self) -> bool:
-        return self._stop_at is not None and (not self._calls or time.monotonic() >= self._stop_at)
+        return self._stop_at is not None and (not (self._calls or self._ending) or time.monotonic() >= self._stop_at)

@@ -11,6 +11,8 @@ from fumehood_sdk.wire import plugin as wire
 
 HELD_FRAMES = 8
 """Results that may wait for one another while more calls are there already: one write(2) costs as much as a call."""
+DRAIN_TIMEOUT_S = 1.0
+"""A sidecar that leaves the pipe full for so long does not wait for a result."""
 HELD_BYTES = 32768
 """Half of what a pipe holds, so that what was held goes out in one piece."""
 
@@ -60,6 +62,14 @@ class Writer:
         if self._held:
             with self.lock:
                 self._write_held()
+
+    def drain(self) -> None:
+        """Write what was held and wait for what another thread is writing: the last step before the process ends."""
+        if self.lock.acquire(timeout=DRAIN_TIMEOUT_S):
+            try:
+                self._write_held()
+            finally:
+                self.lock.release()
 
     def ready(self, body: bytes) -> None:
         """Write the answer to `Hello`.

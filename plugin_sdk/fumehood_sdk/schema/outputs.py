@@ -38,7 +38,9 @@ def _any(annotation: Any, definitions: dict[str, Json], known: dict[str, type]) 
     if origin is list:
         return {"items": _any(arguments[0], definitions, known), "type": "array"}
     if origin is dict and arguments[0] is str:
-        return {"additionalProperties": _any(arguments[1], definitions, known) or True, "type": "object"}
+        values = _any(arguments[1], definitions, known)
+        values.pop("title", None)  # as pydantic does
+        return {"additionalProperties": values or True, "type": "object"}
     if origin in (typing.Union, types.UnionType) and any(_is_class(choice) for choice in arguments):
         chosen = [choice for choice in arguments if choice is not type(None)]
         alternatives = [_any(choice, definitions, known) for choice in chosen]

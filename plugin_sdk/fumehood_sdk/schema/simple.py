@@ -64,6 +64,7 @@ def _dict(annotation: Any) -> Pair:  # noqa: ANN401
     if arguments[0] is not str:
         raise NotSimpleError
     core, json = of(arguments[1])
+    json.pop("title", None)  # as pydantic does
     schema = {"type": "dict", "keys_schema": {"type": "str"}, "values_schema": core}
     return schema, {"additionalProperties": json or True, "type": "object"}
 

@@ -196,6 +196,7 @@ def loud() -> str:
 @plugin.tool(side_effects="none")
 def inherited() -> list[list[str]]:
     """Tell what a forked child and a started program find open."""
+    from descriptors import open_files  # noqa: PLC0415 - the plugin's folder is on the path of its own process alone
 
     read_end, write_end = os.pipe()
     child = os.fork()
