@@ -1,0 +1,225 @@
+"""The example plugins through the real sidecar, as a caller meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1 import tool_service_pb2_grpc as rpc
+
+from tests.sidecar import Sidecar, running_sidecar
+
+PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
+TIMEOUT_S = 60
+
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None and "CI" not in os.environ, reason="Node is not here: run `make setup`"
+)
+
+
+@pytest.fixture(scope="module")
+def granted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder to read with ways out of it, one to write, and a secret beside them."""
+    top = tmp_path_factory.mktemp("granted")
+    for name in ("readable", "writable"):
+        (top / name).mkdir()
+    (top / "secret.txt").write_text("the secret")
+    (top / "readable" / "letter.txt").write_text("Dear Ada,\nkeep the SASH low.\n")
+    (top / "readable" / "inside.txt").symlink_to("letter.txt")
+    (top / "readable" / "outside.txt").symlink_to(top / "secret.txt")
+    (top / "readable" / "up").symlink_to("..")
+    (top / "writable" / "out").symlink_to(top)
+    return top
+
+
+@pytest.fixture(scope="module")
+def sidecar(granted: Path) -> Iterator[Sidecar]:
+    read, write = json.dumps(str(granted / "readable")), json.dumps(str(granted / "writable"))
+    files = f'max_side_effects = "write"\nread = [{read}]\nwrite = [{write}]\n'
+    files += '[plugin.tools.write_file]\npermission = "allow"\n'
+    plugins = [
+        *(PLUGINS / name for name in ("dice", "text", "run_python", "regex-node")),
+        (PLUGINS / "files", files),
+        (PLUGINS / "grep", f"read = [{read}]"),
+    ]
+    with running_sidecar(plugins) as running:
+        yield running
+
+
+@pytest.fixture
+async def tools(sidecar: Sidecar) -> AsyncIterator[Tools]:
+    async with sidecar.channel() as channel:
+        yield Tools(channel)
+
+
+class Tools:
+    """Calls tools by name."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.stub = rpc.ToolServiceStub(channel)
+
+    async def result(self, tool: str, **arguments: object) -> Any:
+        request = pb.CallToolRequest(tool=tool, arguments_json=json.dumps(arguments))
+        return (await self.stub.CallTool(request, timeout=TIMEOUT_S)).result
+
+    async def details(self, tool: str, **arguments: object) -> Any:
+        result = await self.result(tool, **arguments)
+        assert not result.is_error, result.error
+        return json.loads(result.details_json)
+
+    async def reason(self, tool: str, **arguments: object) -> str:
+        result = await self.result(tool, **arguments)
+        assert result.error.code == "TOOL_EXECUTION_FAILED", result
+        return str(json.loads(result.error.details_json)["reason"])
+
+
+async def test_dice_fall_within_their_sides(tools: Tools) -> None:
+    roll = await tools.details("roll_dice", count=10, sides=4)
+    assert len(roll["rolls"]) == 10
+    assert set(roll["rolls"]) <= {1, 2, 3, 4}
+    assert roll["total"] == sum(roll["rolls"])
+
+
+@pytest.mark.parametrize("arguments", [{"count": 0, "sides": 6}, {"count": 1, "sides": 7}, {"count": 1}])
+async def test_dice_that_do_not_exist_are_refused(tools: Tools, arguments: dict[str, int]) -> None:
+    assert await tools.reason("roll_dice", **arguments) == "invalid_arguments"
+
+
+async def test_words_are_counted(tools: Tools) -> None:
+    counted = await tools.details("word_count", text="a b a\nb a", most_common=1)
+    assert counted == {"characters": 9, "words": 5, "lines": 2, "most_common": {"a": 3}}
+
+
+async def test_a_difference_names_the_lines_that_changed(tools: Tools) -> None:
+    found = await tools.details("diff_text", before="one\ntwo\n", after="one\nthree\n")
+    assert (found["added_lines"], found["removed_lines"]) == (1, 1)
+    assert "-two" in found["unified_diff"]
+    assert "+three" in found["unified_diff"]
+
+
+async def test_a_slow_job_tells_its_progress(tools: Tools) -> None:
+    call = pb.CallToolRequest(tool="slow_count", arguments_json='{"upto": 3, "delay_ms": 1}')
+    events = [event async for event in tools.stub.StreamTool(pb.StreamToolRequest(call=call), timeout=TIMEOUT_S)]
+    assert [event.WhichOneof("event") for event in events] == ["started", "update", "update", "update", "finished"]
+    assert [event.update.progress for event in events[1:4]] == [1, 2, 3]
+    assert json.loads(events[-1].finished.details_json) == {"counted": 3}
+
+
+async def test_a_slow_job_ends_when_it_is_cancelled(tools: Tools) -> None:
+    call = pb.CallToolRequest(tool="slow_count", arguments_json='{"upto": 10000, "delay_ms": 20}', call_id="slow")
+    stream = tools.stub.StreamTool(pb.StreamToolRequest(call=call), timeout=TIMEOUT_S)
+    async for event in stream:
+        if event.HasField("update"):
+            await tools.stub.CancelCall(pb.CancelCallRequest(call_id="slow"), timeout=TIMEOUT_S)
+            break
+    last = [event async for event in stream][-1].finished
+    assert last.error.code == "CANCELLED_SIGNAL"
+    assert json.loads(last.error.details_json)["ended_by"] == "cancel_frame"
+
+
+@pytest.mark.parametrize("path", ["letter.txt", "./letter.txt", "inside.txt", "{top}/readable/letter.txt"])
+async def test_granted_files_are_read(tools: Tools, granted: Path, path: str) -> None:
+    assert "SASH" in (await tools.details("read_file", path=path.format(top=granted)))["text"]
+
+
+@pytest.mark.parametrize(
+    "path", ["../secret.txt", "{top}/secret.txt", "/etc/passwd", "outside.txt", "up/secret.txt", "readable/../../x"]
+)
+async def test_files_outside_the_grant_are_refused(tools: Tools, granted: Path, path: str) -> None:
+    assert await tools.reason("read_file", path=path.format(top=granted)) == "outside_grants"
+
+
+async def test_a_listing_shows_links_as_links(tools: Tools, granted: Path) -> None:
+    listing = await tools.details("list_files")
+    kinds = {Path(entry["path"]).name: entry["kind"] for entry in listing["entries"]}
+    assert kinds == {"letter.txt": "file", "inside.txt": "link", "outside.txt": "link", "up": "link"}
+    assert await tools.reason("list_files", path=str(granted)) == "outside_grants"
+
+
+async def test_a_search_finds_lines_whatever_their_case_and_does_not_follow_links(tools: Tools) -> None:
+    found = await tools.details("search_files", query="sash")
+    assert [(Path(match["path"]).name, match["line"]) for match in found["matches"]] == [("letter.txt", 2)]
+    assert not (await tools.details("search_files", query="the secret"))["matches"]
+
+
+async def test_a_file_is_written_where_writing_is_granted(tools: Tools, granted: Path) -> None:
+    written = await tools.details("write_file", path="new/note.txt", text="Grüße")
+    assert written["size_bytes"] == len("Grüße".encode())
+    assert (granted / "writable" / "new" / "note.txt").read_text() == "Grüße"
+
+
+@pytest.mark.parametrize(
+    "path", ["../escaped.txt", "{top}/escaped.txt", "out/escaped.txt", "{top}/readable/escaped.txt"]
+)
+async def test_nothing_is_written_outside_the_grant(tools: Tools, granted: Path, path: str) -> None:
+    assert await tools.reason("write_file", path=path.format(top=granted), text="x") == "outside_grants"
+    assert not list(granted.rglob("escaped.txt"))
+
+
+async def test_grep_searches_what_is_granted_and_can_see_nothing_else(tools: Tools, granted: Path) -> None:
+    found = await tools.details("grep_files", pattern="sash", path=str(granted / "readable"), ignore_case=True)
+    assert "keep the SASH low." in found["stdout"]
+    nothing = await tools.details("grep_files", pattern="secret", path=str(granted))
+    assert (nothing["exit_code"], nothing["stdout"]) == (1, "")
+
+
+async def test_grep_takes_a_pattern_that_looks_like_an_option_as_a_pattern(tools: Tools, granted: Path) -> None:
+    found = await tools.details("grep_files", pattern="--version", path=str(granted / "readable"))
+    assert found["exit_code"] == 1
+
+
+async def test_code_is_run_and_what_it_prints_comes_back(tools: Tools) -> None:
+    run = await tools.details("run_python", code="import sys; print(6 * 7); print('no', file=sys.stderr); sys.exit(3)")
+    assert (run["exit_status"], run["stdout"], run["stderr"]) == (3, "42\n", "no\n")
+
+
+async def test_code_that_does_not_end_is_ended_with_what_it_started(tools: Tools) -> None:
+    forks = "import subprocess, time; subprocess.Popen(['sleep', '1000']); print('up', flush=True); time.sleep(1000)"
+    run = await tools.details("run_python", code=forks, timeout_s=1)
+    assert (run["timed_out"], run["exit_status"], run["stdout"]) == (True, 137, "up\n")
+    left = await tools.details("run_python", code="import os; print([p for p in os.listdir('/proc') if p.isdigit()])")
+    assert len(json.loads(left["stdout"].replace("'", '"'))) <= 4, "bwrap, the worker, the code and at most a reaper"
+
+
+async def test_code_that_prints_without_end_is_cut_and_not_kept(tools: Tools) -> None:
+    run = await tools.details("run_python", code="while True: print('x' * 1000)", timeout_s=1)
+    assert (run["truncated"], len(run["stdout"])) == (True, 64 * 1024)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("import socket; socket.socket()", id="socket"),
+        pytest.param("open('{top}/secret.txt')", id="file of the host"),
+        pytest.param("open('/etc/shadow')", id="shadow"),
+        pytest.param("import os; os.kill({pid}, 0)", id="process of the host"),
+        pytest.param("open('/proc/1/environ').read()", id="environment of the sandbox's first process"),
+        pytest.param("b = bytearray(2 << 30)", id="memory"),
+    ],
+)
+async def test_code_can_do_no_harm(tools: Tools, granted: Path, code: str) -> None:
+    body = code.format(top=granted, pid=os.getpid())
+    run = await tools.details("run_python", code=f"print('before'); {body}; print('out')")
+    assert run["stdout"] == "before\n", run
+    assert run["exit_status"] != 0
+
+
+@needs_node
+async def test_a_plugin_without_our_sdk_answers(tools: Tools) -> None:
+    found = await tools.details("match_regex", pattern="(?<first>a+)b", texts=["xaab", "none"])
+    assert found["matched_texts"] == 1
+    assert found["matches"][0]["match"] == "aab"
+
+
+@needs_node
+async def test_a_pattern_that_backtracks_without_end_is_ended_by_the_timeout(tools: Tools) -> None:
+    result = await tools.result("match_regex", pattern="(a+)+$", texts=["a" * 40 + "b"])
+    assert result.error.code == "TOOL_TIMEOUT"
+    assert (await tools.details("match_regex", pattern="a", texts=["a"]))["matched_texts"] == 1
