@@ -14,7 +14,7 @@ import pytest
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1 import tool_service_pb2_grpc as rpc
 
-from tests.sidecar import Sidecar, running_sidecar
+from tests.sidecar import Plugin, Sidecar, running_sidecar
 
 PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
 TIMEOUT_S = 60
@@ -44,7 +44,7 @@ def sidecar(granted: Path) -> Iterator[Sidecar]:
     read, write = json.dumps(str(granted / "readable")), json.dumps(str(granted / "writable"))
     files = f'max_side_effects = "write"\nread = [{read}]\nwrite = [{write}]\n'
     files += '[plugin.tools.write_file]\npermission = "allow"\n'
-    plugins = [
+    plugins: list[Plugin] = [
         *(PLUGINS / name for name in ("dice", "text", "run_python", "regex-node")),
         (PLUGINS / "files", files),
         (PLUGINS / "grep", f"read = [{read}]"),
