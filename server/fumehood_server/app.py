@@ -22,6 +22,9 @@ from fumehood_server.rpc import Admission, Parts, serving
 from fumehood_server.telemetry import configure_logging, get_logger
 from fumehood_server.worker import LogLine, LogSink, Pools, WorkerSettings
 
+_GARBAGE_THRESHOLD = 20_000
+"""Objects between two looks for cycles. A call makes some hundred objects and no cycle; the default would look every 10."""
+
 Ready = Callable[[tuple[str, ...]], None]
 """Told the addresses, as gRPC writes them, once calls are taken there."""
 
@@ -85,6 +88,7 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
                 # The catalog lives as long as the process: what the collector need not look at again.
                 gc.collect()
                 gc.freeze()
+                gc.set_threshold(_GARBAGE_THRESHOLD)
                 log.info("serving", addresses=rpc.targets, plugins=len(catalog.plugins), tools=len(catalog.tools))
                 if ready is not None:
                     ready(rpc.targets)

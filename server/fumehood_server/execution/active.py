@@ -209,7 +209,7 @@ class ActiveCall:
             self._update if self._on_update is not None else None,
         )
         self._handle = handle = lease.worker.invoke(invocation)
-        handle.done.add_done_callback(functools.partial(self._done, tool, spec))
+        handle.when_done(functools.partial(self._done, tool, spec))
         return None
 
     def _arm(self, own: Bound, own_at: float, own_s: float) -> CallError | None:
@@ -247,9 +247,8 @@ class ActiveCall:
         if self._state is CallState.RUNNING and self._on_update is not None:
             self._on_update(update)
 
-    def _done(self, tool: RegisteredTool, spec: WorkerSpec, future: asyncio.Future[InvocationResult]) -> None:
+    def _done(self, tool: RegisteredTool, spec: WorkerSpec, result: InvocationResult) -> None:
         """The worker has let go of the call."""
-        result = future.result()
         try:
             if self._verdict is not None:
                 error = stopped(tool, self._verdict, result)
@@ -263,7 +262,7 @@ class ActiveCall:
         self._end(checked, output_bytes=result.output_bytes)
 
     def _end(self, checked: Checked, *, output_bytes: int = 0) -> None:
-        """The one place where a call ends: stop the clock, free the id, log, answer."""
+        """The one place where a call ends: stop the clock, give back what it held, answer, log."""
         if self._state is CallState.ENDED:
             return
         machinery, handle = self._machinery, self._handle
@@ -296,15 +295,22 @@ class ActiveCall:
         )
         self._release()
         machinery.registry.remove(self.request.call_id)
+        try:
+            self._on_end(outcome)
+        except Exception as exc:  # noqa: BLE001 - a worker that serves others stands behind this call
+            self._internal_error(exc)
+        # The answer has been scheduled, and so goes first; the line follows before the loop waits again.
+        machinery.loop.call_soon(self._log, outcome, worker.worker_id if worker is not None else "", now)
+
+    def _log(self, outcome: CallOutcome, worker_id: str, ended_at: float) -> None:
         log_outcome(
-            machinery.log,
+            self._machinery.log,
             self.request,
             outcome,
             plugin=self._tool.plugin if self._tool is not None else "",
-            worker_id=worker.worker_id if worker is not None else "",
-            total_s=now - self._admitted_at,
+            worker_id=worker_id,
+            total_s=ended_at - self._admitted_at,
         )
-        self._on_end(outcome)
 
     def _release(self) -> None:
         if self._lease is not None:

@@ -61,6 +61,8 @@ def first_deadline(
 ) -> Deadline:
     """The earliest of the request's timeout, the caller's deadline and one bound of our own. On a tie ours is named."""
     at, bound, limit_s = own_at, own, own_s
+    if timeout_s is None and caller_deadline is None:
+        return Deadline(at, bound, limit_s)
     if timeout_s is not None and admitted_at + timeout_s < at:
         at, bound, limit_s = admitted_at + timeout_s, Bound.REQUEST, timeout_s
     if caller_deadline is not None and caller_deadline < at:

@@ -88,6 +88,12 @@ class InvocationHandle(Protocol):
         Never cancel it.
         """
 
+    def when_done(self, callback: Callable[[InvocationResult], None]) -> None:
+        """Call `callback` once, in the turn of the loop in which `done` resolves, or at once if it has.
+
+        For one callback, which must not raise. A future's own callbacks come a turn later, which a short call feels.
+        """
+
     def cancel(self, reason: CancelReason) -> None:
         """Send the cancel frame; if no result comes within the grace, end the worker's process. Idempotent.
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
+import traceback
 from collections.abc import Callable
-from typing import Any
+from datetime import UTC, datetime
 
 import orjson
 import structlog
 
 from fumehood_server.model.call import CallContext
-from fumehood_server.telemetry.tick_writer import TickWriter
+from fumehood_server.telemetry.line_writer import LineWriter
 
 CORRELATION = tuple(CallContext.__dataclass_fields__)
 """Fields of a call's context. Each is on every line about a call, empty when unknown."""
@@ -21,13 +22,14 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 
 
 class _Lines:
-    """The logger beneath structlog: every level is one line."""
+    """The logger beneath structlog: every level is one line, and what is wrong is written at once."""
 
-    __slots__ = ("msg", "debug", "info", "warning", "error", "critical", "exception")  # noqa: RUF023 - by rank
+    __slots__ = ("critical", "debug", "error", "exception", "info", "msg", "warning")
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
-        """`write` takes one line without its end."""
-        self.msg = self.debug = self.info = self.warning = self.error = self.critical = self.exception = write
+    def __init__(self, writer: LineWriter) -> None:
+        """Write through `writer`."""
+        self.msg = self.debug = self.info = writer.write
+        self.warning = self.error = self.critical = self.exception = writer.write_now
 
 
 def configure_logging(level: str, *, descriptor: int = 2, terminal: bool | None = None) -> Callable[[], None]:
@@ -35,23 +37,30 @@ def configure_logging(level: str, *, descriptor: int = 2, terminal: bool | None 
 
     `level` is "debug", "info", "warning" or "error"; `terminal` None asks the descriptor.
     """
-    writer = TickWriter(descriptor)
+    writer = LineWriter(descriptor)
     if terminal is None:
         terminal = sys.stderr.isatty()
-    render: Any = _plain if terminal else _json
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.ExceptionRenderer(),
-            render,
-        ],
+        # One processor: each costs every line a call, and a line is written for every call of a tool.
+        processors=[_plain if terminal else _json],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=lambda *_: _Lines(writer.write),
+        logger_factory=lambda *_: _Lines(writer),
         cache_logger_on_first_use=False,
     )
+    library = logging.getLogger()
+    library.handlers[:] = [_LibraryLines()]
+    library.setLevel(logging.WARNING)
     atexit.register(writer.flush)
     return writer.flush
+
+
+class _LibraryLines(logging.Handler):
+    """What libraries say through the standard library's logging, gRPC above all, as lines of this log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        exc = record.exc_info[1] if record.exc_info else None
+        write = get_logger().error if record.levelno >= logging.ERROR else get_logger().warning
+        write("library_log", logger=record.name, message=record.getMessage(), **({"exc_info": exc} if exc else {}))
 
 
 def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
@@ -74,15 +83,32 @@ def correlation(context: CallContext) -> dict[str, str]:
     }
 
 
-def _json(_logger: object, _method: str, event: structlog.typing.EventDict) -> bytes:
-    return orjson.dumps(event, default=str)
+def _json(_logger: object, method: str, event: structlog.typing.EventDict) -> bytes:
+    """One JSON object: event, level and time first."""
+    line = {"event": event.pop("event"), "level": method, "timestamp": _now()}
+    line.update(_rendered(event))
+    return orjson.dumps(line, default=str)
 
 
-def _plain(_logger: object, _method: str, event: structlog.typing.EventDict) -> bytes:
+def _plain(_logger: object, method: str, event: structlog.typing.EventDict) -> bytes:
     """`TIME LEVEL event key=value …`, empty values left out, no control characters: a plugin's text can hold them."""
-    time, level, text = event.pop("timestamp"), event.pop("level"), event.pop("event")
-    pairs = "".join(f" {key}={_word(value)}" for key, value in event.items() if value not in {"", None})
-    return f"{str(time)[11:19]} {level:<7} {_clean(str(text))}{pairs}".encode(errors="replace")
+    text = _clean(str(event.pop("event")))
+    pairs = "".join(f" {key}={_word(value)}" for key, value in _rendered(event).items() if value not in ("", None))
+    return f"{_now()[11:19]} {method:<7} {text}{pairs}".encode(errors="replace")
+
+
+def _rendered(event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """The fields, with an exception as its text."""
+    exc = event.pop("exc_info", None)
+    if isinstance(exc, BaseException):
+        event["exception"] = "".join(traceback.format_exception(exc))
+    elif exc:
+        event["exception"] = traceback.format_exc()
+    return event
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _word(value: object) -> str:
