@@ -29,16 +29,19 @@ Ready = Callable[[tuple[str, ...]], None]
 """Told the addresses, as gRPC writes them, once calls are taken there."""
 
 
-def serve(config: SidecarConfig, *, locked: bool = False, ready: Ready | None = None) -> int:
+def serve(
+    config: SidecarConfig, *, locked: bool = False, ready: Ready | None = None, terminal: bool | None = None
+) -> int:
     """Serve until SIGTERM or SIGINT, then drain. A second signal ends the process at once. Returns the exit status.
 
-    Must be called on the main thread. `locked` refuses plugins that are not pinned yet.
+    Must be called on the main thread. `locked` refuses plugins that are not pinned yet; `terminal` says whether the log
+    is for a person or JSON, and None asks stderr.
 
     Raises:
         ConfigError: the lock can't be read or written.
         ListenFailedError: an address can't be had.
     """
-    flush = configure_logging(config.server.log_level.value)
+    flush = configure_logging(config.server.log_level.value, terminal=terminal)
     try:
         with asyncio.Runner() as runner:
             return runner.run(_serve(config, locked=locked, ready=ready, flush=flush))

@@ -16,6 +16,7 @@ from fumehood_server.catalog.config import LimitsConfig, default_config
 from fumehood_server.catalog.definitions import definition_digest
 from fumehood_server.catalog.loading import Describe, LoadedPlugin, PluginRefusedError, load_plugin
 from fumehood_server.catalog.lock import Pinned, pin, read_lock
+from fumehood_server.errors import ConfigError
 from fumehood_server.model.tool import Isolation, Reason, ToolDefinition
 
 _SHORT_DESCRIPTION_CHARS = 20
@@ -39,6 +40,8 @@ class CheckReport:
     loaded: LoadedPlugin | None
     """None when there are problems."""
     problems: tuple[Reason, ...]
+    faults: tuple[ConfigError, ...] = ()
+    """Those problems that lie at a place of a file, with the place."""
     warnings: tuple[Advice, ...] = ()
 
     @property
@@ -111,7 +114,7 @@ async def check_plugin(folder: Path, *, describe: Describe, limits: LimitsConfig
     try:
         loaded = await load_plugin(folder, describe=describe, limits=limits, pins=lambda _: None)
     except PluginRefusedError as exc:
-        return CheckReport(folder=folder, name=exc.name, loaded=None, problems=exc.reasons)
+        return CheckReport(folder=folder, name=exc.name, loaded=None, problems=exc.reasons, faults=exc.problems)
     return CheckReport(
         folder=folder, name=loaded.manifest.name, loaded=loaded, problems=(), warnings=_warnings(loaded, limits)
     )

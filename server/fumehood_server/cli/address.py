@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 import click
 
-from fumehood_server.catalog.listen import UNIX_PATH_LIMIT_BYTES, ListenError, parse_listen
 from fumehood_server.cli.failure import CommandError
 
 CONFIG_NAME = "fumehood.toml"
 DEFAULT_ADDRESS = "unix:.fumehood/fumehood.sock"
+
+UNIX_PATH_LIMIT_BYTES = 107
+"""`sun_path` holds 108 bytes with its closing NUL (unix(7))."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -65,11 +67,12 @@ def _checked(text: str) -> str:
 def _configured(folder: Path) -> str | None:
     """The first address of fumehood.toml, a unix socket rather than TCP. None where there is no usable one.
 
-    Mistakes in the file are `serve`'s to tell: a client that can't use it still has the default.
+    Mistakes in the file are `serve`'s to tell: a client that can't use it still has the default. The catalog's reader
+    is not asked, because its import takes longer than a call.
     """
     try:
         listen = tomllib.loads((folder / CONFIG_NAME).read_text())["server"]["listen"]
-        targets = [parse_listen(text, folder).target for text in listen]
-    except (OSError, ValueError, KeyError, TypeError, ListenError):
+        targets = [_checked(text) for text in listen if isinstance(text, str)]
+    except (OSError, ValueError, KeyError, TypeError, CommandError):
         return None
     return min(targets, key=lambda target: not target.startswith("unix:"), default=None)

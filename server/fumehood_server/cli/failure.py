@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-from fumehood_server.errors import FumehoodError
+from fumehood_server.errors import ConfigError, FumehoodError
 
 
 class ExitStatus(IntEnum):
@@ -54,3 +54,14 @@ class CommandError(FumehoodError):
                 "details": self.details,
             }
         }
+
+
+def config_failure(error: ConfigError) -> CommandError:
+    """A mistake in one of the operator's or the author's files as a command's error."""
+    where = f"{error.path}:{error.line}" if error.line else str(error.path)
+    return CommandError(
+        f"{where}: {error.problem}",
+        error.hint,
+        code="CONFIG_INVALID",
+        details={"file": str(error.path), "line": error.line or None, "key": error.key or None},
+    )

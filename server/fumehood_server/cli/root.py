@@ -7,8 +7,9 @@ import sys
 
 import click
 
-from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.cli.failure import CommandError, ExitStatus, config_failure
 from fumehood_server.cli.lazy import LazyGroup
+from fumehood_server.errors import ConfigError
 
 _COMMANDS = "fumehood_server.cli.commands"
 
@@ -16,13 +17,13 @@ WORKFLOW = """\
 Fumehood runs tools for your service, each in a sandboxed process of its own.
 
 \b
-  fumehood doctor                       what this machine can enforce, and how to get the rest
-  fumehood plugin new dice              write a plugin
-  fumehood plugin dev dice              serve it while you work on it; reloads on save
-  fumehood plugin add dice              look at what it asks for, and pin it
-  fumehood serve                        start the sidecar
-  fumehood tools                        what can be called now
-  fumehood call roll_dice count=2 sides=6
+  fumehood doctor                          what this machine can enforce, and how to get the rest
+  fumehood plugin new greeter              write a plugin
+  fumehood plugin dev greeter              serve it while you work on it; reloads on save
+  fumehood plugin add greeter              look at what it asks for, and pin it
+  fumehood serve                           start the sidecar
+  fumehood tools                           what can be called now
+  fumehood call greeter_hello name=Ada
 """
 
 STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the sidecar can't be reached."
@@ -61,6 +62,8 @@ def main() -> None:
         sys.stdout.flush()
     except CommandError as error:
         status = _report(error)
+    except ConfigError as error:
+        status = _report(config_failure(error))
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "fumehood"
         status = _report(CommandError(error.format_message(), f"See {path} --help."))

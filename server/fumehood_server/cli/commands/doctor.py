@@ -1,0 +1,81 @@
+"""`fumehood doctor`: what this machine can enforce."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+import click
+
+from fumehood_server.cli.address import address_option
+from fumehood_server.cli.failure import ExitStatus
+
+_HEADINGS = {
+    "machine": "This machine",
+    "sandbox": "The sandbox, each layer tried by starting one",
+    "configuration": "The configuration",
+    "sidecar": "The sidecar",
+}
+_MARKS = {
+    "in force": ("✓", "green"),
+    "ok": ("✓", "green"),
+    "weaker": ("!", "yellow"),
+    "note": ("·", "yellow"),
+    "missing": ("✗", "red"),
+}
+
+
+@click.command(short_help="What this machine can enforce, and how to get the rest.")
+@click.option("--config", "config_path", type=click.Path(path_type=Path), metavar="FILE", help="As for serve.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@address_option
+def doctor(config_path: Path | None, as_json: bool, address: str | None) -> int:
+    """Say what this machine can enforce, what is missing, and how to get it.
+
+    Every layer of the sandbox is tried, by starting a sandbox and trying to get out of it. Exit status 1 when something
+    is missing without which the sidecar can't serve.
+
+    \b
+    Examples:
+      fumehood doctor
+      fumehood doctor --json | jq -r '.findings[] | select(.status == "missing") | .remedy'
+    """
+    from fumehood_server.cli import output
+    from fumehood_server.cli.doctoring import diagnose
+
+    diagnosis = diagnose(config_path, address)
+    status = ExitStatus.OK if diagnosis.usable else ExitStatus.FAILED
+    if as_json:
+        output.print_json(diagnosis.to_json())
+        return status
+    console = output.console()
+    for area, findings in groupby(diagnosis.findings, key=lambda finding: finding.area):
+        console.print(output.styled(_HEADINGS.get(area, area), "bold"))
+        table = output.table("", "", "", "")
+        table.show_header = False
+        for column in table.columns[:3]:
+            column.no_wrap = True
+        for finding in findings:
+            mark, style = _MARKS.get(finding.status, ("?", "yellow"))
+            name = finding.feature if area == "configuration" else finding.layer
+            detail = output.styled(finding.detail)
+            if finding.feature not in {name, ""} and area == "sandbox":
+                detail = output.styled(f"{finding.feature}: {finding.detail}")
+            if finding.remedy:
+                detail.append("\n" + output.visible(finding.remedy), style="cyan")
+            table.add_row(
+                output.styled(f"  {mark}", style),
+                output.styled(name),
+                output.styled("" if finding.status == "ok" else finding.status, style),
+                detail,
+            )
+        console.print(table)
+        console.print()
+    if diagnosis.usable:
+        console.print(output.styled("This machine can hold every level that this version serves.", "green"))
+    else:
+        missing = sum(finding.status == "missing" for finding in diagnosis.findings)
+        console.print(
+            output.styled(f"{output.plural(missing, 'thing')} missing; what to do stands beneath each.", "red")
+        )
+    return status

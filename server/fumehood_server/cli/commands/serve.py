@@ -1,0 +1,110 @@
+"""`fumehood serve`: the sidecar itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from fumehood_server.catalog import SidecarConfig
+
+
+@click.command(short_help="Start the sidecar.")
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The operator's configuration.  [default: fumehood.toml here, if there is one]",
+)
+@click.option(
+    "--listen", multiple=True, metavar="ADDRESS", help="unix:PATH or HOST:PORT, in place of the configuration's; again."
+)
+@click.option(
+    "--plugin",
+    "folders",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Serve this plugin as well, up to level read and with no paths granted; again.",
+)
+@click.option("--locked", is_flag=True, help="Refuse what fumehood.lock doesn't pin, in place of pinning it.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["auto", "json", "console"]),
+    default="auto",
+    show_default=True,
+    help="auto: readable on a terminal, else JSON.",
+)
+def serve(
+    config_path: Path | None, listen: tuple[str, ...], folders: tuple[Path, ...], locked: bool, log_format: str
+) -> int:
+    """Start the sidecar and serve until SIGTERM or Ctrl-C; calls under way may finish first.
+
+    It prints one line `listening ADDRESS` for each address on stdout once calls are taken there, and its log on stderr.
+
+    \b
+    Examples:
+      fumehood serve
+      fumehood serve --plugin ./dice                         try a plugin without a configuration
+      fumehood serve --listen unix:/run/fumehood/a.sock --listen 127.0.0.1:7430
+      fumehood serve --config /etc/fumehood/fumehood.toml --locked --log-format json
+    """
+    from fumehood_server.app import serve as run
+    from fumehood_server.catalog import find_config, load_config
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.rpc.sockets import ListenFailedError
+
+    config = load_config(find_config(config_path))
+    config = _with_plugins(_with_listen(config, listen), folders)
+    if not config.plugins:
+        click.echo("No plugin is named: `fumehood plugin add FOLDER` adds one, --plugin FOLDER tries one.", err=True)
+    terminal = None if log_format == "auto" else log_format == "console"
+    try:
+        return run(config, locked=locked, ready=_announce, terminal=terminal)
+    except ListenFailedError as error:
+        raise CommandError(
+            str(error),
+            "Stop what is there, or choose another address with --listen.",
+            code="LISTEN_FAILED",
+            details={"address": error.target},
+        ) from error
+
+
+def _announce(targets: tuple[str, ...]) -> None:
+    for target in targets:
+        click.echo(f"listening {target}")
+
+
+def _with_listen(config: SidecarConfig, texts: tuple[str, ...]) -> SidecarConfig:
+    from dataclasses import replace
+
+    from fumehood_server.catalog.listen import ListenError, parse_listen
+    from fumehood_server.cli.failure import CommandError
+
+    if not texts:
+        return config
+    try:
+        addresses = tuple(parse_listen(text, Path.cwd()) for text in texts)
+    except ListenError as error:
+        raise CommandError(f"--listen: {error.problem}", error.hint, code="BAD_ADDRESS") from error
+    return replace(config, server=replace(config.server, listen=addresses))
+
+
+def _with_plugins(config: SidecarConfig, folders: tuple[Path, ...]) -> SidecarConfig:
+    """The configuration with these folders as plugins, unless it names them already: its grants then stand."""
+    from dataclasses import replace
+
+    from fumehood_sandbox import Level
+
+    from fumehood_server.catalog import PluginConfig
+    from fumehood_server.model.plugin import Grants
+
+    named = {plugin.path for plugin in config.plugins}
+    new = dict.fromkeys(folder.resolve() for folder in folders)
+    added = [
+        PluginConfig(path=folder, grants=Grants(max_side_effects=Level.READ)) for folder in new if folder not in named
+    ]
+    return replace(config, plugins=(*config.plugins, *added))

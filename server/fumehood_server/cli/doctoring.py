@@ -1,0 +1,182 @@
+"""What `fumehood doctor` finds: the sandbox's own report, and what else a sidecar needs of this machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fumehood_sandbox import probe
+
+from fumehood_server.errors import ConfigError
+
+MISSING = "missing"
+"""The one status that makes a machine unusable."""
+
+_VERSION_TIMEOUT_S = 5.0
+"""`bwrap --version` prints a line and exits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    area: str
+    """"machine", "sandbox", "configuration" or "sidecar"."""
+    layer: str
+    """Within the sandbox its layer, as in receipts; elsewhere what was looked at."""
+    feature: str
+    status: str
+    """"in force", "weaker" or "missing" in the sandbox; "ok", "note" or "missing" elsewhere."""
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Everything that was found."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def usable(self) -> bool:
+        """Whether a sidecar can serve here with this configuration."""
+        return not any(finding.status == MISSING for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {"usable": self.usable, "findings": [asdict(finding) for finding in self.findings]}
+
+
+def diagnose(config_path: Path | None, address: str | None) -> Diagnosis:
+    """Look at everything. Takes about a second, starts processes, and changes nothing."""
+    return Diagnosis((*_machine(), *_sandbox(), *_configuration(config_path), _sidecar(address)))
+
+
+def _machine() -> list[Finding]:
+    release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
+    system = f"{release.get('PRETTY_NAME', sys.platform)}, kernel {platform.release()}, {platform.machine()}"
+    return [
+        Finding(
+            area="machine",
+            layer="python",
+            feature="interpreter",
+            status="ok",
+            detail=f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}",
+        ),
+        Finding(area="machine", layer="kernel", feature="system", status="ok", detail=system),
+        Finding(
+            area="machine",
+            layer="identity",
+            feature="user",
+            status="ok",
+            detail="root: each plugin gets a user id of its own"
+            if os.geteuid() == 0
+            else f"user {os.geteuid()}, without root's rights: plugins run as it, in a user namespace",
+        ),
+        *_bubblewraps(),
+    ]
+
+
+def _bubblewraps() -> list[Finding]:
+    """Every bubblewrap that is installed, working or not: the sandbox's report names only the chosen one."""
+    from fumehood_sandbox import bubblewrap
+
+    return [
+        Finding(
+            area="machine",
+            layer="bubblewrap",
+            feature=each.origin,
+            status="note" if each.problem else "ok",
+            detail=f"{each.path}: {_version(each.path)}" + (f"; {each.problem}" if each.problem else ""),
+            remedy=bubblewrap.remedy_for(each.problem) if each.problem else "",
+        )
+        for each in bubblewrap.candidates()
+    ]
+
+
+def _version(path: str) -> str:
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"does not say its version ({type(error).__name__})"
+    return done.stdout.strip() or f"does not say its version (exit status {done.returncode})"
+
+
+def _sandbox() -> list[Finding]:
+    return [
+        Finding(
+            area="sandbox",
+            layer=each.layer,
+            feature=each.feature,
+            status=each.status,
+            detail=each.detail,
+            remedy=each.remedy,
+        )
+        for each in probe().findings
+    ]
+
+
+def _configuration(config_path: Path | None) -> list[Finding]:
+    from fumehood_server.catalog import find_config, load_config
+    from fumehood_server.catalog.manifest import try_manifest
+
+    try:
+        found = find_config(config_path)
+        config = load_config(found)
+    except ConfigError as error:
+        where = f"{error.path}:{error.line}" if error.line else str(error.path)
+        detail = f"{where}: {error.problem}"
+        return [_configured("file", MISSING, detail, error.hint or "mend it, and run this again")]
+    if found is None:
+        return [
+            _configured(
+                "file",
+                "note",
+                f"no fumehood.toml in {Path.cwd()}: defaults, and no plugins",
+                "`fumehood plugin add FOLDER` writes one",
+            )
+        ]
+    count = len(config.plugins)
+    findings = [_configured("file", "ok", f"{found}: valid, {count} plugin{'' if count == 1 else 's'}")]
+    for plugin in config.plugins:
+        reading = try_manifest(plugin.path)
+        if reading.manifest is None:
+            problems = "; ".join(str(problem) for problem in reading.problems)
+            findings.append(
+                _configured(
+                    f"plugin {reading.name}",
+                    MISSING,
+                    problems,
+                    f"mend it; `fumehood plugin check {plugin.path}` says more",
+                )
+            )
+        else:
+            findings.append(_configured(f"plugin {reading.name}", "ok", f"{plugin.path}: {reading.manifest.kind}"))
+    return findings
+
+
+def _configured(feature: str, status: str, detail: str, remedy: str = "") -> Finding:
+    return Finding(
+        area="configuration", layer="configuration", feature=feature, status=status, detail=detail, remedy=remedy
+    )
+
+
+def _sidecar(address: str | None) -> Finding:
+    from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.failure import CommandError
+
+    try:
+        with SidecarClient(address, connect_timeout_s=1.0) as client:
+            tools = len(client.list_tools())
+            status, detail, remedy = "ok", f"serving at {client.target}, {tools} tools can be called", ""
+    except CommandError as error:
+        # Most often doctor is asked before the first start.
+        status, detail, remedy = "note", error.what, "`fumehood serve` starts it"
+    return Finding(area="sidecar", layer="sidecar", feature="socket", status=status, detail=detail, remedy=remedy)
