@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -142,7 +142,7 @@ def is_about(frame: PluginFrame, kind: str, invocation_id: int) -> bool:
     return frame.WhichOneof("frame") == kind and getattr(frame, kind).invocation_id == invocation_id
 
 
-def texts(content: Iterator[Content]) -> list[str]:
+def texts(content: Iterable[Content]) -> list[str]:
     return [block.text for block in content]
 
 

@@ -61,7 +61,7 @@ def stray(text: str) -> str:
     return text
 
 
-def generator(text: str) -> Any:  # noqa: ANN401
+def generator(text: str) -> Any:
     """Do it."""
     yield text
 

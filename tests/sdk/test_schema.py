@@ -156,7 +156,7 @@ def test_the_schemas_of_a_tool_of_models_are_pinned() -> None:
         (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
     ],
 )
-def test_a_return_type_gives_the_schema_of_the_details(annotation: Any, expected: Any) -> None:  # noqa: ANN401
+def test_a_return_type_gives_the_schema_of_the_details(annotation: Any, expected: Any) -> None:
     def it():  # type: ignore[no-untyped-def]  # noqa: ANN202
         """Do it."""
 
@@ -165,12 +165,12 @@ def test_a_return_type_gives_the_schema_of_the_details(annotation: Any, expected
 
 
 @pytest.mark.parametrize("kind", [Roll, Point, Nested, list[Roll], dict[str, Point], Roll | None, list[Nested]])
-def test_schemas_of_results_are_those_that_pydantic_makes(kind: Any) -> None:  # noqa: ANN401
+def test_schemas_of_results_are_those_that_pydantic_makes(kind: Any) -> None:
     assert outputs.of(kind) == full.output(kind)[0]
 
 
 @pytest.mark.parametrize("kind", [Recursive, WithDefault, Model, list[Model], Roll | int | Model])
-def test_results_beyond_the_simple_are_left_to_pydantic(kind: Any) -> None:  # noqa: ANN401
+def test_results_beyond_the_simple_are_left_to_pydantic(kind: Any) -> None:
     with pytest.raises(simple.NotSimpleError):
         outputs.of(kind)
     assert full.output(kind)[0]
@@ -212,7 +212,7 @@ VALUES = st.recursive(
 
 
 @given(TYPES, st.lists(VALUES, max_size=8))
-def test_the_simple_way_says_and_does_what_pydantic_would(kind: Any, values: list[Any]) -> None:  # noqa: ANN401
+def test_the_simple_way_says_and_does_what_pydantic_would(kind: Any, values: list[Any]) -> None:
     core, schema = simple.of(kind)
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     assert schema == adapter.json_schema()
@@ -224,7 +224,7 @@ def test_the_simple_way_says_and_does_what_pydantic_would(kind: Any, values: lis
         )
 
 
-def judged(validate: Callable[[], Any]) -> Any:  # noqa: ANN401
+def judged(validate: Callable[[], Any]) -> Any:
     try:
         value = validate()
     except ValidationError as error:

@@ -96,7 +96,7 @@ def test_a_call_can_be_cancelled(tool: str) -> None:
 
 
 def test_an_asynchronous_tool_can_be_called_from_an_asynchronous_test() -> None:
-    async def test() -> Any:  # noqa: ANN401
+    async def test() -> Any:
         return ToolTester(plugin).call("gather").details
 
     assert asyncio.run(test()) == [1, 2]

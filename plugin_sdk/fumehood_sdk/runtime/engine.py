@@ -5,7 +5,8 @@ One thread *leads*: it reads a frame and runs the call itself, so that a quick c
 the first finishes its call and then stands by. A tool whose last call was slow hands the lead on before it starts. So a
 slow call holds up nobody for longer than a tick, and a cancel frame is read while calls run.
 
-Tried and left: a thread that reads and a pool that runs (two switches a call, a third of the rate), one thread a call.
+Tried and left, with a small validated tool: one thread that reads and a pool that runs (twice the processor time a
+call, half the rate at 32 in flight), handing the lead on before every call (twice the time, a fifth of the rate).
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def large(size: int) -> str:
 
 
 @plugin.tool(side_effects="none")
-def unwritable() -> Any:  # noqa: ANN401
+def unwritable() -> Any:
     """Return what JSON can't hold."""
     return {"thread": threading.current_thread()}
 
