@@ -57,8 +57,8 @@ def headline(text: str) -> None:
 
 
 @contextmanager
-def sidecar() -> Iterator[str]:
-    """`fumehood serve` in the folder of the examples, as an operator would start it. Ended with the block."""
+def sidecar() -> Iterator[int]:
+    """`fumehood serve` in the folder of the examples, as an operator would start it. Yields its process id."""
     (BUILD / "notes").mkdir(parents=True, exist_ok=True)
     log_path = BUILD / "demo-sidecar.log"
     say(paint("$ cd examples && fumehood serve", "36"))
@@ -66,7 +66,7 @@ def sidecar() -> Iterator[str]:
         process = subprocess.Popen([FUMEHOOD, "serve"], cwd=EXAMPLES, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             wait_until_served(process, log_path)
-            yield "unix:" + str(EXAMPLES / ".fumehood" / "fumehood.sock")
+            yield process.pid
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -97,14 +97,20 @@ def run(*arguments: str, expect: int = 0, show: bool = True) -> str:
     if show:
         say(paint("$ fumehood " + shlex.join(arguments), "36"))
     done = subprocess.run(
-        [FUMEHOOD, *arguments], cwd=EXAMPLES, capture_output=True, text=True, check=False, timeout=CALL_TIMEOUT_S
+        [FUMEHOOD, *arguments],
+        cwd=EXAMPLES,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if show else subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=CALL_TIMEOUT_S,
     )
     if show:
-        say(textwrap.indent((done.stdout + done.stderr).rstrip(), "  "))
+        say(textwrap.indent(done.stdout.rstrip(), "  "))
     if done.returncode != expect:
         raise SurpriseError(
             f"`fumehood {shlex.join(arguments)}` ended with status {done.returncode} instead of {expect}:"
-            f"\n{done.stdout}{done.stderr}"
+            f"\n{done.stdout}{done.stderr or ''}"
         )
     return done.stdout
 
@@ -132,7 +138,7 @@ def show_levels() -> None:
     run("call", "roll_dice", "count=30", "sides=7", expect=2)
 
 
-def attempts(secret: Path) -> tuple[Attempt, ...]:
+def attempts(secret: Path, sidecar_pid: int) -> tuple[Attempt, ...]:
     return (
         Attempt(
             "phone home",
@@ -146,18 +152,18 @@ def attempts(secret: Path) -> tuple[Attempt, ...]:
         ),
         Attempt(
             "signal the sidecar",
-            f"import os\nos.kill({os.getpid()}, 0)\nprint('out: it can be signalled')",
+            f"import os\nos.kill({sidecar_pid}, 0)\nprint('out: it can be signalled')",
             "the PID namespace: no process of the host has a number in there; Landlock scopes signals besides",
         ),
     )
 
 
-def show_attempts() -> None:
+def show_attempts(sidecar_pid: int) -> None:
     headline("3. Three attempts to break out, as code that a model wrote (tool run_python, level none)")
     secret = BUILD / "demo-secret.txt"
     secret.write_text(secrets.token_hex(8))
     try:
-        for attempt in attempts(secret):
+        for attempt in attempts(secret, sidecar_pid):
             try_out(attempt)
     finally:
         secret.unlink()
@@ -201,9 +207,9 @@ def show_more() -> None:
 
 def main() -> int:
     try:
-        with sidecar():
+        with sidecar() as sidecar_pid:
             show_levels()
-            show_attempts()
+            show_attempts(sidecar_pid)
         show_more()
     except SurpriseError as surprise:
         say(paint(f"\nThe demo failed: {surprise}", "31"))
