@@ -89,7 +89,7 @@ class Call:
         """Mark the call as cancelled and wake what waits for that. Idempotent."""
         if self.cancel_reason is None:
             self.cancel_reason = reason
-            for wake in self.wakers:
+            for wake in list(self.wakers):
                 wake()
 
     def on_cancel(self, wake: Callable[[], None]) -> None:

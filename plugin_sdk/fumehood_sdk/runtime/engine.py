@@ -207,6 +207,8 @@ class Engine:
             self._cancel_call(call, _REASONS.get(frame.reason, "unspecified"), frame.grace_s)
 
     def _cancel_call(self, call: Call, reason: str, grace_s: float) -> None:
+        if call.cancel_reason is not None:
+            return  # an asynchronous tool that cleans up must not be cancelled again while it does
         entry: Entry = call.tool
         call.cancel(reason)
         if entry.is_async:
