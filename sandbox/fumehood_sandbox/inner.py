@@ -8,8 +8,9 @@ reported and ends the process.
 
 import os
 import sys
+import time
 
-from fumehood_sandbox.libc import StepError, call, function, say
+from fumehood_sandbox.libc import StepError, call, function, restore_signals, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ _SYS_LANDLOCK_RESTRICT_SELF = 446
 _LANDLOCK_RULE_PATH_BENEATH = 1
 _LANDLOCK_ON_FILES = 0b1100000000000111  # execute, write_file, read_file, truncate, ioctl_dev: all that a file has
 _FAILED_STATUS = 125
+_INTERVAL_S = 0.001
+_PATIENCE = 5000
+"""Pid 1 is ready long before this stage, as a rule; on a machine where it takes 5 s, no start succeeds."""
 
 
 def main(config: "dict[str, Any]") -> None:
@@ -48,18 +52,43 @@ def main(config: "dict[str, Any]") -> None:
         if config["executable"]:
             _become(status, config["executable"], config["environment"])
         code, module = _prepare_module(config)
-        say(status, "ready")
+        _ready(status)
         os.close(status)
     except StepError as error:
-        say(status, "error", *error.fields)
-        os._exit(_FAILED_STATUS)
+        _fail(status, *error.fields)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher must hear of it
-        say(status, "error", "inner", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
-        os._exit(_FAILED_STATUS)
+        _fail(status, "inner", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
     del status, rules, config
     for name in [name for name in sys.modules if name.partition(".")[0] == "fumehood_sandbox"]:
         del sys.modules[name]  # this stage is not something that the program could import
     exec(code, module)  # noqa: S102 - the module that the caller asked for
+
+
+def _fail(status: int, *fields: str) -> "NoReturn":
+    try:
+        say(status, "error", *fields)
+    finally:  # the launcher may be gone
+        os._exit(_FAILED_STATUS)
+
+
+def _ready(status: int) -> None:
+    """Say that the program is about to run, once it is sure that it dies with the launcher.
+
+    Pid 1 asks to be killed at bubblewrap's death only late in its own start, and in vain when bubblewrap is dead by
+    then. It asks before it loads the filter: so wait until that shows, and then write to the launcher. If that works,
+    both were alive when pid 1 had asked; if it doesn't, the exception ends this process, and pid 1 ends with it.
+    """
+    for _ in range(_PATIENCE):
+        if _status_of("1").get("Seccomp", "").strip() == "2":
+            say(status, "ready")
+            return
+        time.sleep(_INTERVAL_S)
+    raise StepError("seccomp", "pid 1 of the namespace runs without the filter")
+
+
+def _status_of(process: str) -> "dict[str, str]":
+    with open(f"/proc/{process}/status", encoding="utf-8", errors="replace") as stream:  # noqa: PTH123 - an import
+        return dict(line.split(":\t", 1) for line in stream if ":\t" in line)
 
 
 def _open_rules(landlock: "dict[str, Any]") -> "list[tuple[int, int]]":
@@ -171,8 +200,7 @@ def _is_open(descriptor: int) -> bool:
 
 def _check_what_outside_applied(status: int, identity: "tuple[int, int] | None") -> None:
     """Believe the kernel, not the steps: what it says of this process must be what was asked for."""
-    with open("/proc/self/status", encoding="utf-8", errors="replace") as stream:  # noqa: PTH123 - pathlib is an import
-        found = dict(line.split(":\t", 1) for line in stream if ":\t" in line)
+    found = _status_of("self")
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         if int(found.get(name, "1"), 16):
             raise StepError("capabilities", f"{name} is {found[name].strip()}")
@@ -197,7 +225,8 @@ def _become(status: int, argv: "tuple[str, ...]", environment: "dict[str, str]")
     name = argv[0]
     places = environment.get("PATH", "/usr/bin:/bin").split(":") if "/" not in name else [""]
     failure = StepError("exec", "not found on PATH", name, 2)
-    say(status, "ready")
+    _ready(status)
+    restore_signals()
     for place in places:
         path = f"{place}/{name}" if place else name
         try:
@@ -217,7 +246,6 @@ def _become(status: int, argv: "tuple[str, ...]", environment: "dict[str, str]")
 def _prepare_module(config: "dict[str, Any]") -> "tuple[CodeType, dict[str, Any]]":
     """Make this interpreter look as `python -m module` would, without the imports that runpy costs."""
     import _frozen_importlib_external  # noqa: PLC0415 - what importlib.machinery, which imports much, is made of
-    import time  # noqa: PLC0415 - built in; not before the try block of `main`
 
     os.environ.clear()
     os.environ.update(config["environment"])

@@ -172,6 +172,7 @@ def _spawn(plan: _Plan, stack: ExitStack) -> Launching:
         ),
     )
     os.set_blocking(status_read, False)
+    os.set_blocking(info_read, False)
     return Launching(popen, os.dup(status_read), os.dup(info_read), receipt)
 
 
@@ -214,6 +215,7 @@ def _run(command: list[str], inherited: list[int]) -> subprocess.Popen[bytes]:
             pass_fds=inherited,
             env={},  # its own environment stays readable in /proc/1/environ, whatever --clearenv says
             cwd="/",
+            process_group=0,  # so that what isn't fit to die with its parent yet can be killed; see Launching
             bufsize=0,
         )
     except OSError as error:

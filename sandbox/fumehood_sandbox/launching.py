@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
+from pathlib import Path
 from typing import Final
 
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
 from fumehood_sandbox.outer import STEP as IDMAPPED_MOUNT
-from fumehood_sandbox.process import SandboxedProcess
+from fumehood_sandbox.process import SandboxedProcess, ends_within, reap
 from fumehood_sandbox.receipt import Layer, Receipt
 
 _REAP_TIMEOUT_S: Final = 10.0
@@ -32,6 +34,8 @@ class Launching:
         self._receipt = receipt
         self._status = bytearray()
         self._over = False
+        self._init_pid = 0
+        self._init_pidfd: int | None = None
 
     def fileno(self) -> int:
         """The status pipe. Readable when `advance` has something to do."""
@@ -69,15 +73,42 @@ class Launching:
         if self._over:
             return
         self._over = True
-        popen = self._popen
-        popen.kill()  # bubblewrap's death kills pid 1 of the namespace, by --die-with-parent
-        for stream in (popen.stdin, popen.stdout, popen.stderr):
+        os.close(self._status_fd)  # before the kill: see `_ready` in the inner stage
+        self._kill()
+        for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             if stream is not None:
                 stream.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            popen.wait(_REAP_TIMEOUT_S)
-        os.close(self._status_fd)
+        if self._init_pidfd is not None:
+            reap(self._init_pidfd, _REAP_TIMEOUT_S)
+            os.close(self._init_pidfd)
         os.close(self._info_fd)
+
+    def _kill(self) -> None:
+        """Kill what was started, and reap bubblewrap.
+
+        bubblewrap's child asks to die with it only late in its start. Before bubblewrap has named it, it is in
+        bubblewrap's process group, waits to be let go on, and is killed with the group; afterwards it is killed by its
+        number. Until bubblewrap is reaped, nobody else can have the group's number.
+        """
+        if self._popen.returncode is not None:
+            return
+        ended = os.pidfd_open(self._popen.pid)
+        for _ in range(2):  # bubblewrap may have named it just before it was killed
+            with contextlib.suppress(LaunchError):
+                self._find_init()
+            if self._init_pidfd is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._init_pidfd, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            ends_within(ended, _REAP_TIMEOUT_S)
+        os.close(ended)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(_REAP_TIMEOUT_S)
+        if self._init_pidfd is None:
+            # A child that bubblewrap had not named, where the launcher inherits orphans. It is being killed.
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PGID, self._popen.pid, os.WEXITED)
 
     def _fail(self, error: LaunchError) -> None:
         self.abort()
@@ -95,9 +126,7 @@ class Launching:
         missing = [name for name in _INNER_LAYERS if name not in reported]
         if missing:
             raise LaunchError("status", f"not reported: {', '.join(missing)}")
-        init_pid = self._init_pid()
-        # bubblewrap waits for pid 1 and has not been reaped by us, so the number can't have been given away.
-        init_pidfd = os.pidfd_open(init_pid)
+        self._find_init()
         receipt = Receipt(
             self._receipt.level,
             self._receipt.backend,
@@ -110,23 +139,47 @@ class Launching:
         fds = [os.dup(stream.fileno()) for stream in streams]
         for stream in streams:
             stream.close()
-        process = SandboxedProcess(popen, init_pid, init_pidfd, receipt, (fds[0], fds[1], fds[2]))
+        process = SandboxedProcess(popen, self._init_pid, self._init_pidfd, receipt, (fds[0], fds[1], fds[2]))
         self._over = True
         os.close(self._status_fd)
         os.close(self._info_fd)
         return process
 
-    def _init_pid(self) -> int:
+    def _find_init(self) -> None:
+        """Learn pid 1 of the namespace from bubblewrap, once, and hold it by a pidfd unless it has ended and is gone.
+
+        Raises:
+            LaunchError: bubblewrap hasn't named it.
+        """
+        if self._init_pid:
+            return
         try:
-            return int(json.loads(os.read(self._info_fd, 4096))["child-pid"])
+            self._init_pid = int(json.loads(os.read(self._info_fd, 4096))["child-pid"])
         except (OSError, ValueError, KeyError) as error:
-            raise LaunchError("namespaces", f"bubblewrap did not name its child: {self._complaint()}") from error
+            raise LaunchError("namespaces", "bubblewrap did not name its child") from error
+        with contextlib.suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(self._init_pid)
+            if self._is_init(self._init_pid):
+                self._init_pidfd = pidfd
+            else:
+                os.close(pidfd)
+
+    def _is_init(self, pid: int) -> bool:
+        """Whether the number is still that of the namespace's pid 1, and not given to another process since.
+
+        Its parent is bubblewrap; or, where bubblewrap has ended and the launcher inherits orphans, the launcher.
+        """
+        try:
+            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+        fields = {line.partition(":")[0]: line.split()[1:] for line in status.splitlines()}
+        parents = {str(self._popen.pid), str(os.getpid())}
+        return fields["PPid"][0] in parents and fields["NSpid"][-1] == "1"
 
     def _complaint(self) -> str:
         """What bubblewrap said. It has the program's stderr until the program runs, which never happened."""
-        self._popen.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(_REAP_TIMEOUT_S)
+        self._kill()
         assert self._popen.stderr is not None  # noqa: S101 - it was asked for
         fd = self._popen.stderr.fileno()
         os.set_blocking(fd, False)

@@ -52,6 +52,14 @@ def call(step: str, name: str, *arguments: int | bytes, what: str, path: str = "
     return answer
 
 
+def restore_signals() -> None:
+    """Undo what Python set for itself and execve(2) would hand on: a program expects to die of a broken pipe."""
+    import _signal  # type: ignore[import-not-found] # noqa: PLC0415 - what signal, which imports enum, is made of
+
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)
+
+
 def say(status_fd: int, *fields: str) -> None:
     """Write one line to the launcher."""
     line = "\t".join(field.replace("\t", " ").replace("\n", " ") for field in fields) + "\n"

@@ -8,7 +8,7 @@ nothing but `libc`.
 import os
 import sys
 
-from fumehood_sandbox.libc import StepError, call, say
+from fumehood_sandbox.libc import StepError, call, restore_signals, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def main(config: "dict[str, Any]") -> None:
             arguments = (tree, b"\0", _AT_FDCWD, os.fsencode(path) + b"\0", _MOVE_MOUNT_F_EMPTY_PATH)
             call(STEP, "syscall", _SYS_MOVE_MOUNT, *arguments, what="attach", path=path)
             os.close(tree)
+        restore_signals()
         os.execve(config["command"][0], config["command"], {})  # noqa: S606 - no shell is the point
     except StepError as error:
         say(status, "error", *error.fields)

@@ -29,7 +29,7 @@ class SandboxedProcess:
         self,
         launcher: subprocess.Popen[bytes],
         init_pid: int,
-        init_pidfd: int,
+        init_pidfd: int | None,
         receipt: Receipt,
         fds: tuple[int, int, int],
     ) -> None:
@@ -62,7 +62,7 @@ class SandboxedProcess:
             TimeoutError: it still runs.
         """
         # Not Popen.wait, which with a bound sleeps and looks again.
-        if self._closed or _ends_within(self._pidfd, timeout_s):
+        if self._closed or ends_within(self._pidfd, timeout_s):
             return self._launcher.wait(_REAP_TIMEOUT_S)
         raise TimeoutError(f"process {self.pid} still runs after {timeout_s} s")
 
@@ -96,7 +96,7 @@ class SandboxedProcess:
 
     def kill(self) -> None:
         """Kill the whole tree: SIGKILL to pid 1 of the namespace, and the kernel kills the rest. Idempotent."""
-        if self._closed:
+        if self._closed or self._init_pidfd is None:
             return
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._init_pidfd, signal.SIGKILL)
@@ -109,10 +109,11 @@ class SandboxedProcess:
         with contextlib.suppress(TimeoutError):
             self.wait(_REAP_TIMEOUT_S)
         # bubblewrap ends with the program, and its death kills pid 1 with what is left; wait for that as well.
-        _ends_within(self._init_pidfd, _REAP_TIMEOUT_S)
+        if self._init_pidfd is not None:
+            reap(self._init_pidfd, _REAP_TIMEOUT_S)
         self._closed = True
         for fd in (self._pidfd, self._init_pidfd, self.stdin, self.stdout, self.stderr):
-            with contextlib.suppress(OSError):
+            if fd is not None:
                 os.close(fd)
 
     def __enter__(self) -> Self:
@@ -124,7 +125,19 @@ class SandboxedProcess:
         self.close()
 
 
-def _ends_within(pidfd: int, timeout_s: float) -> bool:
+def reap(pidfd: int, timeout_s: float) -> None:
+    """Wait until a process has ended, and reap it if it has become this one's child.
+
+    That happens to pid 1 of a namespace when bubblewrap ends first and the launcher is pid 1 of its container, or a
+    subreaper: nobody else would reap it.
+    """
+    ends_within(pidfd, timeout_s)
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+
+
+def ends_within(pidfd: int, timeout_s: float) -> bool:
+    """Wait until a process has ended, and say whether it has."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     return bool(poller.poll(timeout_s * 1000))

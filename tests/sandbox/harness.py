@@ -51,7 +51,7 @@ def running(folder: Path, code: str, policy: Policy | None = None) -> Iterator[S
         yield process
 
 
-def inside(folder: Path, code: str, policy: Policy | None = None) -> Any:  # noqa: ANN401 - whatever the code reported
+def inside(folder: Path, code: str, policy: Policy | None = None) -> Any:
     """Run the code to its end and return the one thing that it reported."""
     with running(folder, code, policy) as process:
         out, err = read_to_end(process)

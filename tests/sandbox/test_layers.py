@@ -112,7 +112,7 @@ def test_namespaces_first_process_is_out_of_reach(tmp_path: Path) -> None:
             "memory": error_of(lambda: os.open("/proc/1/mem", os.O_RDWR)),
             "environment": error_of(lambda: open("/proc/1/environ").read()),
             "root": error_of(lambda: os.listdir("/proc/1/root")),
-            "descriptors": error_of(lambda: os.listdir("/proc/1/fd")),
+            "descriptors": error_of(lambda: os.open("/proc/1/fd/0", os.O_RDONLY)),
             "signal": error_of(lambda: os.kill(1, signal.SIGTERM)),
             "own memory": error_of(lambda: os.open("/proc/self/mem", os.O_RDWR)),
             "own environment": error_of(lambda: open("/proc/self/environ").read()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -137,14 +138,91 @@ sys.stdin.read()
         until_gone(tree)
 
 
-def test_abort_leaves_nothing() -> None:
-    launching = start(SHELL, Executable(("sleep", "1000")))
-    tree = processes_below(launching._popen.pid)
-    launching.abort()
-    launching.abort()
-    until_gone(tree)
+def test_launcher_that_inherits_orphans_is_left_without_zombies() -> None:
+    script = """
+import ctypes, os
+from fumehood_sandbox import *
+from fumehood_sandbox import bubblewrap
+bubblewrap.find()  # what only tries it out is not held
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER, as good as being pid 1 of a container
+policy = Policy(level=Level.NONE, runtime=system_runtime())
+for _ in range(5):
+    with launch(policy, Executable(("/bin/true",))) as process:
+        process.wait(20)
+    launch(policy, Executable(("/bin/sleep", "1000"))).close()
+    start(policy, Executable(("/bin/true",))).abort()
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("no children")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True, timeout=BOUND_S)
+    assert done.stdout == "no children\n"
+
+
+def test_launcher_killed_at_any_moment_of_the_start_leaves_no_program() -> None:
+    script = """
+import sys
+from fumehood_sandbox import *
+policy = Policy(level=Level.NONE, runtime=system_runtime())
+launch(policy, Executable(("/bin/true",))).close()
+print("warm", flush=True)
+sys.stdin.readline()
+launching = start(policy, Executable(("/bin/sleep", "1000")))
+print(launching._popen.pid, flush=True)
+sys.stdin.read()
+"""
+    # The first few tenths of a millisecond, in which bubblewrap is not far enough to be held, are not promised.
+    for delay_s in (0.004, 0.006, 0.008, 0.010, 0.012, 0.014, 0.020):
+        launcher = subprocess.Popen(
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        with launcher:
+            assert launcher.stdout is not None
+            assert launcher.stdin is not None
+            assert launcher.stdout.readline() == "warm\n"
+            launcher.stdin.write("go\n")
+            launcher.stdin.flush()
+            bubblewrap = int(launcher.stdout.readline())
+            select.select([], [], [], delay_s)
+            tree = processes_below(bubblewrap)
+            launcher.kill()
+            launcher.wait(BOUND_S)
+            until_gone(tree)
+
+
+def test_program_gets_the_systems_own_signals_back() -> None:
+    script = "grep SigIgn /proc/self/status; yes | head -1"
+    with launch(SHELL, Executable(("bash", "-o", "pipefail", "-c", script)), timeout_s=BOUND_S) as process:
+        out, err = read_to_end(process)
+        assert process.wait(BOUND_S) == 128 + signal.SIGPIPE
+    assert (out.split(), err) == (["SigIgn:", "0" * 16, "y"], "")
+
+
+def test_abort_at_any_moment_leaves_nothing() -> None:
+    for delay_s in (0.0, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01):
+        launching = start(SHELL, Executable(("sleep", "1000")))
+        select.select([launching], [], [], delay_s)
+        tree = processes_below(launching._popen.pid)
+        launching.abort()
+        launching.abort()
+        until_gone(tree)
     with pytest.raises(LaunchError):
         launching.advance()
+
+
+def test_program_that_ended_before_it_was_looked_at_is_still_given() -> None:
+    launching = start(SHELL, Executable(("sh", "-c", "echo hello; exit 4")))
+    ended = os.pidfd_open(launching._popen.pid)
+    readable(ended)
+    os.close(ended)
+    process = launching.advance()
+    assert process is not None
+    with process:
+        assert read_to_end(process) == ("hello\n", "")
+        process.kill()
+        assert process.wait(BOUND_S) == 4
+        assert process.exit_description == "exited with status 4"
 
 
 def test_advance_never_waits_for_the_stage() -> None:
