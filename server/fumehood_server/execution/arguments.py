@@ -77,6 +77,10 @@ def _explain(error: jsonschema_rs.ValidationError) -> list[tuple[str, str, str]]
         return [
             (pointer([*path, name]), kind.name, f'"{name}" is not an argument of this tool') for name in kind.unexpected
         ]
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Enum):
+        # The library names three of them and counts the rest; a model needs to know what it may choose from.
+        options = json.dumps(kind.options, ensure_ascii=False)[1:-1]
+        return [(pointer(path), kind.name, f"must be one of {options}")]
     return [(pointer(path), kind.name, error.message)]
 
 
