@@ -65,6 +65,8 @@ $(S)/python: tools/setup/python.sh
 
 $(S)/runtime: $(S)/python $(PYPROJECTS) constraints/runtime.txt
 	$(PIP_INSTALL) $(EDITABLE) -c constraints/runtime.txt -c constraints/dev.txt
+	# Workers see the SDK read-only and can't leave its bytecode for the next: compiling it anew costs each start 16 ms.
+	python -m compileall -q plugin_sdk/fumehood_sdk
 	@touch $@
 
 $(S)/dev: $(S)/runtime pyproject.toml constraints/dev.txt

@@ -1,15 +1,16 @@
 """Rolls dice: the smallest plugin that is worth having."""
 
 import secrets
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fumehood_sdk import Context, Plugin
-from pydantic import BaseModel, Field
+from fumehood_sdk import Context, Field, Plugin
 
 plugin = Plugin("dice", version="1.0.0")
 
 
-class Roll(BaseModel):
+@dataclass
+class Roll:
     """One roll."""
 
     total: int
