@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import sys
 import traceback
@@ -50,7 +49,6 @@ def configure_logging(level: str, *, descriptor: int = 2, terminal: bool | None 
     library = logging.getLogger()
     library.handlers[:] = [_LibraryLines()]
     library.setLevel(logging.WARNING)
-    atexit.register(writer.flush)
     return writer.flush
 
 

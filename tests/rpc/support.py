@@ -1,0 +1,57 @@
+"""Requests, and what comes back of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from typing import Any
+
+import grpc
+import pytest
+from fumehood.v1 import tool_pb2
+from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
+from google.rpc.error_details_pb2 import ErrorInfo
+from grpc_status import rpc_status
+
+from tests.sidecar import Sidecar
+
+BOUND_S = 30.0
+
+
+def call(tool: str, arguments: dict[str, Any] | None = None, **fields: Any) -> pb.CallToolRequest:
+    return pb.CallToolRequest(tool=tool, arguments_json=json.dumps(arguments or {}), **fields)
+
+
+def text_of(result: tool_pb2.ToolResult) -> str:
+    return "".join(block.text for block in result.content)
+
+
+def reason_of(error: grpc.aio.AioRpcError) -> str:
+    """`reason` of the status's ErrorInfo."""
+    status = rpc_status.from_call(error)
+    assert status is not None
+    info = ErrorInfo()
+    assert status.details[0].Unpack(info)
+    assert info.domain == "fumehood"
+    return info.reason
+
+
+async def refused(answer: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
+    """The status and the reason that a request is refused with."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await answer
+    return caught.value.code(), reason_of(caught.value)
+
+
+async def logged(sidecar: Sidecar, tools: ToolServiceStub, call_id: str, code: str) -> None:
+    """Return once the one line of a call that ran is in the log."""
+    async with asyncio.timeout(BOUND_S):
+        while not (found := [line for line in sidecar.log() if _ran(line, call_id)]):
+            await tools.GetTool(pb.GetToolRequest(name="echo"))
+    assert [line["code"] for line in found] == [code]
+
+
+def _ran(line: dict[str, Any], call_id: str) -> bool:
+    return line.get("call_id") == call_id and line.get("code", "TOOL_NOT_FOUND") != "TOOL_NOT_FOUND"

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+import grpc
+import pytest
+from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
+from fumehood_server.rpc.sockets import ListenFailedError, claimed
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from tests.rpc.support import BOUND_S, call, refused, text_of
+from tests.sidecar import Sidecar, running_sidecar
+
+
+def children(pid: int) -> list[int]:
+    listed = subprocess.run(["/bin/ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(each) for each in listed.stdout.split()]
+
+
+async def test_the_socket_is_its_owners_alone(sidecar: Sidecar) -> None:
+    path = Path(sidecar.target.removeprefix("unix:"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+async def test_tcp_is_served_beside_the_unix_socket(plugin_folder: Path) -> None:
+    with running_sidecar([plugin_folder], server='listen = ["unix:s", "127.0.0.1:0"]') as sidecar:
+        assert sidecar.targets[1] != "127.0.0.1:0"
+        async with grpc.aio.insecure_channel(sidecar.targets[1]) as channel:
+            result = (await ToolServiceStub(channel).CallTool(call("echo", {"text": "tcp"}), timeout=BOUND_S)).result
+            assert text_of(result) == "tcp"
+
+
+async def test_reflection_names_the_services(channel: grpc.aio.Channel) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    stream = stub.ServerReflectionInfo(
+        iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=BOUND_S
+    )
+    answer = await stream.read()
+    named = {service.name for service in answer.list_services_response.service}
+    assert {"fumehood.v1.ToolService", "fumehood.v1.PluginService", "grpc.health.v1.Health"} <= named
+
+
+async def test_sigterm_lets_calls_finish_and_refuses_new_ones(plugin_folder: Path) -> None:
+    with running_sidecar([plugin_folder]) as sidecar:
+        async with sidecar.channel() as channel:
+            tools, health = ToolServiceStub(channel), health_pb2_grpc.HealthStub(channel)
+            watch = health.Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+            stream = tools.StreamTool(pb.StreamToolRequest(call=call("wait", {"seconds": 1.5})), timeout=BOUND_S)
+            async for event in stream:
+                if event.HasField("update"):
+                    break
+            sidecar.signal(signal.SIGTERM)
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            late = tools.CallTool(call("echo", {"text": "late"}), timeout=BOUND_S)
+            assert await refused(late) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+            events = [event async for event in stream]
+            assert text_of(events[-1].finished) == "waited"
+        assert await asyncio.to_thread(sidecar.wait) == 0
+        assert not Path(sidecar.target.removeprefix("unix:")).exists()
+
+
+async def test_calls_that_outlast_the_drain_are_cancelled_and_answered(plugin_folder: Path) -> None:
+    with running_sidecar([plugin_folder], server="drain_s = 0.2") as sidecar:
+        async with sidecar.channel() as channel:
+            stream = ToolServiceStub(channel).StreamTool(pb.StreamToolRequest(call=call("wait", {"seconds": 60})))
+            async for event in stream:
+                if event.HasField("update"):
+                    break
+            workers = children(sidecar.process.pid)
+            assert workers
+            sidecar.signal(signal.SIGTERM)
+            events = [event async for event in stream]
+            assert events[-1].finished.error.code == "CANCELLED_SIGNAL"
+            assert events[-1].finished.error.retryable
+        assert await asyncio.to_thread(sidecar.wait) == 0
+        assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+async def test_a_session_ends_with_the_drain_once_its_calls_are_answered(plugin_folder: Path) -> None:
+    with running_sidecar([plugin_folder]) as sidecar:
+        async with sidecar.channel() as channel:
+            session = ToolServiceStub(channel).Session()
+            await session.write(pb.SessionRequest(call=call("wait", {"seconds": 1}), updates=True))
+            assert (await session.read()).HasField("update")
+            sidecar.signal(signal.SIGTERM)
+            assert text_of((await session.read()).finished) == "waited"
+            assert await refused(session.read()) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+        assert await asyncio.to_thread(sidecar.wait) == 0
+
+
+async def test_a_second_signal_ends_it_at_once_and_no_process_stays(plugin_folder: Path) -> None:
+    with running_sidecar([plugin_folder], server="drain_s = 60") as sidecar:
+        async with sidecar.channel() as channel:
+            stream = ToolServiceStub(channel).StreamTool(pb.StreamToolRequest(call=call("wait", {"seconds": 60})))
+            async for event in stream:
+                if event.HasField("update"):
+                    break
+            workers = [os.pidfd_open(pid) for pid in children(sidecar.process.pid)]
+            health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            await health.read()
+            sidecar.signal(signal.SIGINT)
+            assert (await health.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            sidecar.signal(signal.SIGINT)
+            assert await asyncio.to_thread(sidecar.wait) == -signal.SIGINT
+        for pidfd in workers:
+            gone = asyncio.Event()
+            asyncio.get_running_loop().add_reader(pidfd, gone.set)
+            async with asyncio.timeout(BOUND_S):
+                await gone.wait()
+            asyncio.get_running_loop().remove_reader(pidfd)
+            os.close(pidfd)
+
+
+async def test_calls_over_the_sidecars_cap_are_refused(plugin_folder: Path) -> None:
+    with running_sidecar([plugin_folder], server="max_concurrent_calls = 2") as sidecar:
+        async with sidecar.channel() as channel:
+            session = ToolServiceStub(channel).Session(timeout=BOUND_S)
+            for index in range(3):
+                await session.write(pb.SessionRequest(call=call("wait", {"seconds": 0.5}, call_id=f"c{index}")))
+            refusal = (await session.read()).refused
+            assert (refusal.call_id, refusal.error.code) == ("c2", "TOO_MANY_CALLS")
+            assert refusal.error.retryable
+            await session.done_writing()
+            assert [text_of((await session.read()).finished) for _ in range(2)] == ["waited", "waited"]
+
+
+def test_a_second_sidecar_on_the_same_socket_is_refused(sidecar: Sidecar) -> None:
+    path = Path(sidecar.target.removeprefix("unix:"))
+    with pytest.raises(ListenFailedError, match="another sidecar"), claimed(path):
+        pass
+    assert path.exists()
+
+
+def test_a_socket_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        with pytest.raises(ListenFailedError, match="another process"), claimed(path):
+            pass
+    assert path.exists()
+
+
+def test_a_socket_that_nobody_serves_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+    with claimed(path):
+        assert not path.exists()
+
+
+def test_a_file_in_place_of_the_socket_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.write_text("precious")
+    with pytest.raises(ListenFailedError, match="not a socket"), claimed(path):
+        pass
+    assert path.read_text() == "precious"
+
+
+def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(ListenFailedError, match="chmod"), claimed(folder / "s"):
+        pass
+    folder.chmod(0o700)
+    with claimed(folder / "s"):
+        pass
+
+
+def test_a_port_in_use_is_refused_in_words() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(AssertionError, match="in use"), running_sidecar(server=f'listen = ["127.0.0.1:{port}"]'):
+            pass
