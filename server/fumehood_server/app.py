@@ -23,7 +23,7 @@ from fumehood_server.telemetry import configure_logging, get_logger
 from fumehood_server.worker import LogLine, LogSink, Pools, WorkerSettings
 
 _GARBAGE_THRESHOLD = 20_000
-"""Objects between two looks for cycles. A call makes some hundred objects and no cycle; the default would look every 10."""
+"""Objects between two looks for cycles. A call makes some hundred and no cycle; the default looks every ten."""
 
 Ready = Callable[[tuple[str, ...]], None]
 """Told the addresses, as gRPC writes them, once calls are taken there."""
