@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import queue
+import socket
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -78,20 +78,21 @@ class SidecarClient:
         self._channel.close()
 
     def _connect(self) -> None:
-        """Wait until the channel is ready; the first refusal ends the wait, since gRPC would go on trying."""
-        states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
-        self._channel.subscribe(states.put, try_to_connect=True)
+        """See whether somebody listens. gRPC itself would go on trying, and its own way of watching costs 200 ms."""
         try:
-            while True:
-                state = states.get(timeout=self._connect_timeout_s)
-                if state is grpc.ChannelConnectivity.READY:
-                    return
-                if state in {grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN}:
-                    raise unreachable(self.target)
-        except queue.Empty:
+            if self.target.startswith("unix:"):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                    probe.settimeout(self._connect_timeout_s)
+                    probe.connect(self.target.removeprefix("unix:"))
+            else:
+                host, _, port = self.target.rpartition(":")
+                socket.create_connection((host.strip("[]"), int(port)), timeout=self._connect_timeout_s).close()
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise unreachable(self.target) from None
+        except TimeoutError:
             raise unreachable(self.target, "it does not answer") from None
-        finally:
-            self._channel.unsubscribe(states.put)
+        except (OSError, OverflowError, UnicodeError) as error:
+            raise unreachable(self.target, getattr(error, "strerror", None) or str(error)) from None
 
     def list_tools(self, *, include_unavailable: bool = False, plugin: str = "") -> list[tool_pb2.Tool]:
         """All tools, ordered by name."""
@@ -195,6 +196,12 @@ _TODO = {
     grpc.StatusCode.INTERNAL: "This is a fault of the sidecar; its log says more.",
 }
 
+_TODO_BY_REASON = {
+    "PLUGIN_NOT_FOUND": "`fumehood plugin list` lists what there is.",
+    "TOOL_NOT_FOUND": "`fumehood tools --all` lists what there is.",
+    "RELOAD_REFUSED": "What was there before still serves, if it did. Mend what it names and reload again.",
+}
+
 _STATUS = {
     grpc.StatusCode.UNAVAILABLE: ExitStatus.UNREACHABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED: ExitStatus.UNREACHABLE,
@@ -223,7 +230,7 @@ def decode(error: grpc.RpcError, target: str) -> CommandError:
         return unreachable(target, "the connection was lost")
     return CommandError(
         call.details() or f"the sidecar answered {status.name}",
-        _TODO.get(status, ""),
+        _TODO_BY_REASON.get(reason) or _TODO.get(status, ""),
         code=reason,
         status=_STATUS.get(status, ExitStatus.WRONG),
         details=details,

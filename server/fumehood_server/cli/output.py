@@ -73,6 +73,16 @@ def table(*headings: str, indent: int = 0) -> Table:
     return made
 
 
+def show(console: Console, renderable: Table) -> None:
+    """Print a table. Through a pipe without the blanks that fill its last column up."""
+    if console.is_terminal:
+        console.print(renderable)
+        return
+    with console.capture() as capture:
+        console.print(renderable)
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
 def styled(text: str, style: str = "") -> Text:
     """Foreign text in a style."""
     from rich.text import Text

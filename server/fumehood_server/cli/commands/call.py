@@ -67,7 +67,9 @@ def call(
 
     with SidecarClient(address) as client:
         schema = _schema_for(client, tool, pairs=bool(pairs))
-        request = pb.CallToolRequest(tool=tool, call_id=call_id, arguments_json=_arguments_json(pairs, whole, schema))
+        request = pb.CallToolRequest(
+            tool=tool, call_id=call_id, arguments_json=_arguments_json(tool, pairs, whole, schema)
+        )
         if timeout_s is not None:
             request.timeout.FromNanoseconds(round(timeout_s * 1e9))
         started: list[str] = [call_id] if call_id else []
@@ -103,12 +105,18 @@ def _schema_for(client: SidecarClient, tool: str, *, pairs: bool) -> dict[str, A
     return schema if isinstance(schema, dict) else {}
 
 
-def _arguments_json(pairs: tuple[str, ...], whole: str | None, schema: dict[str, Any]) -> str:
+def _arguments_json(tool: str, pairs: tuple[str, ...], whole: str | None, schema: dict[str, Any]) -> str:
     import json
 
     from fumehood_server.cli.arguments import gather
+    from fumehood_server.cli.failure import CommandError
 
-    return json.dumps(gather(pairs, whole, schema), ensure_ascii=False)
+    try:
+        arguments = gather(pairs, whole, schema)
+    except CommandError as error:
+        error.todo = error.todo or f"Usage: {usage(tool, schema)}"
+        raise
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def _streamed(
@@ -197,8 +205,10 @@ def _explain(client: SidecarClient, result: tool_pb2.ToolResult) -> None:
     from fumehood_server.cli import output, shapes
 
     error = shapes.error(result.error)
-    lines = [f"{error['message']}  [{error['code']}]"]
-    lines.extend(f"  {each['pointer'] or '/'}: {each['message']}" for each in faults(error))
+    wrong = faults(error)
+    what = f"{result.tool} can't take these arguments" if wrong else error["message"]  # the message lists them as well
+    lines = [f"{what}  [{error['code']}]"]
+    lines.extend(f"  {each['pointer'] or 'all of them'}: {each['message']}" for each in wrong)
     cause = error["caused_by"]
     while cause is not None:
         lines.append(f"  because: {cause['message']}  [{cause['code']}]")
@@ -229,7 +239,7 @@ def _todo(client: SidecarClient, tool: str, error: Shape) -> str:
         if code == "TOOL_NOT_FOUND":
             return with_near_names(CommandError(error["message"], code=code), tool, client).todo
         if faults(error):
-            return f"Usage: {usage(client, tool)}"
+            return f"Usage: {usage(tool, _schema_for(client, tool, pairs=True))}"
     except CommandError:  # the sidecar has left since: its answer stands without a hint
         return ""
     if code in _TODO:
@@ -237,14 +247,12 @@ def _todo(client: SidecarClient, tool: str, error: Shape) -> str:
     return "It may succeed when it is sent again." if error["retryable"] else ""
 
 
-def usage(client: SidecarClient, tool: str) -> str:
+def usage(tool: str, schema: dict[str, Any]) -> str:
     """How the tool is called, on one line: `fumehood call roll_dice count=<integer, 1 to 10> [seed=<integer>]`."""
-    from fumehood_server.cli.output import json_or_text
     from fumehood_server.cli.schema import parameters
 
-    schema = json_or_text(client.get_tool(tool).definition.input_schema_json)
     words = ["fumehood", "call", tool]
-    for each in parameters(schema) if isinstance(schema, dict) else []:
+    for each in parameters(schema):
         word = f"{each.name}=<{each.type_text}>"
         words.append(word if each.required else f"[{word}]")
     return " ".join(words)

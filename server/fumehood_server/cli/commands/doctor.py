@@ -69,7 +69,7 @@ def doctor(config_path: Path | None, as_json: bool, address: str | None) -> int:
                 output.styled("" if finding.status == "ok" else finding.status, style),
                 detail,
             )
-        console.print(table)
+        output.show(console, table)
         console.print()
     if diagnosis.usable:
         console.print(output.styled("This machine can hold every level that this version serves.", "green"))

@@ -100,7 +100,7 @@ def _list(console: Console, listed: list[Shape], hidden: int) -> None:
             output.styled(output.summary(tool["description"]), "" if available else "dim"),
         )
     if listed:
-        console.print(table)
+        output.show(console, table)
     else:
         console.print("No tool can be called.")
     out_of_service = [tool for tool in listed if not tool["availability"]["available"]]
@@ -151,7 +151,7 @@ def show(console: Console, tool: Shape) -> None:
     declared = [f"{key} {value:,}" for key, value in tool["limits"].items() if value is not None]
     if declared:
         facts.add_row("  limits", ", ".join(declared))
-    console.print(facts)
+    output.show(console, facts)
     if not tool["availability"]["available"]:
         console.print()
         reasons(console, tool["availability"]["reasons"])
@@ -197,4 +197,4 @@ def _parameters(console: Console, schema: Any, heading: str, nothing: str) -> No
             *([output.styled(default, "yellow" if each.required else "dim")] if wants_answer else []),
             output.styled(each.description),
         )
-    console.print(table)
+    output.show(console, table)

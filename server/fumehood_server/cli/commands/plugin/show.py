@@ -67,7 +67,7 @@ def print_plugin(console: Console, plugin: Shape) -> None:
                 output.styled(permission, output.PERMISSION_STYLES.get(permission, "")),
                 output.styled("yes" if tool["availability"]["available"] else f"no: {why}"),
             )
-        console.print(table)
+        output.show(console, table)
     if plugin["workers"]:
         console.print()
         table = output.table("WORKER", "STATE", "LEVEL", "CALLS NOW", "CALLS SERVED", "STARTED", "PROCESS")
@@ -81,7 +81,7 @@ def print_plugin(console: Console, plugin: Shape) -> None:
                 worker["start_time"] or "",
                 str(worker["process_id"] or ""),
             )
-        console.print(table)
+        output.show(console, table)
     for sandbox in plugin["sandboxes"]:
         console.print()
         _sandbox(console, sandbox)
@@ -108,4 +108,4 @@ def _sandbox(console: Console, sandbox: Shape) -> None:
         facts.add_row("" if index else "  held by", output.styled(f"{layer['name']}{weaker}: {layer['detail']}"))
     if receipt is None:
         facts.add_row("  held by", output.styled("no process of this level has run yet", "dim"))
-    console.print(facts)
+    output.show(console, facts)

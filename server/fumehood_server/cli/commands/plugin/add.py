@@ -1,0 +1,197 @@
+"""`fumehood plugin add`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fumehood_server.cli.failure import CommandError, ExitStatus
+
+if TYPE_CHECKING:
+    from fumehood_server.catalog import PinProposal, SidecarConfig
+
+
+@click.command(short_help="Look at what a plugin asks for, and pin it.")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--config", "config_path", type=click.Path(path_type=Path), metavar="FILE", help="As for serve.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@click.option(
+    "--max-side-effects",
+    "level_name",
+    type=click.Choice(["none", "read", "write"]),
+    help="Grant up to this level, in a new entry of the configuration.  [default: read]",
+)
+@click.option("--read", multiple=True, type=click.Path(path_type=Path), metavar="PATH", help="Grant reading; again.")
+@click.option("--write", multiple=True, type=click.Path(path_type=Path), metavar="FOLDER", help="Grant writing; again.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --yes alone.")
+def add(
+    folder: Path,
+    config_path: Path | None,
+    yes: bool,
+    level_name: str | None,
+    read: tuple[Path, ...],
+    write: tuple[Path, ...],
+    as_json: bool,
+) -> int:
+    """Show what the plugin in FOLDER asks for and how it differs from what is pinned; pin it when you agree.
+
+    fumehood.lock then holds its digest and its definitions: what changes behind its name afterwards is unavailable
+    until it is added again. A plugin that fumehood.toml doesn't name yet is appended there, with what the options grant
+    and nothing more.
+
+    \b
+    Examples:
+      fumehood plugin add plugins/dice
+      fumehood plugin add plugins/files --max-side-effects write --read data --write build/notes
+      fumehood plugin add plugins/dice --yes && fumehood plugin reload dice
+    """
+    from fumehood_server.cli import inspecting, output
+
+    if as_json and not yes:
+        raise CommandError("--json can't ask", "Give --yes as well.")
+    path, config = _configuration(config_path)
+    proposal = inspecting.propose(folder, config, lambda _line: None)
+    report = proposal.report
+    if report.loaded is None:
+        if as_json:
+            output.print_json({**_shape(proposal, appended="", path=path), "pinned": False})
+        else:
+            inspecting.print_problems(output.console(stderr=True), report)
+            output.note("Nothing was pinned. `fumehood plugin check` says more.")
+        return ExitStatus.FAILED
+    new_entry = _is_new(config, report.folder, level_name, read, write)
+    if not as_json:
+        _show(proposal, new_entry=new_entry)
+    appended = ""
+    if new_entry or not proposal.up_to_date:
+        if not yes and not _agrees(proposal):
+            output.note("Nothing was changed.")
+            return ExitStatus.FAILED
+        appended = _accept(proposal, path, level_name, read, write, new_entry=new_entry)
+        if not as_json:
+            _say_what_was_done(proposal, path, appended)
+    if as_json:
+        output.print_json({**_shape(proposal, appended=appended, path=path), "pinned": True})
+    return ExitStatus.OK
+
+
+def _configuration(given: Path | None) -> tuple[Path, SidecarConfig]:
+    """The file that an entry is appended to, which need not exist here, and what it says now."""
+    from fumehood_server.catalog import find_config, load_config
+    from fumehood_server.catalog.config import CONFIG_NAME
+
+    found = find_config(given)
+    return (found or Path(CONFIG_NAME)).absolute(), load_config(found)
+
+
+def _say_what_was_done(proposal: PinProposal, path: Path, appended: str) -> None:
+    click.echo(f"Pinned in {proposal.lock_path}.")
+    if appended:
+        click.echo(f"Appended to {path}:\n{appended.strip()}")
+        click.echo("A sidecar that runs serves it after a restart.")
+    else:
+        click.echo(f"A sidecar that runs takes it with `fumehood plugin reload {proposal.report.name}`.")
+
+
+def _is_new(
+    config: SidecarConfig, folder: Path, level_name: str | None, read: tuple[Path, ...], write: tuple[Path, ...]
+) -> bool:
+    """Whether the configuration doesn't name the folder yet.
+
+    Raises:
+        CommandError: it does, and the options would change what it grants.
+    """
+    if all(plugin.path != folder for plugin in config.plugins):
+        return True
+    if level_name or read or write:
+        raise CommandError(
+            f"{config.path} names {folder} already", "Change what it grants there; the options are for a new entry."
+        )
+    return False
+
+
+def _show(proposal: PinProposal, *, new_entry: bool) -> None:
+    from fumehood_server.catalog.changes import diff, summary
+    from fumehood_server.cli import inspecting, output
+
+    console = output.console()
+    inspecting.print_asks(console, proposal.report)
+    console.print()
+    inspecting.print_warnings(console, proposal.report)
+    if proposal.pinned is None:
+        console.print("Nothing is pinned under this name yet.")
+    elif proposal.up_to_date:
+        console.print(output.styled("Exactly this is pinned already.", "green"))
+    elif proposal.changes:
+        console.print(output.styled(f"Not what is pinned: {summary(proposal.changes)}", "yellow"))
+        print_diff(diff(proposal.changes, max_lines=None))
+    else:
+        console.print(output.styled("Its files are not the ones that are pinned; its definitions are.", "yellow"))
+    if new_entry:
+        console.print("The configuration does not name it yet.")
+
+
+def print_diff(text: str) -> None:
+    """Print a unified diff in colours."""
+    from fumehood_server.cli.output import visible
+
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    for line in text.splitlines():
+        click.echo(click.style(visible(line), fg=colours.get(line[:1])))
+
+
+def _agrees(proposal: PinProposal) -> bool:
+    if not sys.stdin.isatty():
+        raise CommandError("there is nobody to ask", "Give --yes to agree without being asked.", code="NOT_A_TERMINAL")
+    return click.confirm(f"Pin {proposal.report.name}?", default=False)
+
+
+def _accept(
+    proposal: PinProposal,
+    path: Path,
+    level_name: str | None,
+    read: tuple[Path, ...],
+    write: tuple[Path, ...],
+    *,
+    new_entry: bool,
+) -> str:
+    """Pin, and append to the configuration what it lacks. The configuration first: it may refuse a grant."""
+    import asyncio
+
+    from fumehood_sandbox import Level
+
+    from fumehood_server.cli.config_edit import Entry, append
+    from fumehood_server.cli.inspecting import highest_level
+
+    appended = ""
+    if new_entry:
+        entry = Entry(
+            folder=proposal.report.folder,
+            max_side_effects=Level(level_name) if level_name else None,
+            asks_for=highest_level(proposal.report),
+            read=[each.resolve() for each in read],
+            write=[each.resolve() for each in write],
+        )
+        appended = append(path, entry)
+    asyncio.run(proposal.accept())
+    return appended
+
+
+def _shape(proposal: PinProposal, *, appended: str, path: Path) -> dict[str, object]:
+    from fumehood_server.cli.inspecting import report_json
+
+    return {
+        "plugin": report_json(proposal.report),
+        "lock_path": str(proposal.lock_path),
+        "config_path": str(path),
+        "changes": [
+            {"tool": change.name, "summary": change.summary, "fields": list(change.fields)}
+            for change in proposal.changes
+        ],
+        "was_pinned": proposal.pinned is not None,
+        "was_up_to_date": proposal.up_to_date,
+        "config_appended": appended or None,
+    }

@@ -1,0 +1,51 @@
+"""`fumehood plugin check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fumehood_server.cli.failure import ExitStatus
+
+if TYPE_CHECKING:
+    from fumehood_server.worker import LogLine
+
+
+@click.command(short_help="Say what is wrong with a plugin, and what it asks for.")
+@click.argument("folder", type=click.Path(path_type=Path), default=".")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check(folder: Path, as_json: bool) -> int:
+    """Read the plugin in FOLDER as a sidecar would, and say everything that is wrong with it, each with file and line.
+
+    A python plugin is imported for it, inside the sandbox of level none. Exit status 1 when something is wrong.
+
+    \b
+    Examples:
+      fumehood plugin check dice
+      fumehood plugin check --json | jq -r '.problems[] | "\\(.file):\\(.line): \\(.message)"'
+    """
+    from fumehood_server.cli import inspecting, output
+
+    said: list[LogLine] = []
+    report = inspecting.inspect(folder, said.append)
+    status = ExitStatus.OK if report.ok else ExitStatus.FAILED
+    if as_json:
+        output.print_json(inspecting.report_json(report))
+        return status
+    console = output.console()
+    if report.ok:
+        inspecting.print_asks(console, report)
+        console.print()
+        inspecting.print_warnings(console, report)
+        console.print(output.styled("No problems.", "green"))
+        return status
+    inspecting.print_problems(console, report)
+    lines = [line.message for line in said if line.source != "sidecar"]
+    if lines:  # its last lines are part of a problem's message, which print_problems cuts for that reason
+        console.print()
+        console.print("What it wrote meanwhile:", style="dim")
+        for line in lines[-20:]:
+            console.print(output.styled(f"  {line}"), soft_wrap=True)
+    return status

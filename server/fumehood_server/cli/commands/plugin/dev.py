@@ -1,0 +1,188 @@
+"""`fumehood plugin dev`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from fumehood_server.catalog import CheckReport
+    from fumehood_server.cli.dev_sidecar import DevGrants, DevSidecar
+
+
+@click.command(short_help="Serve one plugin while you work on it; reloads on save.")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), default=".")
+@click.option("--read", multiple=True, type=click.Path(path_type=Path, exists=True), metavar="PATH", help="Grant it.")
+@click.option(
+    "--write",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Too.",
+)
+def dev(folder: Path, read: tuple[Path, ...], write: tuple[Path, ...]) -> None:
+    """Serve just the plugin in FOLDER, show what it logs, and reload it each time that you save.
+
+    It runs in the same sandbox as in production, on a private socket, at the levels that its tools ask for; paths are
+    what --read and --write grant. Nothing waits for an approval and nothing is pinned. Ctrl-C ends it.
+
+    \b
+    Examples:
+      fumehood plugin dev dice
+      fumehood plugin dev files --read data --write build/notes
+    """
+    import signal
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    # Whatever asks it to end, a closed terminal included, the sidecar's socket and folder are cleaned up.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    session = DevSession(folder.resolve(), read, write)
+    try:
+        session.run()
+    except KeyboardInterrupt:
+        click.echo("\nended")
+
+
+class DevSession:
+    """One plugin under work: what it declares now, and the sidecar that serves it."""
+
+    def __init__(self, folder: Path, read: tuple[Path, ...], write: tuple[Path, ...]) -> None:
+        """`folder` is absolute."""
+        self._folder = folder
+        self._read = read
+        self._write = write
+        self._report: CheckReport | None = None
+        self._grants: DevGrants | None = None
+        self._sidecar: DevSidecar | None = None
+
+    def run(self) -> None:
+        """Serve until an interrupt."""
+        from watchfiles import watch
+
+        with ExitStack() as stack:
+            # /tmp and not the plugin's folder: a socket's path may have 107 bytes, and the digest covers that folder.
+            private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fumehood-dev-", dir="/tmp")))
+            sidecars = stack.enter_context(ExitStack())
+            self._take(private, sidecars)
+            click.echo(click.style(f"watching {self._folder}; Ctrl-C ends", dim=True))
+            for changes in watch(self._folder):
+                names = sorted({str(Path(path).relative_to(self._folder)) for _, path in changes})
+                click.echo(click.style(f"\nsaved {', '.join(names)}", bold=True))
+                self._take(private, sidecars)
+
+    def _take(self, private: Path, sidecars: ExitStack) -> None:
+        """Check what is there now and have it served; with problems, what was there before goes on."""
+        from fumehood_server.cli import inspecting, output
+        from fumehood_server.cli.client import SidecarClient
+        from fumehood_server.cli.dev_sidecar import DevSidecar
+        from fumehood_server.cli.failure import CommandError
+
+        old, report = self._report, inspecting.inspect(self._folder, lambda _line: None)
+        if not report.ok:
+            inspecting.print_problems(output.console(), report)
+            click.echo("What was there before still serves." if old else "Nothing is served until it is mended.")
+            return
+        self._report = report
+        if old is not None:
+            self._show_changes(old, report)
+        grants = self._wanted(report)
+        if self._sidecar is None or grants != self._grants:
+            sidecars.close()
+            self._sidecar = sidecars.enter_context(DevSidecar(private, self._folder, grants, show_event))
+            self._grants = grants
+        else:
+            self._sidecar.forget_pin()
+            try:
+                with SidecarClient(self._sidecar.address) as client:
+                    client.reload_plugin(old.name if old else report.name)
+            except CommandError as error:
+                click.echo(click.style(f"not reloaded: {output.visible(error.what)}", fg="red"))
+                return
+        self._prompt(self._sidecar.address, report)
+
+    def _wanted(self, report: CheckReport) -> DevGrants:
+        from fumehood_sandbox import Level
+
+        from fumehood_server.cli.dev_sidecar import DevGrants
+        from fumehood_server.cli.inspecting import highest_level
+
+        level = highest_level(report)
+        return DevGrants(
+            max_side_effects=Level.WRITE if level is Level.EXTERNAL else level,
+            read=self._read,
+            write=self._write,
+            allowed_tools=tuple(tool.name for tool in report.tools if tool.side_effects.allows(Level.WRITE)),
+        )
+
+    @staticmethod
+    def _show_changes(old: CheckReport, new: CheckReport) -> None:
+        from fumehood_server.catalog.changes import changes, diff, summary
+        from fumehood_server.cli.commands.plugin.add import print_diff
+        from fumehood_server.cli.output import visible
+
+        found = changes(old.tools, new.tools)
+        if not found:
+            click.echo("Its definitions are as they were.")
+            return
+        click.echo(visible(f"Its definitions changed: {summary(found)}"))
+        print_diff(diff(found, max_lines=None))
+
+    @staticmethod
+    def _prompt(address: str, report: CheckReport) -> None:
+        """Say how to call what is served. The reasons of what isn't callable are the sidecar's own."""
+        import json
+
+        from fumehood_server.cli import output, shapes
+        from fumehood_server.cli.client import SidecarClient
+        from fumehood_server.cli.commands.tools import reasons
+        from fumehood_server.cli.inspecting import print_warnings
+        from fumehood_server.cli.schema import example_call
+
+        console = output.console()
+        print_warnings(console, report)
+        with SidecarClient(address) as client:
+            served = [shapes.tool(each) for each in client.list_tools(include_unavailable=True)]
+        click.echo(click.style("Call it from another terminal:", bold=True))
+        click.echo(f"  export FUMEHOOD_ADDRESS={address}")
+        schemas = {tool.name: json.loads(tool.input_schema_json) for tool in report.tools}
+        for tool in served:
+            if tool["availability"]["available"]:
+                click.echo(output.visible(f"  {example_call(tool['name'], schemas.get(tool['name'], {}))}"))
+            else:
+                console.print(output.styled(f"  {tool['name']} can't be called:", "yellow"))
+                reasons(console, tool["availability"]["reasons"])
+
+
+_QUIET = frozenset({"plugin_loaded", "serving", "draining", "stopped"})
+"""What dev says in its own words."""
+_COLOURS = {"debug": "bright_black", "warning": "yellow", "error": "red"}
+
+
+def show_event(event: Mapping[str, Any]) -> None:
+    """Print one line of the sidecar's log as somebody who works on the plugin wants to read it."""
+    from fumehood_server.cli.output import one_line, visible
+
+    kind = str(event.get("event", ""))
+    if kind in _QUIET:
+        return
+    clock = str(event.get("timestamp", ""))[11:19]
+    source, level = "sidecar", str(event.get("level", "info"))
+    text = one_line(str(event.get("message") or kind))
+    if kind == "plugin_log":
+        source, text = str(event.get("source", "plugin")), str(event.get("message", ""))
+    elif kind in {"execute_end", "execute_cancelled"}:
+        source, code = "call", str(event.get("code", ""))
+        text = f"{event.get('tool')} {code} in {event.get('total_ms')} ms"
+        text += f": {one_line(str(event['message']))}" if event.get("message") else ""
+        level = "info" if code == "OK" else "error"
+    click.echo(
+        click.style(f"{clock:<8} {source:<7} ", dim=True) + click.style(visible(text), fg=_COLOURS.get(level)), err=True
+    )

@@ -1,0 +1,67 @@
+"""`fumehood plugin new`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from fumehood_server.cli.failure import CommandError
+
+
+@click.command(short_help="Write a new plugin, ready to run.")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="NAME")
+@click.option(
+    "--kind",
+    type=click.Choice(["python", "executable"]),
+    default="python",
+    show_default=True,
+    help="python: decorated functions, with our SDK. executable: a program that speaks the protocol itself.",
+)
+@click.option(
+    "--language",
+    type=click.Choice(["python", "node"]),
+    default="python",
+    show_default=True,
+    help="Of kind executable.",
+)
+def new(folder: Path, kind: str, language: str) -> None:
+    """Write a new plugin: a tool that works, its test, a manifest and a README that says how to go on.
+
+    NAME is the folder; its last part is the plugin's name: 1 to 64 of a-z, 0-9, _ and -, starting with a letter.
+
+    \b
+    Examples:
+      fumehood plugin new greeter
+      fumehood plugin new plugins/greeter --kind executable --language node
+    """
+    from fumehood_server.catalog.manifest_file import valid_plugin_name
+    from fumehood_server.cli.scaffold import TEMPLATES, names, write
+
+    template = TEMPLATES.get((kind, language))
+    if template is None:
+        raise CommandError(f"kind {kind} is in Python", "Leave --language out, or choose --kind executable.")
+    if not valid_plugin_name(folder.name):
+        raise CommandError(
+            f'"{folder.name}" is not a plugin\'s name', "1 to 64 of a-z, 0-9, _ and -, starting with a letter."
+        )
+    words = names(folder.name)
+    try:
+        written = write(template, folder, words)
+    except FileExistsError as error:
+        raise CommandError(f"{folder} is there already", "Choose another name.", code="EXISTS") from error
+    except OSError as error:
+        raise CommandError(
+            f"can't write {error.filename or folder}: {error.strerror}", "Choose another place.", code="NOT_WRITABLE"
+        ) from error
+    for path in written:
+        click.echo(f"  {path}")
+    quoted = shlex.quote(str(folder))
+    click.echo("\nGo on with:")
+    if template == "executable-python":
+        click.echo(f"  /usr/bin/python3 -m pip install --target {quoted}/vendor protobuf")
+    if template == "executable-node":
+        click.echo(f"  npm install --prefix {quoted}")
+    click.echo(f"  fumehood plugin dev {quoted}")
+    click.echo(f"\n{folder / 'README.md'} says the rest.")

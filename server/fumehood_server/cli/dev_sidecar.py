@@ -1,0 +1,162 @@
+"""The private sidecar of `fumehood plugin dev`: one plugin, one socket, and its log made readable."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from fumehood_sandbox import Level
+
+from fumehood_server.catalog.config import LOCK_NAME
+from fumehood_server.cli.failure import CommandError, ExitStatus
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+START_TIMEOUT_S = 60.0
+"""A start takes a second; the first one on a cold disk some more."""
+STOP_TIMEOUT_S = 10.0
+"""Calls get a second to finish, processes a second to end: what takes longer hangs."""
+
+_LAUNCH = """
+import ctypes, signal
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG (prctl(2)): it must not outlive `plugin dev`
+from fumehood_server.cli import main
+main()
+"""
+
+Show = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevGrants:
+    """What the plugin gets while it is worked on."""
+
+    max_side_effects: Level
+    read: Sequence[Path] = ()
+    write: Sequence[Path] = ()
+    allowed_tools: Sequence[str] = ()
+    """Tools that would wait for an approval: whoever works on a plugin has approved it."""
+
+
+class DevSidecar:
+    """A sidecar in a process of its own, as long as the block lasts. Its log lines go to `show`, from a thread."""
+
+    def __init__(self, folder: Path, plugin: Path, grants: DevGrants, show: Show) -> None:
+        """`folder` is private and empty; `plugin` is the plugin's own."""
+        self._folder = folder
+        self._show = show
+        self._started: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._process: subprocess.Popen[str] | None = None
+        self.address = f"unix:{folder / 's'}"
+        (folder / "fumehood.toml").write_text(_config(plugin, grants))
+
+    def __enter__(self) -> Self:
+        """Start it and wait until it takes calls.
+
+        Raises:
+            CommandError: it did not start.
+        """
+        self.forget_pin()
+        # -P: the working folder is the author's and provides no modules.
+        command = [sys.executable, "-P", "-c", _LAUNCH, "serve", "--log-format", "json"]
+        self._process = subprocess.Popen(
+            [*command, "--config", str(self._folder / "fumehood.toml")],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        for stream, read in ((self._process.stdout, self._read_addresses), (self._process.stderr, self._read_log)):
+            thread = threading.Thread(target=read, args=(stream,), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        try:
+            first = self._started.get(timeout=START_TIMEOUT_S)
+        except BaseException as error:
+            self._end()
+            if isinstance(error, queue.Empty):
+                first = None
+            else:
+                raise
+        if first is None:
+            self._end()
+            raise CommandError(
+                "the sidecar did not start",
+                "What it logged above says why.",
+                code="DEV_SIDECAR_FAILED",
+                status=ExitStatus.FAILED,
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it: SIGTERM, then SIGKILL. Ctrl-C has reached it already, since it is in the terminal's group."""
+        self._end()
+
+    def forget_pin(self) -> None:
+        """Make the next load or reload take what is there: in this sidecar every save is accepted."""
+        (self._folder / LOCK_NAME).unlink(missing_ok=True)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for thread in self._threads:
+            thread.join(STOP_TIMEOUT_S)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _read_addresses(self, stream: IO[str]) -> None:
+        for line in stream:
+            self._started.put(line)
+        self._started.put(None)
+
+    def _read_log(self, stream: IO[str]) -> None:
+        for line in stream:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = {"event": "stderr", "level": "error", "message": line.rstrip()}
+            self._show(event)
+
+
+def _config(plugin: Path, grants: DevGrants) -> str:
+    def quoted(path: Path | str) -> str:
+        return json.dumps(str(path), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+    lines = [
+        "[server]",
+        'listen = ["unix:s"]',
+        'state_dir = "state"',
+        "drain_s = 1",
+        "[[plugin]]",
+        f"path = {quoted(plugin)}",
+        f'max_side_effects = "{grants.max_side_effects}"',
+        f"read = [{', '.join(quoted(path.resolve()) for path in grants.read)}]",
+        f"write = [{', '.join(quoted(path.resolve()) for path in grants.write)}]",
+    ]
+    for tool in grants.allowed_tools:
+        lines += [f"[plugin.tools.{tool}]", 'permission = "allow"']
+    return "\n".join(lines) + "\n"
