@@ -1,4 +1,4 @@
-"""Fills a template: every file of its folder, `$names` replaced in text and in file names."""
+"""Fills a template: every file of its folder, `$names` replaced in its text and MODULE in its name."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ TEMPLATES = {
 
 _SUFFIX = ".tmpl"
 _TAKEN = frozenset({"fumehood", "fumehood_sdk", "pydantic", "google", "annotated_types", "typing_extensions"})
-_PROTOS = ("plugin.proto", "tool.proto", "content.proto")
-"""`plugin.proto` and what it imports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ def write(template: str, folder: Path, words: Names) -> list[Path]:
         if template == "executable-python":
             (folder / "protocol.binpb").write_bytes(protocol_descriptors())
         if template == "executable-node":
-            _copy_protos(folder / "proto" / "fumehood" / "v1")
+            _copy_protos(folder / "proto")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -67,13 +65,21 @@ def write(template: str, folder: Path, words: Names) -> list[Path]:
 
 def _copy(source: Traversable, target: Path, words: Names) -> None:
     for each in source.iterdir():
-        name = Template(each.name.removesuffix(_SUFFIX).replace("__", "$")).substitute(asdict(words))
+        name = each.name.removesuffix(_SUFFIX).replace("MODULE", words.module)
         if each.name.endswith(_SUFFIX):
             (target / name).write_text(Template(each.read_text(encoding="utf-8")).substitute(asdict(words)))
 
 
 def protocol_descriptors() -> bytes:
     """The protocol of plugins as a `FileDescriptorSet`: what protoc would make of plugin.proto, imports included."""
+    result = FileDescriptorSet()
+    for file in _protocol_files():
+        result.file.add().ParseFromString(file.serialized_pb)
+    return result.SerializeToString(deterministic=True)
+
+
+def _protocol_files() -> list[FileDescriptor]:
+    """plugin.proto and what it imports, each after its own imports."""
     from fumehood.v1 import plugin_pb2
 
     found: dict[str, FileDescriptor] = {}
@@ -84,14 +90,14 @@ def protocol_descriptors() -> bytes:
         found.setdefault(file.name, file)
 
     add(plugin_pb2.DESCRIPTOR)
-    result = FileDescriptorSet()
-    for file in found.values():
-        result.file.add().ParseFromString(file.serialized_pb)
-    return result.SerializeToString(deterministic=True)
+    return list(found.values())
 
 
 def _copy_protos(target: Path) -> None:
-    target.mkdir(parents=True)
-    for name in _PROTOS:
-        source = resources.files("fumehood.v1") / name
-        (target / name).write_bytes(source.read_bytes())
+    """Ours, at the path by which they import one another. protobufjs brings protobuf's own."""
+    package = "fumehood/v1"
+    for file in _protocol_files():
+        if file.name.startswith(package):
+            (target / file.name).parent.mkdir(parents=True, exist_ok=True)
+            source = resources.files("fumehood.v1") / file.name.removeprefix(f"{package}/")
+            (target / file.name).write_bytes(source.read_bytes())
