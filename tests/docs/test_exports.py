@@ -1,0 +1,51 @@
+"""The public names of the server and of the protocol, pinned. Sandbox and SDK pin theirs beside their own tests."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import fumehood.v1
+import pytest
+from fumehood.v1 import plugin_service_pb2, tool_service_pb2
+
+SERVER = {
+    "catalog": {
+        "AvailabilityScan", "Catalog", "CheckReport", "PinProposal", "PluginConfig", "PluginRefusedError",
+        "SidecarConfig", "check_plugin", "find_config", "load_config", "propose_pin",
+    },
+    "cli": {"main"},
+    "execution": {"ActiveCall", "CallState", "Executor"},
+    "rpc": {"Admission", "ListenFailedError", "Parts", "Serving", "serving"},
+    "telemetry": {"configure_logging", "get_logger"},
+    "wire": {"MAX_LENGTH_BYTES", "FrameDecoder", "FrameError", "FrameFault", "prefixed"},
+    "worker": {
+        "BuiltProgram", "LogLine", "LogSink", "LogSubscription", "PluginLog", "Pools", "ReadyInfo", "WorkerSettings",
+        "build", "describe",
+    },
+}  # fmt: skip
+SERVICES = {
+    "ToolService": {
+        "ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool", "Session", "CancelCall",
+    },
+    "PluginService": {"ListPlugins", "GetPlugin", "ReloadPlugin", "TailPluginLogs"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("package", SERVER)
+def test_the_servers_parts_export_these(package: str) -> None:
+    module = importlib.import_module(f"fumehood_server.{package}")
+    assert set(module.__all__) == SERVER[package]
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_the_protocol_has_these_modules_and_services() -> None:
+    messages = {"content", "error", "plugin", "plugin_service", "tool", "tool_service"}
+    modules = {f"{name}_pb2" for name in messages} | {"plugin_service_pb2_grpc", "tool_service_pb2_grpc"}
+    assert {each.name for each in pkgutil.iter_modules(fumehood.v1.__path__)} == modules
+    services = {
+        name: {method.name for method in service.methods}
+        for module in (tool_service_pb2, plugin_service_pb2)
+        for name, service in module.DESCRIPTOR.services_by_name.items()
+    }
+    assert services == SERVICES

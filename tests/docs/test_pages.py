@@ -1,0 +1,45 @@
+"""What the pages lead to is there: files, tests, copies of the protocol."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    (*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md"))
+)
+LINK = re.compile(r"\]\((?!https?://|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as forges make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    lost = []
+    for target, anchor in LINK.findall(page.read_text()):
+        found = (page.parent / target).resolve() if target else page
+        if not found.exists() or (anchor and found.suffix == ".md" and anchor not in anchors(found)):
+            lost.append(f"{target}#{anchor}")
+    assert lost == []
+
+
+def test_every_promise_of_the_sandbox_names_tests_that_exist() -> None:
+    promised = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "sandbox.md").read_text()))
+    assert len(promised) > 20
+    folder = ROOT / "tests" / "sandbox"
+    there = {name for path in folder.glob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
+    assert sorted(promised - there) == []
+
+
+def test_copies_of_the_protocol_are_the_protocol() -> None:
+    copies = [path for path in (ROOT / "examples").rglob("*.proto") if "node_modules" not in path.parts]
+    assert copies
+    stale = [path for path in copies if path.read_bytes() != (ROOT / "protos/fumehood/v1" / path.name).read_bytes()]
+    assert stale == []
