@@ -138,11 +138,19 @@ def _check_path(field: str, path: str) -> None:
 
 
 def _pin(field: str, path: str, stack: ExitStack) -> PinnedGrant:
+    """Open what lies at this very path.
+
+    A link is refused, not resolved: one that is in the place of a granted folder now may have been put there by a
+    program that can write to the folder around it, and would turn the grant into one for whatever it leads to.
+    """
     if not path.startswith("/") or "\0" in path:
         raise PolicyError(field, f"{path!r} is not absolute")
+    path = posixpath.normpath(path) if ".." not in path.split("/") else path
     real = os.path.realpath(path)
+    if real != path:
+        raise PolicyError(field, f"{path} is, or lies behind, a symbolic link: if {real} is meant, grant that")
     if real == "/" or _within(real, _KERNEL_FOLDERS):
-        raise PolicyError(field, f"{path} can't be granted: it is {real}, which reaches the whole machine")
+        raise PolicyError(field, f"{path} can't be granted: it reaches the whole machine")
     fd = -1
     try:
         # Step by step without following links, so that none put there since realpath() leads elsewhere.

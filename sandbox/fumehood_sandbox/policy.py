@@ -40,9 +40,12 @@ class Policy:
     interpreter, libraries, code. Read-only and executable. Later mounts may lie inside earlier ones.
     """
     read: tuple[str, ...] = ()
-    """Absolute paths granted for reading. They lie at the same place inside. Nothing beneath them is executable."""
+    """Absolute paths granted for reading, without symbolic links on the way.
+
+    They lie at the same place inside. Nothing beneath them is executable.
+    """
     write: tuple[str, ...] = ()
-    """Absolute paths of folders granted for reading and writing; same place inside.
+    """Absolute paths of folders granted for reading and writing, without symbolic links; same place inside.
 
     No other grant may lie beneath one.
     """

@@ -196,6 +196,20 @@ def test_a_symlink_is_granted_as_what_it_leads_to(folder: Path) -> None:
         load_config(configure(folder, P + 'read = ["round"]\n'))
 
 
+def test_a_symlink_that_a_plugin_could_have_left_is_not_followed(folder: Path) -> None:
+    """Else its text would decide what another plugin is granted after a restart."""
+    other = '[[plugin]]\npath = "plugins/files"\nmax_side_effects = "write"\nwrite = ["notes"]\n'
+    text = P + 'read = ["notes/sub/deep"]\n' + other
+    (folder / "notes/sub/deep").mkdir()
+    assert load_config(configure(folder, text)).plugins[0].grants.read == (str(folder / "notes/sub/deep"),)
+    (folder / "notes/sub").rename(folder / "notes/old")
+    for target in ("../data/../notes/old", str(folder / "notes/old")):
+        (folder / "notes/sub").symlink_to(target)
+        with pytest.raises(ConfigError, match="which a plugin may write"):
+            load_config(configure(folder, text))
+        (folder / "notes/sub").unlink()
+
+
 def test_the_folder_of_another_plugin_cannot_be_written(folder: Path) -> None:
     text = P + '[[plugin]]\npath = "plugins/files"\nwrite = ["{}"]\n'
     load_config(configure(folder, text.format("notes")))

@@ -9,7 +9,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from fumehood_sandbox import Executable, LaunchError, Level, Mount, Policy, launch, python_runtime, system_runtime
+from fumehood_sandbox import (
+    Executable,
+    LaunchError,
+    Level,
+    Mount,
+    Policy,
+    PolicyError,
+    launch,
+    python_runtime,
+    system_runtime,
+)
 from fumehood_sandbox.launch import _plan, _spawn
 
 from .harness import BOUND_S, inside, read_to_end, readable
@@ -84,17 +94,19 @@ def test_grant_swapped_for_a_link_while_it_starts_is_never_followed(tmp_path: Pa
         assert read_to_end(process)[0].split() == ["granted"]
 
 
-def test_link_given_as_a_grant_shows_its_target_at_the_targets_place(tmp_path: Path) -> None:
-    real = tmp_path / "real"
-    real.mkdir()
-    (real / "file").write_text("text")
-    (tmp_path / "link").symlink_to(real)
-    found = inside(
-        tmp_path,
-        f"report([open('{real}/file').read(), error_of(lambda: os.listdir('{tmp_path}/link'))])",
-        Policy(level=Level.READ, read=(str(tmp_path / "link"),)),
-    )
-    assert found == ["text", "ENOENT"]
+def test_grant_that_has_become_a_link_is_refused_and_the_folder_itself_is_shown(tmp_path: Path) -> None:
+    """A program that may write to the folder around a grant of another's could put a link in its place."""
+    granted, secret = tmp_path / "shared" / "granted", tmp_path / "secret"
+    for folder in (granted, secret):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text(folder.name)
+    policy = Policy(level=Level.READ, read=(str(granted),))
+    assert inside(tmp_path, f"report(open('{granted}/file').read())", policy) == "granted"
+    granted.rename(tmp_path / "moved")
+    granted.symlink_to(secret)
+    for path in (granted, granted / "file"):
+        with pytest.raises(PolicyError, match="symbolic link"):
+            inside(tmp_path, "report(None)", Policy(level=Level.READ, read=(str(path),)))
 
 
 def test_single_files_can_be_granted_for_reading(tmp_path: Path) -> None:

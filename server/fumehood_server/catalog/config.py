@@ -9,10 +9,10 @@ from pathlib import Path
 from fumehood_sandbox import Limits
 
 from fumehood_server.catalog.config_file import ConfigFile, LimitsTable, LogLevel, PluginTable, ServerTable
-from fumehood_server.catalog.grants import GrantError, Protected, protected_paths, resolve_grants
+from fumehood_server.catalog.grants import GrantError, Protected, check_links, protected_paths, resolve_grants
 from fumehood_server.catalog.listen import Listen, ListenError, parse_listen
 from fumehood_server.catalog.tables import read_table
-from fumehood_server.catalog.toml_source import TomlSource, read_toml
+from fumehood_server.catalog.toml_source import Key, TomlSource, read_toml
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.plugin import Grants, ToolGrant
 from fumehood_server.model.tool import DeclaredLimits
@@ -145,13 +145,15 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         config_path=source.path if exists else None,
         plugin_folders=folders,
     )
+    plugins = tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin))
+    _check_links(file, plugins, source, folder)
     return SidecarConfig(
         path=source.path if exists else None,
         folder=folder,
         lock_path=lock_path,
         server=server,
         limits=_limits(file.limits, source),
-        plugins=tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin)),
+        plugins=plugins,
     )
 
 
@@ -200,7 +202,7 @@ def _plugin(
     try:
         read, write = resolve_grants(table.read, table.write, folder=folder, protected=protected)
     except GrantError as exc:
-        raise source.problem((*key, exc.key, exc.index), f"`{exc.key}` in [[plugin]]: {exc.problem}", exc.hint) from exc
+        raise _grant_problem(exc, key, source) from exc
     return PluginConfig(
         path=(folder / table.path).resolve(),
         grants=Grants(max_side_effects=table.max_side_effects, read=read, write=write),
@@ -212,6 +214,21 @@ def _plugin(
         line=source.line(key),
         tool_lines={name: source.line((*key, "tools", name)) for name in table.tools},
     )
+
+
+def _check_links(file: ConfigFile, plugins: Sequence[PluginConfig], source: TomlSource, folder: Path) -> None:
+    """Hold every grant against the links that any plugin could have left."""
+    writable = [path for plugin in plugins for path in plugin.grants.write]
+    for index, table in enumerate(file.plugin):
+        try:
+            check_links("read", table.read, folder=folder, writable=writable)
+            check_links("write", table.write, folder=folder, writable=writable)
+        except GrantError as exc:
+            raise _grant_problem(exc, ("plugin", index), source) from exc
+
+
+def _grant_problem(exc: GrantError, key: Key, source: TomlSource) -> ConfigError:
+    return source.problem((*key, exc.key, exc.index), f"`{exc.key}` in [[plugin]]: {exc.problem}", exc.hint)
 
 
 def _or(declared: int | None, default: int) -> int:

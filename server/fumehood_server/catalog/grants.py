@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,8 @@ import fumehood_sdk
 _KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/boot")
 """Programs and settings of the machine. Sandboxes are made of them, so that writing there is writing in each."""
+_MAX_LINKS = 40
+"""As many as the kernel follows (path_resolution(7))."""
 
 
 class GrantError(ValueError):
@@ -79,6 +81,41 @@ def resolve_grants(
                     "read", index, problem, "tools of level read would see what others write: separate them"
                 )
     return tuple(sorted({str(path) for path in readable})), tuple(sorted({str(path) for path in writable}))
+
+
+def check_links(key: str, texts: Sequence[str], *, folder: Path, writable: Sequence[str]) -> None:
+    """Refuse a path that leads through a symlink which a plugin can turn: one within a folder of `writable`.
+
+    Else the plugin could leave a link in the place of another's grant, and have whatever it names granted when the
+    configuration is read the next time.
+
+    Raises:
+        GrantError: there is one.
+    """
+    folders = tuple(map(Path, writable))
+    for index, text in enumerate(texts):
+        for link in _links_on_the_way(folder / text):
+            if any(link.is_relative_to(each) for each in folders):
+                problem = f'"{folder / text}" leads through the symlink "{link}", which a plugin may write'
+                raise GrantError(key, index, problem, "look who made the link, and grant what it should lead to")
+
+
+def _links_on_the_way(path: Path) -> Iterator[Path]:
+    """Every symlink that resolving the path goes through, as the place without links where it lies."""
+    left = list(reversed(path.parts[1:]))
+    real = Path("/")
+    found = 0
+    while left and found < _MAX_LINKS:
+        part = left.pop()
+        place = real.parent if part == ".." else real / part
+        if not place.is_symlink():
+            real = place
+            continue
+        found += 1
+        yield place
+        target = place.readlink()
+        left.extend(reversed([each for each in target.parts if each != "/"]))
+        real = Path("/") if target.is_absolute() else real
 
 
 def _resolve(key: str, index: int, text: str, folder: Path) -> Path:
