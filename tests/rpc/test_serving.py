@@ -10,7 +10,9 @@ from pathlib import Path
 
 import grpc
 import pytest
+from fumehood.v1 import plugin_service_pb2 as plugin_pb
 from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1.plugin_service_pb2_grpc import PluginServiceStub
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_server.rpc.sockets import ListenFailedError, claimed
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -185,3 +187,18 @@ def test_a_port_in_use_is_refused_in_words() -> None:
         port = other.getsockname()[1]
         with pytest.raises(AssertionError, match="in use"), running_sidecar(server=f'listen = ["127.0.0.1:{port}"]'):
             pass
+
+
+async def test_streams_without_an_end_do_not_hold_up_the_shutdown(plugin_folder: Path) -> None:
+    with running_sidecar([plugin_folder]) as sidecar:
+        async with sidecar.channel() as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            await watch.read()
+            follow = plugin_pb.TailPluginLogsRequest(name="speech", follow=True)
+            tail = PluginServiceStub(channel).TailPluginLogs(follow)
+            assert await tail.read()
+            sidecar.signal(signal.SIGTERM)
+            while await tail.read() is not grpc.aio.EOF:
+                pass
+            assert await tail.code() is grpc.StatusCode.OK
+        assert await asyncio.to_thread(sidecar.wait) == 0

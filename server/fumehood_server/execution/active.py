@@ -158,11 +158,12 @@ class ActiveCall:
 
     def _wait(self, tool: RegisteredTool, spec: WorkerSpec) -> CallError | None:
         self._state = CallState.WAITING
-        wait_s = max(MIN_WAIT_S, tool.timeout_s)
-        error = self._arm(Bound.WAIT, self._admitted_at + wait_s, wait_s)
-        if error is None:
-            self._task = self._machinery.spawn(self._acquire(tool, spec))
-        return error
+        deadline = self._deadline(Bound.WAIT, self._admitted_at, max(MIN_WAIT_S, tool.timeout_s))
+        if deadline.at <= self._machinery.loop.time():
+            return deadline.error(self.request.tool)
+        self._arm(deadline)
+        self._task = self._machinery.spawn(self._acquire(tool, spec))
+        return None
 
     async def _acquire(self, tool: RegisteredTool, spec: WorkerSpec) -> None:
         """Wait for the tool's turn and for a worker, then dispatch. Whoever ends the call meanwhile cancels this."""
@@ -192,42 +193,41 @@ class ActiveCall:
     def _dispatch(self, tool: RegisteredTool, spec: WorkerSpec, lease: WorkerLease) -> CallError | None:
         self._lease = lease
         now = self._machinery.loop.time()
-        error = self._arm(Bound.TOOL, now + tool.timeout_s, tool.timeout_s)
-        if error is not None:
-            return error
+        deadline = self._deadline(Bound.TOOL, now, tool.timeout_s)
+        if deadline.at <= now:
+            return deadline.error(self.request.tool)
         self._state = CallState.RUNNING
         self._dispatched_at = now
         request = self.request
-        timer = self._timer
         invocation = Invocation(
             request.call_id,
             request.tool,
             self._arguments,
             request.context,
             1,
-            timer.when() - now if timer else tool.timeout_s,
+            deadline.at - now,
             self._update if self._on_update is not None else None,
         )
         self._handle = handle = lease.worker.invoke(invocation)
+        self._arm(deadline)  # while the worker wakes
         handle.when_done(functools.partial(self._done, tool, spec))
         return None
 
-    def _arm(self, own: Bound, own_at: float, own_s: float) -> CallError | None:
-        """Set the timer to the first of the bounds, or return what the call ends with if that has passed."""
-        if self._timer is not None:
-            self._timer.cancel()
-        deadline = first_deadline(
+    def _deadline(self, own: Bound, since: float, own_s: float) -> Deadline:
+        """The first of the caller's bounds and one of our own, which began at `since`."""
+        return first_deadline(
             admitted_at=self._admitted_at,
             timeout_s=self.request.timeout_s,
             caller_deadline=self.request.caller_deadline,
             own=own,
-            own_at=own_at,
+            own_at=since + own_s,
             own_s=own_s,
         )
-        if deadline.at <= self._machinery.loop.time():
-            return deadline.error(self.request.tool)
+
+    def _arm(self, deadline: Deadline) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = self._machinery.loop.call_at(deadline.at, self._expired, deadline)
-        return None
 
     def _expired(self, deadline: Deadline) -> None:
         self._stop(deadline.error(self.request.tool), CancelReason.DEADLINE)
@@ -262,15 +262,12 @@ class ActiveCall:
         self._end(checked, output_bytes=result.output_bytes)
 
     def _end(self, checked: Checked, *, output_bytes: int = 0) -> None:
-        """The one place where a call ends: stop the clock, give back what it held, answer, log."""
+        """The one place where a call ends: give back what it held, answer, log."""
         if self._state is CallState.ENDED:
             return
         machinery, handle = self._machinery, self._handle
         now = machinery.loop.time()
         self._state = CallState.ENDED
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self._task is not None and handle is None:
             self._task.cancel()
         worker = self._lease.worker if self._lease is not None and handle is not None else None
@@ -299,10 +296,14 @@ class ActiveCall:
             self._on_end(outcome)
         except Exception as exc:  # noqa: BLE001 - a worker that serves others stands behind this call
             self._internal_error(exc)
-        # The answer has been scheduled, and so goes first; the line follows before the loop waits again.
-        machinery.loop.call_soon(self._log, outcome, worker.worker_id if worker is not None else "", now)
+        # The answer has been scheduled, and so goes first; the rest follows before the loop waits again.
+        machinery.loop.call_soon(self._tidy, outcome, worker.worker_id if worker is not None else "", now)
 
-    def _log(self, outcome: CallOutcome, worker_id: str, ended_at: float) -> None:
+    def _tidy(self, outcome: CallOutcome, worker_id: str, ended_at: float) -> None:
+        """What the caller need not wait for: the timer, which does nothing after the end, and the line of the log."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         log_outcome(
             self._machinery.log,
             self.request,

@@ -10,9 +10,14 @@ _LENGTH_DELIMITED = 2
 _MORE = 0x80
 
 
-def field(number: int, message: bytes) -> bytes:
-    """A field of a message that holds the message `message`, serialised."""
-    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(message)) + message
+def tag(number: int) -> bytes:
+    """The tag of a field that holds a message."""
+    return _varint(number << 3 | _LENGTH_DELIMITED)
+
+
+def field(tag: bytes, message: bytes) -> bytes:
+    """A field with this tag that holds the message `message`, serialised."""
+    return tag + _varint(len(message)) + message
 
 
 def _varint(value: int) -> bytes:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from fumehood_server.rpc.drain import Drain
+
 POLL_S = 5.0
 """How often a watched plugin is looked at for what changes by itself, such as a program that was removed."""
 
@@ -19,8 +21,9 @@ _Context = grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.He
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the base has no types
     """Says whether services can be called, looked up when it is asked."""
 
-    def __init__(self, services: frozenset[str], plugin_serves: Callable[[str], bool | None]) -> None:
-        """`plugin_serves` is None for a plugin that the configuration doesn't name."""
+    def __init__(self, services: frozenset[str], plugin_serves: Callable[[str], bool | None], shutdown: Drain) -> None:
+        """`plugin_serves` is None for a plugin that the configuration doesn't name; `shutdown` ends the watches."""
+        self._shutdown = shutdown
         self._services = services | {""}
         self._plugin_serves = plugin_serves
         self._draining = False
@@ -49,6 +52,9 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
         self, request: health_pb2.HealthCheckRequest, context: _Context
     ) -> None:
         """The status now and whenever it changes."""
+        await self._shutdown.until_end(self._watch(request, context))
+
+    async def _watch(self, request: health_pb2.HealthCheckRequest, context: _Context) -> None:
         last = None
         while True:
             changed = self._changed

@@ -8,7 +8,7 @@ from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.tool import Availability, Reason
-from fumehood_server.rpc.framing import field
+from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
 from fumehood_server.rpc.tools import availability_message
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 1000
 
-_TOOLS = pb.ListToolsResponse.TOOLS_FIELD_NUMBER
+_TOOL = tag(pb.GetToolResponse.TOOL_FIELD_NUMBER)
+_TOOLS = tag(pb.ListToolsResponse.TOOLS_FIELD_NUMBER)
 
 
 def list_tools(parts: Parts, request: pb.ListToolsRequest) -> bytes:
@@ -65,7 +66,7 @@ def get_tool(parts: Parts, request: pb.GetToolRequest) -> bytes:
     if tool is None:
         raise RefusedError(Refusal(RefusalReason.TOOL_NOT_FOUND, f'there is no tool "{request.name[:64]}"'))
     data = parts.tools.tool(tool, parts.catalog.availability(tool, scan))
-    return field(pb.GetToolResponse.TOOL_FIELD_NUMBER, data)
+    return field(_TOOL, data)
 
 
 def check_availability(parts: Parts, request: pb.CheckAvailabilityRequest) -> pb.CheckAvailabilityResponse:

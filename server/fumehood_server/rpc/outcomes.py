@@ -11,7 +11,7 @@ from fumehood_sandbox import Level, Receipt
 from google.protobuf.duration_pb2 import Duration
 
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallUpdate
-from fumehood_server.rpc.framing import field
+from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.status import CATEGORIES
 
 MAX_MESSAGE_CHARS = 4096
@@ -25,7 +25,7 @@ SIDE_EFFECTS: dict[Level, tool_pb2.SideEffects.ValueType] = {
     Level.EXTERNAL: tool_pb2.SIDE_EFFECTS_EXTERNAL,
 }
 
-_SANDBOX_FIELD = tool_pb2.ToolResult.SANDBOX_FIELD_NUMBER
+_SANDBOX_FIELD = tag(tool_pb2.ToolResult.SANDBOX_FIELD_NUMBER)
 
 
 class ResultWriter:

@@ -87,6 +87,11 @@ class PluginService:
             await abort(context, exc.refusal)
         if request.lines > MAX_LINES:
             await abort(context, Refusal(RefusalReason.REQUEST_INVALID, f"at most {MAX_LINES} lines"))
+        await self._parts.drain.until_end(self._tail(name, request, context))
+
+    async def _tail(
+        self, name: str, request: pb.TailPluginLogsRequest, context: _Context[pb.TailPluginLogsRequest]
+    ) -> None:
         log = self._parts.logs.of(name)
         with log.subscribe() as new_lines:
             for line in log.last(request.lines or DEFAULT_LINES):

@@ -22,8 +22,8 @@ from fumehood_server.rpc.plugins import live_state
 from fumehood_server.rpc.sockets import ListenFailedError, claimed, private_umask
 from fumehood_server.rpc.tool_service import ToolService
 
-ANSWER_GRACE_S = 1.0
-"""After the last call: time for its answer to be written and for streams to be told of the end."""
+ANSWER_GRACE_S = 5.0
+"""After the last call: time for its answer to be written. Only a reader that does not read takes so long."""
 
 CANCEL_GRACE_S = 10.0
 """For calls that were cancelled by the drain: above the rungs of ending a worker."""
@@ -69,7 +69,7 @@ async def serving(
         ListenFailedError: an address can't be had.
     """
     names = (tool_service.SERVICE, plugin_service.SERVICE)
-    health = HealthService(frozenset(names), _plugin_serves(parts))
+    health = HealthService(frozenset(names), _plugin_serves(parts), parts.drain)
     server = grpc.aio.server(options=_options(max_arguments_bytes))
     server.add_generic_rpc_handlers(
         (ToolService(parts).handler(), PluginService(parts, on_change=health.changed).handler())
@@ -84,6 +84,8 @@ async def serving(
         try:
             yield Serving(targets, parts, health)
         finally:
+            parts.drain.begin()
+            parts.drain.end()
             await asyncio.shield(server.stop(ANSWER_GRACE_S))
 
 

@@ -15,7 +15,7 @@ from fumehood_server.execution import ActiveCall, CallState
 from fumehood_server.model.call import CallOutcome, CallUpdate
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.cancelling import cancel_call
-from fumehood_server.rpc.framing import field
+from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.outcomes import update_message
 from fumehood_server.rpc.status import abort, refusal_error, status_number
 
@@ -31,8 +31,8 @@ MAX_QUEUED_BYTES = 4 * 1024 * 1024
 MAX_QUEUED_UPDATES = 64
 """Updates that wait for a slow reader. More are dropped, and their sequence numbers are missing."""
 
-_UPDATE = pb.SessionResponse.UPDATE_FIELD_NUMBER
-_FINISHED = pb.SessionResponse.FINISHED_FIELD_NUMBER
+_UPDATE = tag(pb.SessionResponse.UPDATE_FIELD_NUMBER)
+_FINISHED = tag(pb.SessionResponse.FINISHED_FIELD_NUMBER)
 _DRAINING = Refusal(RefusalReason.DRAINING, "the sidecar is shutting down: open a session on another one")
 
 
@@ -52,7 +52,7 @@ class Session:
         self._queued_updates = 0
         self._calls: dict[str, ActiveCall] = {}
         self._reading = True
-        self._wake = asyncio.Event()
+        self._wake: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
 
     async def run(self) -> None:
@@ -60,7 +60,7 @@ class Session:
         try:
             async with asyncio.TaskGroup() as tasks:
                 reader = tasks.create_task(self._read())
-                with self._parts.drain.listen(self._wake.set):
+                with self._parts.drain.listen(self._wake_writer):
                     drained = await self._write()
                 reader.cancel()
             if drained:
@@ -75,7 +75,7 @@ class Session:
             request = await context.read()
             if request is grpc.aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
                 self._reading = False
-                self._wake.set()
+                self._wake_writer()
                 return
             self._take(request)
             while len(self._answers) > MAX_QUEUED_ANSWERS or self._queued_bytes > MAX_QUEUED_BYTES:
@@ -84,7 +84,7 @@ class Session:
 
     async def _write(self) -> bool:
         """Send answers until no more can come. Returns whether it is because the sidecar drains."""
-        answers, write = self._answers, self._context.write
+        answers, write, loop = self._answers, self._context.write, asyncio.get_running_loop()
         while True:
             while answers:
                 data, is_update = answers.popleft()
@@ -97,8 +97,8 @@ class Session:
                     return False
                 if self._parts.drain.begun:
                     return True
-            self._wake.clear()
-            await self._wake.wait()
+            self._wake = loop.create_future()
+            await self._wake
 
     def _take(self, request: pb.SessionRequest) -> None:
         kind = request.WhichOneof("request")
@@ -142,4 +142,8 @@ class Session:
     def _queue(self, data: bytes, *, is_update: bool = False) -> None:
         self._answers.append((data, is_update))
         self._queued_bytes += len(data)
-        self._wake.set()
+        self._wake_writer()
+
+    def _wake_writer(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)

@@ -10,7 +10,7 @@ import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.model.call import CallOutcome, CallRequest, CallUpdate
-from fumehood_server.rpc.framing import field
+from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.outcomes import update_message
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MAX_QUEUED_UPDATES = 64
 """Updates that wait for a slow reader. The oldest is dropped for a new one: the last word is worth most."""
 
-_UPDATE = pb.StreamToolResponse.UPDATE_FIELD_NUMBER
-_FINISHED = pb.StreamToolResponse.FINISHED_FIELD_NUMBER
+_UPDATE = tag(pb.StreamToolResponse.UPDATE_FIELD_NUMBER)
+_FINISHED = tag(pb.StreamToolResponse.FINISHED_FIELD_NUMBER)
 
 
 async def stream_call(

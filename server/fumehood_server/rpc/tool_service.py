@@ -11,7 +11,7 @@ from fumehood_server.errors import RefusedError
 from fumehood_server.rpc import listing
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.cancelling import cancel_call
-from fumehood_server.rpc.framing import field
+from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.session import Session, SessionContext
 from fumehood_server.rpc.status import abort
 from fumehood_server.rpc.streaming import stream_call
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ToolService"].full_name
 
-_RESULT = pb.CallToolResponse.RESULT_FIELD_NUMBER
+_RESULT = tag(pb.CallToolResponse.RESULT_FIELD_NUMBER)
 _Request = TypeVar("_Request")
 _Context = grpc.aio.ServicerContext[_Request, bytes]
 

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+import structlog
+from fumehood_server.telemetry import configure_logging, get_logger
+
+
+@contextmanager
+def logging_to(path: Path, *, terminal: bool = False, level: str = "info") -> Iterator[Callable[[], None]]:
+    library = logging.getLogger()
+    handlers, library_level = library.handlers[:], library.level
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
+    try:
+        yield configure_logging(level, descriptor=descriptor, terminal=terminal)
+    finally:
+        structlog.reset_defaults()
+        library.handlers[:] = handlers
+        library.setLevel(library_level)
+        os.close(descriptor)
+
+
+def test_a_line_is_one_json_object_with_event_level_and_time(tmp_path: Path) -> None:
+    with logging_to(tmp_path / "log"):
+        get_logger(plugin="p").info("loaded", tools=3, path=tmp_path)
+    line = orjson.loads((tmp_path / "log").read_bytes())
+    assert line.pop("timestamp").endswith("+00:00")
+    assert line == {"event": "loaded", "level": "info", "plugin": "p", "tools": 3, "path": str(tmp_path)}
+
+
+def test_a_line_below_the_level_is_not_written(tmp_path: Path) -> None:
+    with logging_to(tmp_path / "log", level="warning"):
+        get_logger().info("quiet")
+        get_logger().warning("loud")
+    assert [orjson.loads(line)["event"] for line in (tmp_path / "log").read_bytes().splitlines()] == ["loud"]
+
+
+def test_an_exception_is_part_of_its_line(tmp_path: Path) -> None:
+    with logging_to(tmp_path / "log"):
+        get_logger().error("broken", exc_info=ValueError("the cause"))
+    (line,) = (tmp_path / "log").read_bytes().splitlines()
+    assert "ValueError: the cause" in orjson.loads(line)["exception"]
+
+
+def test_what_libraries_say_is_a_line_too(tmp_path: Path) -> None:
+    with logging_to(tmp_path / "log"):
+        logging.getLogger("grpc").error("it %s", "broke")
+    line = orjson.loads((tmp_path / "log").read_bytes())
+    assert (line["event"], line["logger"], line["message"]) == ("library_log", "grpc", "it broke")
+
+
+def test_a_terminal_gets_words_without_control_characters(tmp_path: Path) -> None:
+    with logging_to(tmp_path / "log", terminal=True):
+        get_logger().info("said", message="red \x1b[31m", empty="", plugin="p")
+    text = (tmp_path / "log").read_text()
+    assert text.endswith(' info    said message="red \\x1b[31m" plugin=p\n')
+
+
+@pytest.mark.parametrize("urgent", [True, False])
+async def test_lines_wait_for_others_unless_something_is_wrong(tmp_path: Path, urgent: bool) -> None:
+    with logging_to(tmp_path / "log") as flush:
+        get_logger().info("first")
+        await asyncio.sleep(0)
+        assert (tmp_path / "log").read_bytes() == b""
+        if urgent:
+            get_logger().error("second")
+        else:
+            flush()
+        events = [orjson.loads(line)["event"] for line in (tmp_path / "log").read_bytes().splitlines()]
+    assert events == (["first", "second"] if urgent else ["first"])
+
+
+def test_a_reader_that_has_gone_away_loses_the_log_and_nothing_else() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    library = logging.getLogger()
+    handlers, level = library.handlers[:], library.level
+    try:
+        configure_logging("info", descriptor=write, terminal=False)
+        get_logger().info("to nobody")
+    finally:
+        structlog.reset_defaults()
+        library.handlers[:] = handlers
+        library.setLevel(level)
+        os.close(write)
