@@ -15,6 +15,7 @@ from fumehood_sandbox import SandboxUnavailableError
 
 from fumehood_server.catalog.catalog import Catalog, Log
 from fumehood_server.catalog.config import SidecarConfig
+from fumehood_server.errors import FumehoodError
 from fumehood_server.execution import Executor
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
@@ -45,8 +46,20 @@ def serve(
     try:
         with asyncio.Runner() as runner:
             return runner.run(_serve(config, locked=locked, ready=ready, flush=flush))
+    except BaseExceptionGroup as group:
+        cause = _only(group)
+        if isinstance(cause, FumehoodError):
+            raise cause from group
+        raise
     finally:
         flush()
+
+
+def _only(error: BaseException) -> BaseException:
+    """What a task group's error is about, when it is about one thing."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, flush: Callable[[], None]) -> int:
