@@ -9,6 +9,10 @@ from importlib import import_module
 import click
 
 
+class ReaderLeftError(Exception):
+    """Whoever read the command's output has left, as `head` does. Not an error of the command."""
+
+
 class LazyGroup(click.Group):
     """A click group that knows its commands by name, place and one line of help."""
 
@@ -16,6 +20,18 @@ class LazyGroup(click.Group):
         """`places` maps a command's name to ("module:attribute", its short help), in the order of the help page."""
         super().__init__(**attributes)  # type: ignore[arg-type]  # handed on as click's decorators give them
         self._places = dict(places)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command.
+
+        Raises:
+            ReaderLeftError: its output has no reader any more; click itself would exit with status 1.
+        """
+        try:
+            result: object = super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderLeftError from error
+        return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Names in the order of the help page."""

@@ -8,7 +8,7 @@ import sys
 import click
 
 from fumehood_server.cli.failure import CommandError, ExitStatus, config_failure
-from fumehood_server.cli.lazy import LazyGroup
+from fumehood_server.cli.lazy import LazyGroup, ReaderLeftError
 from fumehood_server.errors import ConfigError
 
 _COMMANDS = "fumehood_server.cli.commands"
@@ -72,8 +72,8 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         status = ExitStatus.INTERRUPTED
-    except BrokenPipeError:
-        # The reader has left, as `head` does. Python would complain when it flushes stdout at exit: give it a place.
+    except (ReaderLeftError, BrokenPipeError):
+        # Python would complain when it flushes stdout at exit: give it a place.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = ExitStatus.OK
     sys.exit(int(status))

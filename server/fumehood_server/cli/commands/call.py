@@ -167,7 +167,8 @@ def _print(result: tool_pb2.ToolResult) -> None:
                 output.note(f"({kind}, {len(block.blob.data):,} bytes; --json prints it)")
             else:
                 texts.append(block.text)
-                click.echo(output.visible(block.text) if on_terminal else block.text)
+                # Without color=True click would take escape sequences out of what goes through a pipe.
+                click.echo(output.visible(block.text) if on_terminal else block.text, color=True)
         details = output.json_or_text(result.details_json)
         if details is not None and all(output.json_or_text(text) != details for text in texts):
             click.echo(output.to_json(details))

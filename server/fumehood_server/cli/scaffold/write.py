@@ -20,6 +20,7 @@ TEMPLATES = {
 }
 """Template by kind and language."""
 
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SUFFIX = ".tmpl"
 _TAKEN = frozenset({"fumehood", "fumehood_sdk", "pydantic", "google", "annotated_types", "typing_extensions"})
 
@@ -33,6 +34,8 @@ class Names:
     """An identifier that hides no module of Python or of the SDK."""
     tool: str
     title: str
+    python: str
+    """The Python that `env` finds inside, where PATH is the system's own."""
 
 
 def names(plugin: str) -> Names:
@@ -41,7 +44,9 @@ def names(plugin: str) -> Names:
     tool = f"{module[:58]}_hello"
     if module in sys.stdlib_module_names or module in _TAKEN:
         module = f"{module}_plugin"
-    return Names(plugin=plugin, module=module, tool=tool, title=plugin.replace("-", " ").replace("_", " ").capitalize())
+    title = plugin.replace("-", " ").replace("_", " ").capitalize()
+    python = shutil.which("python3", path=_SYSTEM_PATH) or "python3"
+    return Names(plugin=plugin, module=module, tool=tool, title=title, python=python)
 
 
 def write(template: str, folder: Path, words: Names) -> list[Path]:
@@ -67,7 +72,10 @@ def _copy(source: Traversable, target: Path, words: Names) -> None:
     for each in source.iterdir():
         name = each.name.removesuffix(_SUFFIX).replace("MODULE", words.module)
         if each.name.endswith(_SUFFIX):
-            (target / name).write_text(Template(each.read_text(encoding="utf-8")).substitute(asdict(words)))
+            text = Template(each.read_text(encoding="utf-8")).substitute(asdict(words))
+            (target / name).write_text(text, encoding="utf-8")
+            if text.startswith("#!"):
+                (target / name).chmod(0o755)
 
 
 def protocol_descriptors() -> bytes:

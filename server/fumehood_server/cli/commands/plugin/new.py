@@ -60,7 +60,7 @@ def new(folder: Path, kind: str, language: str) -> None:
     quoted = shlex.quote(str(folder))
     click.echo("\nGo on with:")
     if template == "executable-python":
-        click.echo(f"  /usr/bin/python3 -m pip install --target {quoted}/vendor protobuf")
+        click.echo(f"  {words.python} -m pip install --target {quoted}/vendor protobuf")
     if template == "executable-node":
         click.echo(f"  npm install --prefix {quoted}")
     click.echo(f"  fumehood plugin dev {quoted}")

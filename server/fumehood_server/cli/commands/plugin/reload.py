@@ -19,7 +19,7 @@ def reload(name: str, as_json: bool, address: str | None) -> None:
 
     \b
     Example:
-      fumehood plugin add plugins/dice && fumehood plugin reload dice
+      fumehood plugin reload dice               after `fumehood plugin add plugins/dice`
     """
     from fumehood_server.cli import output, shapes
     from fumehood_server.cli.client import SidecarClient

@@ -1,0 +1,162 @@
+"""`fumehood tools` and `fumehood plugin list|show|logs|reload` against the real sidecar."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.command import fumehood
+from tests.sidecar import Sidecar
+
+TOOL_KEYS = [
+    "name",
+    "title",
+    "description",
+    "plugin",
+    "plugin_version",
+    "side_effects",
+    "idempotent",
+    "requires",
+    "timeout_s",
+    "isolation",
+    "execution_mode",
+    "limits",
+    "permission",
+    "availability",
+    "definition_digest",
+    "input_schema",
+    "output_schema",
+]
+PLUGIN_KEYS = [
+    "name",
+    "version",
+    "kind",
+    "path",
+    "digest",
+    "state",
+    "reasons",
+    "max_side_effects",
+    "tool_count",
+]
+
+
+def test_tools_are_a_table_of_those_that_could_run(sidecar: Sidecar) -> None:
+    done = fumehood("tools", address=sidecar.target)
+    heading, *rows = done.stdout.splitlines()
+    assert heading.split() == ["TOOL", "LEVEL", "PERMISSION", "PLUGIN", "WHAT", "IT", "DOES"]
+    assert rows[0].split(maxsplit=4) == ["add_up", "none", "allow", "sample", "Add numbers up."]
+    assert not any(row.startswith("keep ") for row in rows)
+    assert rows[-1] == "1 tool could not run now; `fumehood tools --all` says why."
+
+
+def test_all_tools_come_with_the_reasons_and_what_would_mend_them(sidecar: Sidecar) -> None:
+    done = fumehood("tools", "--all", address=sidecar.target)
+    assert "keep could not run now:" in done.stdout
+    assert "[level_not_granted]" in done.stdout
+
+
+def test_tools_as_json_have_the_documented_shape(sidecar: Sidecar) -> None:
+    tools = {tool["name"]: tool for tool in fumehood("tools", "--all", "--json", address=sidecar.target).json["tools"]}
+    assert set(tools) == {"add_up", "say", "fail", "steps", "keep"}
+    assert list(tools["add_up"]) == TOOL_KEYS
+    assert tools["add_up"]["availability"] == {"available": True, "reasons": []}
+    assert tools["add_up"]["input_schema"]["properties"]["times"]["maximum"] == 10
+    assert list(tools["keep"]["availability"]["reasons"][0]) == ["code", "message", "remedy"]
+
+
+def test_one_tool_is_shown_with_parameters_terms_and_a_call_to_copy(sidecar: Sidecar) -> None:
+    text = fumehood("tools", "add_up", address=sidecar.target).stdout
+    assert "add_up of plugin sample 1.0.0" in text
+    assert "none: reads its own code" in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["numbers", "array", "of", "integer", "required", "What", "to", "add."] in rows
+    assert ["times", "integer,", "1", "to", "10", "1", "How", "often."] in rows
+    assert "fumehood call add_up numbers='[]'" in text
+    assert list(fumehood("tools", "add_up", "--json", address=sidecar.target).json["tool"]) == TOOL_KEYS
+
+
+def test_an_unknown_tool_is_status_2_and_near_names_are_given(sidecar: Sidecar) -> None:
+    done = fumehood("tools", "stepz", address=sidecar.target)
+    assert (done.status, done.stdout) == (2, "")
+    assert "Did you mean steps?" in done.stderr
+    error = fumehood("tools", "stepz", "--json", address=sidecar.target).error
+    assert (error["code"], error["details"]["near"]) == ("TOOL_NOT_FOUND", ["steps"])
+
+
+def test_plugins_are_listed_and_those_that_do_not_serve_say_why(sidecar: Sidecar, plugin_folder: Path) -> None:
+    done = fumehood("plugin", "list", address=sidecar.target)
+    assert ["sample", "1.0.0", "python", "serving", "read", "5", str(plugin_folder)] in [
+        line.split() for line in done.stdout.splitlines()
+    ]
+    assert "absent is refused:" in done.stdout
+    shapes = fumehood("plugin", "list", "--json", address=sidecar.target).json["plugins"]
+    assert [list(shape) for shape in shapes] == [PLUGIN_KEYS, PLUGIN_KEYS]
+    assert [shape["state"] for shape in shapes] == ["serving", "refused"]
+
+
+def test_a_plugin_is_shown_with_what_each_level_may_touch_and_what_holds_it(sidecar: Sidecar) -> None:
+    fumehood("call", "say", "text=start", address=sidecar.target)
+    text = fumehood("plugin", "show", "sample", address=sidecar.target).stdout
+    assert "Sandbox of level none" in text
+    assert "seccomp: " in text
+    shape = fumehood("plugin", "show", "sample", "--json", address=sidecar.target).json["plugin"]
+    assert list(shape) == [*PLUGIN_KEYS, "tools", "workers", "sandboxes"]
+    assert list(shape["workers"][0]) == [
+        "id",
+        "state",
+        "side_effects",
+        "calls_in_flight",
+        "calls_served",
+        "start_time",
+        "process_id",
+    ]
+    assert list(shape["sandboxes"][0]) == [
+        "side_effects",
+        "readable_paths",
+        "writable_paths",
+        "hosts",
+        "environment",
+        "limits",
+        "receipt",
+    ]
+    assert shape["sandboxes"][0]["writable_paths"] == []
+
+
+def test_logs_are_shown_and_come_as_json_lines(sidecar: Sidecar) -> None:
+    done = fumehood("plugin", "logs", "sample", "--json", address=sidecar.target)
+    assert done.status == 0
+    assert list(done.lines[0]) == [
+        "time",
+        "source",
+        "level",
+        "message",
+        "worker_id",
+        "call_id",
+        "dropped",
+        "fields",
+    ]
+    assert "sidecar" in fumehood("plugin", "logs", "sample", "-n", "1", address=sidecar.target).stdout
+
+
+def test_a_reload_answers_with_the_plugin_and_one_that_is_refused_says_why(sidecar: Sidecar) -> None:
+    done = fumehood("plugin", "reload", "sample", "--json", address=sidecar.target)
+    assert (done.status, done.json["plugin"]["state"]) == (0, "serving")
+    done = fumehood("plugin", "reload", "absent", "--json", address=sidecar.target)
+    assert (done.status, done.error["code"]) == (2, "RELOAD_REFUSED")
+
+
+def test_an_unknown_plugin_is_status_2(sidecar: Sidecar) -> None:
+    for command in ("show", "logs", "reload"):
+        done = fumehood("plugin", command, "nobody", "--json", address=sidecar.target)
+        assert (done.status, done.error["code"]) == (2, "PLUGIN_NOT_FOUND")
+
+
+def test_names_of_tools_and_plugins_are_completed(sidecar: Sidecar) -> None:
+    def completed(words: str) -> list[str]:
+        more = {"_FUMEHOOD_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        lines = fumehood(address=sidecar.target, more=more).stdout.splitlines()
+        return [line.removeprefix("plain,") for line in lines]
+
+    assert completed("fumehood call s") == ["say", "steps"]
+    assert completed("fumehood tools ad") == ["add_up"]
+    assert completed("fumehood plugin show sa") == ["sample"]
+    assert "doctor" in completed("fumehood do")

@@ -1,0 +1,227 @@
+"""`fumehood plugin new|check|add`: what is done to folders and files, without a sidecar."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import google.protobuf
+import pytest
+
+from tests.cli.command import TIMEOUT_S, fumehood
+from tests.sidecar import running_sidecar, write_plugin
+
+REPORT_KEYS = [
+    "ok",
+    "name",
+    "path",
+    "version",
+    "kind",
+    "digest",
+    "problems",
+    "warnings",
+    "asks_for",
+    "tools",
+]
+CODE = """
+    from fumehood_sdk import Plugin
+    plugin = Plugin("notes", version="1.0.0")
+
+    @plugin.tool(side_effects="write", requires=["write"], idempotent=True)
+    def note_down(text: str) -> str:
+        \"\"\"Note a text down for later, and return it.
+
+        Args:
+            text: The text.
+        \"\"\"
+        return text
+"""
+
+
+def test_a_new_python_plugin_passes_its_own_test_and_the_check_and_can_be_called(tmp_path: Path) -> None:
+    assert fumehood("plugin", "new", "greeter", folder=tmp_path).status == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "greeter"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    report = fumehood("plugin", "check", "greeter", "--json", folder=tmp_path)
+    assert (report.status, report.json["problems"], report.json["warnings"]) == (0, [], [])
+    with running_sidecar([tmp_path / "greeter"]) as sidecar:
+        called = fumehood("call", "greeter_hello", "names=Ada", "language=de", address=sidecar.target)
+    assert json.loads(called.stdout) == {"greetings": ["Guten Tag, Ada!"]}
+
+
+def test_a_new_plugin_named_like_a_module_of_python_hides_nothing(tmp_path: Path) -> None:
+    fumehood("plugin", "new", "json", folder=tmp_path)
+    assert not (tmp_path / "json" / "json.py").exists()
+    assert fumehood("plugin", "check", "json", folder=tmp_path).status == 0
+
+
+def test_a_new_executable_in_python_needs_only_protobuf_and_can_be_called(tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    assert fumehood("plugin", "new", folder, "--kind", "executable").status == 0
+    # What `pip install --target vendor protobuf` does, without a network.
+    source = Path(google.protobuf.__file__).parent
+    for name in ("protobuf", "_upb"):
+        shutil.copytree(source.with_name(name), folder / "vendor" / "google" / name)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _UNITTEST, folder],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    with running_sidecar([folder]) as sidecar:
+        called = fumehood("call", "plain_hello", "names=Ada", "--stream", address=sidecar.target)
+        failed = fumehood("call", "plain_hello", "names= ", "--json", address=sidecar.target)
+    assert (json.loads(called.stdout), called.stderr) == ({"greetings": ["Hello, Ada!"]}, "[1/1] greeting Ada\n")
+    assert (failed.status, failed.json["error"]["details"]["reason"]) == (1, "blank_name")
+
+
+_UNITTEST = """
+import sys, unittest
+sys.path.insert(0, sys.argv[1])
+sys.exit(not unittest.TextTestRunner().run(unittest.TestLoader().discover(sys.argv[1])).wasSuccessful())
+"""
+
+
+def test_a_new_executable_in_node_passes_its_own_test_and_can_be_called(tmp_path: Path) -> None:
+    modules = Path(__file__).parents[2] / "examples/plugins/regex-node/node_modules"
+    if shutil.which("node") is None or not modules.exists():
+        pytest.skip("needs Node and the example's packages: `make setup` gets both")
+    folder = tmp_path / "nodding"
+    assert fumehood("plugin", "new", folder, "--kind", "executable", "--language", "node").status == 0
+    shutil.copytree(modules, folder / "node_modules", symlinks=True)
+    done = subprocess.run(
+        ["node", "--test"],  # noqa: S607 - whichever Node the machine has
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    with running_sidecar([folder]) as sidecar:
+        called = fumehood("call", "nodding_hello", "names=Ada", address=sidecar.target)
+    assert json.loads(called.stdout) == {"greetings": ["Hello, Ada!"]}
+
+
+@pytest.mark.parametrize("name", ["Greeter", "1st", "a b", "x" * 65])
+def test_a_name_that_no_plugin_can_have_is_status_2_and_writes_nothing(name: str, tmp_path: Path) -> None:
+    assert fumehood("plugin", "new", name, folder=tmp_path).status == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_there_already_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "greeter").mkdir()
+    assert fumehood("plugin", "new", "greeter", folder=tmp_path).status == 2
+    assert list((tmp_path / "greeter").iterdir()) == []
+
+
+def test_check_names_file_line_and_the_nearest_word_of_every_problem(tmp_path: Path) -> None:
+    (tmp_path / "plugin.toml").write_text('[plugin]\nname = "x"\nversion = "1"\nkind = "pithon"\nentrypont = "x:y"\n')
+    done = fumehood("plugin", "check", tmp_path)
+    assert done.status == 1
+    assert f'{tmp_path}/plugin.toml:4: unknown kind "pithon"' in done.stdout
+    assert 'did you mean "python"?' in done.stdout
+    assert f"{tmp_path}/plugin.toml:5: unknown key `entrypont`" in done.stdout
+    report = fumehood("plugin", "check", tmp_path, "--json").json
+    assert list(report) == REPORT_KEYS
+    assert list(report["problems"][0]) == ["code", "message", "remedy", "file", "line", "key"]
+    assert [problem["line"] for problem in report["problems"]] == [4, 5]
+
+
+def test_check_names_the_line_of_the_plugin_s_own_file_where_its_import_fails(tmp_path: Path) -> None:
+    folder = write_plugin(tmp_path / "broken", "broken", "\n\nimport nowhere_to_be_found")
+    done = fumehood("plugin", "check", folder)
+    assert done.status == 1
+    assert f"{folder}/broken.py:3: ModuleNotFoundError: No module named 'nowhere_to_be_found'" in done.stdout
+    problem = fumehood("plugin", "check", folder, "--json").json["problems"][0]
+    assert (problem["file"], problem["line"]) == (f"{folder}/broken.py", 3)
+
+
+def test_check_shows_what_the_plugin_asks_for(tmp_path: Path) -> None:
+    folder = write_plugin(tmp_path / "notes", "notes", CODE)
+    report = fumehood("plugin", "check", folder, "--json").json
+    assert list(report) == REPORT_KEYS
+    assert report["asks_for"] == {"side_effects": ["write"], "capabilities": ["write"]}
+    assert (report["kind"], report["tools"][0]["name"]) == ("python", "note_down")
+    assert "note_down" in fumehood("plugin", "check", folder).stdout
+
+
+def test_add_pins_and_appends_an_entry_that_grants_only_what_was_said(tmp_path: Path) -> None:
+    write_plugin(tmp_path / "notes", "notes", CODE)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "fumehood.toml").write_text('# mine\n[server]\nlisten = ["unix:s"]')
+    options = ("--max-side-effects", "write", "--write", "out")
+    done = fumehood("plugin", "add", "notes", "--yes", *options, folder=tmp_path)
+    assert done.status == 0, done.stderr
+    assert (tmp_path / "fumehood.toml").read_text() == (
+        '# mine\n[server]\nlisten = ["unix:s"]\n\n'
+        '[[plugin]]\npath = "notes"\nmax_side_effects = "write"\nwrite = ["out"]\n'
+    )
+    assert json.loads((tmp_path / "fumehood.lock").read_text())["plugins"]["notes"]["tools"].keys() == {"note_down"}
+    again = fumehood("plugin", "add", "notes", folder=tmp_path)
+    assert (again.status, "Exactly this is pinned already." in again.stdout) == (0, True)
+
+
+def test_add_without_a_grant_leaves_the_default_and_says_what_is_asked_for(tmp_path: Path) -> None:
+    write_plugin(tmp_path / "notes", "notes", CODE)
+    shape = fumehood("plugin", "add", "notes", "--yes", "--json", folder=tmp_path).json
+    assert list(shape) == [
+        "plugin",
+        "lock_path",
+        "config_path",
+        "changes",
+        "was_pinned",
+        "was_up_to_date",
+        "config_appended",
+        "pinned",
+    ]
+    text = (tmp_path / "fumehood.toml").read_text()
+    assert '[[plugin]]\npath = "notes"\n# max_side_effects = "write"' in text
+    assert "\nmax_side_effects" not in text
+
+
+def test_add_shows_how_a_pinned_definition_changed_and_pins_nothing_unasked(tmp_path: Path) -> None:
+    folder = write_plugin(tmp_path / "notes", "notes", CODE)
+    assert fumehood("plugin", "add", "notes", "--yes", folder=tmp_path).status == 0
+    before = (tmp_path / "fumehood.lock").read_bytes()
+    module = folder / "notes.py"
+    module.write_text(module.read_text().replace("Note a text down", "Send a text off"))
+    done = fumehood("plugin", "add", "notes", folder=tmp_path)
+    assert done.status == 2
+    assert "Not what is pinned: note_down: description" in done.stdout
+    assert '-  "description": "Note a text down' in done.stdout
+    assert '+  "description": "Send a text off' in done.stdout
+    assert "Give --yes" in done.stderr
+    assert (tmp_path / "fumehood.lock").read_bytes() == before
+    assert fumehood("plugin", "add", "notes", "--yes", folder=tmp_path).status == 0
+    assert (tmp_path / "fumehood.lock").read_bytes() != before
+
+
+def test_a_grant_that_the_configuration_refuses_changes_nothing(tmp_path: Path) -> None:
+    write_plugin(tmp_path / "notes", "notes", CODE)
+    (tmp_path / "fumehood.toml").write_text("[server]\n")
+    options = ("--max-side-effects", "write", "--write", "missing")
+    done = fumehood("plugin", "add", "notes", "--yes", "--json", *options, folder=tmp_path)
+    assert (done.status, done.error["code"]) == (2, "CONFIG_INVALID")
+    assert (tmp_path / "fumehood.toml").read_text() == "[server]\n"
+    assert not (tmp_path / "fumehood.lock").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fumehood.toml", "notes"]
+
+
+def test_a_plugin_with_problems_is_not_added(tmp_path: Path) -> None:
+    folder = write_plugin(tmp_path / "broken", "broken", "import nowhere_to_be_found")
+    done = fumehood("plugin", "add", folder, "--yes", folder=tmp_path)
+    assert (done.status, "Nothing was pinned" in done.stderr) == (1, True)
+    assert not (tmp_path / "fumehood.toml").exists()

@@ -1,0 +1,190 @@
+"""`fumehood serve`, `doctor` and `plugin dev`: the commands that start something."""
+
+from __future__ import annotations
+
+import queue
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import COMMAND, TIMEOUT_S, environment, fumehood
+from tests.sidecar import write_plugin
+
+CODE = """
+    from fumehood_sdk import Plugin
+    plugin = Plugin("small", version="1.0.0")
+
+    @plugin.tool(side_effects="none")
+    def echo(text: str) -> str:
+        \"\"\"Give a text back.\"\"\"
+        print("echoing")
+        return text
+"""
+
+
+class Running:
+    """A command that goes on, and the lines that it prints."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.seen: list[str] = []
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def wait_for(self, pattern: str) -> str:
+        """The first line from now on in which the pattern is found."""
+        while True:
+            try:
+                line = self._lines.get(timeout=TIMEOUT_S)
+            except queue.Empty:
+                raise AssertionError(f"no line with {pattern!r}; so far: {self.seen}") from None
+            if line is None:
+                raise AssertionError(f"it ended without a line with {pattern!r}: {self.seen}")
+            self.seen.append(line)
+            if re.search(pattern, line):
+                return line
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        status = self.process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
+        return status
+
+
+@contextmanager
+def running(*arguments: str | Path, folder: Path) -> Iterator[Running]:
+    with subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        cwd=folder,
+        env=environment(more={"PYTHONUNBUFFERED": "1"}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        command = Running(process)
+        try:
+            yield command
+        finally:
+            if process.poll() is None:
+                command.end()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    # Not pytest's tmp_path: the path of a unix socket may have 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="fh-") as name:
+        yield Path(name)
+
+
+def test_serve_announces_each_address_serves_a_folder_and_ends_with_status_0(short_folder: Path) -> None:
+    plugin = write_plugin(short_folder / "small", "small", CODE)
+    options = ("--listen", "unix:s", "--listen", "127.0.0.1:0", "--plugin", plugin, "--log-format", "json")
+    with running("serve", *options, folder=short_folder) as sidecar:
+        unix = sidecar.wait_for(r"^listening unix:").split()[1]
+        tcp = sidecar.wait_for(r"^listening 127\.0\.0\.1:[1-9]").split()[1]
+        for address in (unix, tcp):
+            assert fumehood("call", "echo", "text=hi", address=address).stdout == "hi\n"
+        assert sidecar.end() == 0
+
+
+def test_locked_serves_nothing_that_is_not_pinned(short_folder: Path) -> None:
+    plugin = write_plugin(short_folder / "small", "small", CODE)
+    options = ("--plugin", plugin, "--locked")
+    with running("serve", *options, folder=short_folder) as sidecar:
+        address = sidecar.wait_for("^listening ").split()[1]
+        shape = fumehood("plugin", "list", "--json", address=address).json["plugins"][0]
+    assert (shape["state"], [reason["code"] for reason in shape["reasons"]]) == ("refused", ["not_pinned"])
+
+
+def test_a_configuration_that_is_wrong_is_status_2_with_file_line_and_nearest_key(tmp_path: Path) -> None:
+    (tmp_path / "fumehood.toml").write_text("[server]\nlissten = []\n")
+    done = fumehood("serve", folder=tmp_path)
+    assert done.status == 2
+    assert f"{tmp_path}/fumehood.toml:2: unknown key `lissten`" in done.stderr
+    assert "listen" in done.stderr.splitlines()[1]
+
+
+def test_an_address_that_another_sidecar_holds_is_status_2(short_folder: Path) -> None:
+    with running("serve", folder=short_folder) as sidecar:
+        sidecar.wait_for("^listening ")
+        done = fumehood("serve", folder=short_folder)
+    assert done.status == 2
+    assert "another sidecar is serving there" in done.stderr
+
+
+def test_doctor_finds_every_layer_here_and_exits_with_0(tmp_path: Path) -> None:
+    done = fumehood("doctor", "--json", folder=tmp_path)
+    assert (done.status, done.json["usable"]) == (0, True)
+    findings = done.json["findings"]
+    assert list(findings[0]) == ["area", "layer", "feature", "status", "detail", "remedy"]
+    assert {finding["area"] for finding in findings} == {"machine", "sandbox", "configuration", "sidecar"}
+    layers = {finding["layer"] for finding in findings if finding["status"] == "in force"}
+    assert {"namespaces", "seccomp", "landlock", "identity", "capabilities", "rlimits", "environment"} <= layers
+    assert {"python", "kernel", "bubblewrap"} <= {finding["layer"] for finding in findings}
+    assert "✓" in fumehood("doctor", folder=tmp_path).stdout
+
+
+def test_doctor_exits_with_1_where_the_configuration_or_a_plugin_can_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "fumehood.toml").write_text('[[plugin]]\npath = "absent"\n')
+    done = fumehood("doctor", "--json", folder=tmp_path)
+    assert (done.status, done.json["usable"]) == (1, False)
+    missing = [finding for finding in done.json["findings"] if finding["status"] == "missing"]
+    assert [(finding["feature"], bool(finding["remedy"])) for finding in missing] == [("plugin absent", True)]
+    (tmp_path / "fumehood.toml").write_text("[sever]\n")
+    assert "fumehood.toml:1: " in fumehood("doctor", folder=tmp_path).stdout
+
+
+def test_dev_serves_reloads_on_save_shows_the_change_and_leaves_nothing(tmp_path: Path) -> None:
+    plugin = write_plugin(tmp_path / "small", "small", CODE)
+    module = plugin / "small.py"
+    with running("plugin", "dev", plugin, folder=tmp_path) as dev:
+        address = dev.wait_for("export FUMEHOOD_ADDRESS=").split("=")[1]
+        dev.wait_for("fumehood call echo text=")
+        dev.wait_for("^watching ")
+        assert fumehood("call", "echo", "text=hi", address=address).stdout == "hi\n"
+        dev.wait_for("stderr  echoing")
+        dev.wait_for("call    echo OK in ")
+
+        module.write_text(
+            module.read_text()
+            .replace("Give a text back", "Give it back twice")
+            .replace("return text", "return text * 2")
+        )
+        dev.wait_for("^Its definitions changed: echo: description")
+        dev.wait_for(r'^\+  "description": "Give it back twice')
+        dev.wait_for("fumehood call echo text=")
+        assert fumehood("call", "echo", "text=hi", address=address).stdout == "hihi\n"
+
+        module.write_text("def broken(:\n")
+        dev.wait_for("small.py:1: SyntaxError")
+        dev.wait_for("What was there before still serves.")
+        assert fumehood("tools", "--all", "--json", address=address).json["tools"][0]["name"] == "echo"
+
+        assert dev.end(signal.SIGINT) == 0
+    assert fumehood("tools", address=address).status == 3
+    assert not Path(address.removeprefix("unix:")).parent.exists()
+
+
+def test_dev_waits_for_a_plugin_that_is_broken_at_first_and_takes_it_once_it_is_mended(tmp_path: Path) -> None:
+    plugin = write_plugin(tmp_path / "small", "small", "nonsense(")
+    with running("plugin", "dev", plugin, folder=tmp_path) as dev:
+        dev.wait_for("small.py:1: SyntaxError")
+        dev.wait_for("^watching ")
+        write_plugin(plugin, "small", CODE)
+        address = dev.wait_for("export FUMEHOOD_ADDRESS=").split("=")[1]
+        assert fumehood("call", "echo", "text=hi", address=address).stdout == "hi\n"
