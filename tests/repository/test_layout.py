@@ -1,0 +1,58 @@
+"""Four distributions, each with a pyproject of its own, that need one another in one direction."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+NEEDS = {
+    "protos": set(),
+    "plugin_sdk": {"fumehood-protos"},
+    "sandbox": set(),
+    "server": {"fumehood-protos", "fumehood-sandbox", "fumehood-sdk"},
+}
+"""Folder, and the distributions of this repository that it requires."""
+
+
+def project(folder: str) -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return table
+
+
+def name_of(requirement: str) -> str:
+    end = next((place for place, char in enumerate(requirement) if not (char.isalnum() or char in "-_.")), None)
+    return requirement[:end].lower().replace("_", "-")
+
+
+@pytest.mark.parametrize("folder", NEEDS)
+def test_a_distribution_needs_only_those_below_it(folder: str) -> None:
+    needed = {name_of(each) for each in project(folder)["dependencies"]}
+    assert {name for name in needed if name.startswith("fumehood")} == NEEDS[folder]
+
+
+def test_the_sandbox_needs_the_standard_library_alone() -> None:
+    assert project("sandbox")["dependencies"] == []
+
+
+@pytest.mark.parametrize("folder", NEEDS)
+def test_a_distribution_tells_its_licence_and_its_types(folder: str) -> None:
+    assert project(folder)["license"] == "Apache-2.0"
+    assert project(folder)["requires-python"] == ">=3.11"
+    (package,) = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"][
+        "build"
+    ]["targets"]["wheel"]["packages"]
+    assert (ROOT / folder / package / "py.typed").is_file()
+
+
+def test_all_distributions_have_one_version() -> None:
+    assert len({project(folder)["version"] for folder in NEEDS}) == 1
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_the_repository_has_what_a_stranger_looks_for(name: str) -> None:
+    assert (ROOT / name).read_text(encoding="utf-8").strip()
