@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from fumehood_server.model.text import printable
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -19,12 +21,13 @@ class FumehoodError(Exception):
 class ConfigError(FumehoodError):
     """The operator's configuration is wrong. The operator must mend `path` at `line`.
 
-    `line` counts from 1 and is 0 when it isn't known; `key` is the dotted key at fault (may be empty).
+    The message is printable whatever the path holds. `line` counts from 1 and is 0 when it isn't known; `key` is the
+    dotted key at fault (may be empty).
     """
 
     def __init__(self, path: Path, problem: str, *, line: int = 0, key: str = "", hint: str = "") -> None:
         """Keep where, what and what to do."""
-        where = f"{path}:{line}" if line else str(path)
+        where = f"{printable(path)}:{line}" if line else printable(path)
         super().__init__(f"{where}: {problem}" + (f" ({hint})" if hint else ""))
         self.path = path
         self.problem = problem

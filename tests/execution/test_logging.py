@@ -35,6 +35,20 @@ def test_a_line_is_one_json_object_with_event_level_and_time(tmp_path: Path) -> 
     assert line == {"event": "loaded", "level": "info", "plugin": "p", "tools": 3, "path": str(tmp_path)}
 
 
+def test_a_line_that_json_cannot_hold_is_written_all_the_same(tmp_path: Path) -> None:
+    """A plugin's file may have a name that is not UTF-8, and what Python makes of it is no JSON."""
+    nested: object = ()
+    for _ in range(300):
+        nested = [nested]
+    with logging_to(tmp_path / "log"):
+        get_logger().warning("refused", reasons=[os.fsdecode(b"plugin/\xff\n")], plugin="p")
+        get_logger().warning("nested", value=nested)
+    first, second = map(orjson.loads, (tmp_path / "log").read_bytes().splitlines())
+    assert (first["event"], first["plugin"]) == ("refused", "p")
+    assert "udcff" in first["reasons"]
+    assert second["event"] == "nested"
+
+
 def test_a_line_below_the_level_is_not_written(tmp_path: Path) -> None:
     with logging_to(tmp_path / "log", level="warning"):
         get_logger().info("quiet")

@@ -38,6 +38,20 @@ async def test_a_flood_costs_bounded_memory_and_disturbs_nobody(bench: Bench, to
         assert sum(line.dropped for line in lines) > 0 or len(lines) == MAX_LINES
 
 
+async def test_facts_of_a_failure_that_no_caller_could_read_are_left_out(bench: Bench) -> None:
+    """The writer of JSON gives up on what its reader takes, and a call without an outcome would be waited for."""
+    kept = error_of(await bench.call(bench.spec(), "fails_with_details_nested_less"))
+    assert "nested" in kept.details
+    error = error_of(await bench.call(bench.spec(), "fails_with_nested_details"))
+    assert error.message == "it broke"
+    assert error.details == {"details_left_out": "nested too deeply"}
+
+
+async def test_a_media_type_is_cut_since_no_limit_counts_it(bench: Bench) -> None:
+    (block,) = (await bench.call(bench.spec(), "endless_media_type")).content
+    assert (block.data, len(block.media_type)) == (b"image", 255)
+
+
 async def test_threads_beyond_the_limit_are_the_plugins_own_trouble(bench: Bench) -> None:
     async with bench.sole_worker(bench.spec()) as worker:
         handle = worker.invoke(invocation("fills_threads"))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import grpc
@@ -47,6 +48,30 @@ async def test_a_plugin_shows_the_sandbox_of_each_level(plugins: PluginServiceSt
     assert not sandbox.writable_paths
     assert sandbox.limits.memory_bytes > 0
     assert {"seccomp", "landlock"} <= {layer.name for layer in sandbox.receipt.layers}
+
+
+async def test_a_file_whose_name_is_no_text_refuses_its_plugin_alone(tmp_path: Path) -> None:
+    """Names are bytes on Linux. Neither the log's JSON nor protobuf's text can hold all of them."""
+    code = SAYS.format(word="well")
+    good = write_plugin(tmp_path / "says", "says", code)
+    bad = write_plugin(tmp_path / "strange", "strange", code.replace("says", "strange").replace("def say", "def hum"))
+    name = os.fsencode(bad) + b"/\xff\x1b[2J"
+    os.mkfifo(name)
+    with running_sidecar([good, bad]) as sidecar:
+        async with sidecar.channel() as channel:
+            plugins = plugin_service_pb2_grpc.PluginServiceStub(channel)
+            says, strange = (await plugins.ListPlugins(pb.ListPluginsRequest())).plugins
+            assert (says.state, strange.state) == (pb.PLUGIN_STATE_SERVING, pb.PLUGIN_STATE_REFUSED)
+            assert "\\udcff\\x1b[2J: is neither" in strange.reasons[0].message
+            reload = pb.ReloadPluginRequest(name="strange")
+            assert await refused(plugins.ReloadPlugin(reload)) == (
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "RELOAD_REFUSED",
+            )
+            # The name alone is no reason to refuse anybody.
+            os.unlink(name)  # noqa: PTH108 - pathlib takes no bytes
+            Path(os.fsdecode(name)).touch()
+            assert (await plugins.ReloadPlugin(reload)).plugin.state == pb.PLUGIN_STATE_SERVING
 
 
 async def test_an_unknown_plugin_is_not_found(plugins: PluginServiceStub) -> None:

@@ -57,7 +57,7 @@ class Blob(_message.Message):
     data: _builtins.bytes
     """The bytes as they are, not base64. Counted against the tool's output limit."""
     media_type: _builtins.str
-    """Media type (RFC 6838), such as "image/png". Empty means "application/octet-stream"."""
+    """Media type (RFC 6838), such as "image/png", cut to 255 characters. Empty means "application/octet-stream"."""
     def __init__(
         self,
         *,

@@ -533,7 +533,9 @@ class ToolFailure(_message.Message):
     be empty.
     """
     details_json: _builtins.str
-    """More facts as a JSON object. Empty means none."""
+    """More facts as a JSON object, nested at most 64 levels deep and at most 60,000 bytes long; others are left out.
+    Empty means none.
+    """
     def __init__(
         self,
         *,

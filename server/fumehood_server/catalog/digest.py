@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 from fumehood_server.errors import PluginInvalidError
+from fumehood_server.model.text import printable
 
 MAX_FILES = 20_000
 """A plugin with a node_modules of its own fits; a home folder that was named by mistake doesn't."""
@@ -86,7 +87,9 @@ def _hash_entry(root: Path, name: bytes, entry: os.DirEntry[str], left_bytes: in
         if not (_leads_inside(root, entry) or name.startswith(_VENV_INTERPRETERS)):
             hint = "copy what it leads to: what lies outside isn't pinned"
             raise PluginInvalidError(
-                Path(entry.path), f'is a symlink out of the plugin\'s folder, to "{os.fsdecode(text)}"', hint=hint
+                Path(entry.path),
+                f'is a symlink out of the plugin\'s folder, to "{printable(os.fsdecode(text))}"',
+                hint=hint,
             )
         return ord("l"), (hashlib.sha256(text).digest(), len(text))
     # O_NOFOLLOW and O_NONBLOCK: what was a file when the folder was listed may be a link or a FIFO by now.

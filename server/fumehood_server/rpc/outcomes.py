@@ -11,12 +11,16 @@ from fumehood_sandbox import Level, Receipt
 from google.protobuf.duration_pb2 import Duration
 
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallUpdate
+from fumehood_server.model.text import printable
 from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.status import CATEGORIES
 
 MAX_MESSAGE_CHARS = 4096
 MAX_DETAILS_BYTES = 64 * 1024
 MAX_CAUSES = 8
+
+_KEPT = ("reason", "violation", "limit", "value", "usage")
+_MAX_KEPT_CHARS = 1024
 
 SIDE_EFFECTS: dict[Level, tool_pb2.SideEffects.ValueType] = {
     Level.NONE: tool_pb2.SIDE_EFFECTS_NONE,
@@ -119,10 +123,14 @@ def error_message(error: CallError, depth: int = 0) -> error_pb2.SystemError:
 def _details(details: Mapping[str, Any]) -> str:
     if not details:
         return ""
-    data = orjson.dumps(dict(details), default=str)
-    if len(data) > MAX_DETAILS_BYTES:
+    try:
+        data = orjson.dumps(dict(details), default=str)
+    except TypeError:  # what was nested or encoded in a way that can't be written: an outcome is told all the same
+        data = b""
+    if not 0 < len(data) <= MAX_DETAILS_BYTES:
         # What programs switch on is kept; the rest is for people, who have the log.
-        kept = {key: details[key] for key in ("reason", "violation", "limit", "value", "usage") if key in details}
+        kept = {key: printable(details[key])[:_MAX_KEPT_CHARS] for key in _KEPT if isinstance(details.get(key), str)}
+        kept |= {key: details[key] for key in _KEPT if isinstance(details.get(key), int | float)}
         data = orjson.dumps({**kept, "truncated": True}, default=str)
     return data.decode()
 

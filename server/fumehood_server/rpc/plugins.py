@@ -10,6 +10,7 @@ from fumehood_sandbox import Level, Limits, Receipt
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from fumehood_server.model.plugin import PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
+from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
 from fumehood_server.model.worker import WorkerInfo
 from fumehood_server.rpc.outcomes import SIDE_EFFECTS, receipt_message
@@ -49,7 +50,7 @@ def plugin_summary(parts: Parts, plugin: RegisteredPlugin, scan: AvailabilitySca
         name=plugin.name,
         version=plugin.version,
         kind=plugin.kind.value if plugin.kind is not None else "",
-        path=str(plugin.path),
+        path=printable(plugin.path),
         digest=plugin.digest,
         state=STATES[state],
         reasons=[reason_message(reason) for reason in reasons],
@@ -106,8 +107,10 @@ def _sandbox(spec: WorkerSpec, receipt: Receipt | None) -> pb.EffectiveSandbox:
     policy = spec.policy
     return pb.EffectiveSandbox(
         side_effects=SIDE_EFFECTS[policy.level],
-        readable_paths=sorted({*(mount.source for mount in policy.runtime), *policy.read}),
-        writable_paths=policy.write,
+        readable_paths=sorted(
+            {printable(path) for path in (*(mount.source for mount in policy.runtime), *policy.read)}
+        ),
+        writable_paths=[printable(path) for path in policy.write],
         environment=[name for name, _ in policy.environment],
         limits=_limits(policy.limits, spec.output_bytes),
         receipt=receipt_message(receipt) if receipt is not None else None,

@@ -12,6 +12,7 @@ import orjson
 import structlog
 
 from fumehood_server.model.call import CallContext
+from fumehood_server.model.text import printable
 from fumehood_server.telemetry.line_writer import LineWriter
 
 CORRELATION = tuple(CallContext.__dataclass_fields__)
@@ -85,7 +86,11 @@ def _json(_logger: object, method: str, event: structlog.typing.EventDict) -> by
     """One JSON object: event, level and time first."""
     line = {"event": event.pop("event"), "level": method, "timestamp": _now()}
     line.update(_rendered(event))
-    return orjson.dumps(line, default=str)
+    try:
+        return orjson.dumps(line, default=str)
+    except TypeError:
+        # Lone surrogates, from the names of files, or nesting that JSON's writer refuses. A line must not end its call.
+        return orjson.dumps({key: printable(value) for key, value in line.items()})
 
 
 def _plain(_logger: object, method: str, event: structlog.typing.EventDict) -> bytes:

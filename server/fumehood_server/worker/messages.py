@@ -39,6 +39,12 @@ MAX_FAILURE_CHARACTERS = 4096
 MAX_FAILURE_DETAILS_BYTES = 60_000
 """`ToolFailure.details_json`, so that with our own keys it fits into `SystemError.details_json` (error.proto)."""
 
+MAX_FAILURE_DEPTH = 64
+"""Nesting of `ToolFailure.details_json` (plugin.proto), as of arguments and results."""
+
+MAX_MEDIA_TYPE_CHARACTERS = 255
+"""`Blob.media_type`: RFC 6838 has no longer ones. The cap on results doesn't count it."""
+
 _LEVELS = {
     Level.NONE: tool_pb2.SIDE_EFFECTS_NONE,
     Level.READ: tool_pb2.SIDE_EFFECTS_READ,
@@ -166,8 +172,12 @@ def _block(content: content_pb2.Content) -> Block | None:
     if kind == "text":
         return Block(text=content.text)
     if kind == "blob":
-        return Block(data=content.blob.data, media_type=content.blob.media_type or "application/octet-stream")
+        return Block(data=content.blob.data, media_type=_media_type(content.blob))
     return None
+
+
+def _media_type(blob: content_pb2.Blob) -> str:
+    return blob.media_type[:MAX_MEDIA_TYPE_CHARACTERS] or "application/octet-stream"
 
 
 def _failure(failure: plugin_pb2.ToolFailure) -> CallError:
@@ -192,4 +202,16 @@ def _facts(text: str) -> dict[str, object]:
         facts = orjson.loads(text)
     except orjson.JSONDecodeError:
         return {"details_left_out": "not JSON"}
-    return facts if isinstance(facts, dict) else {"details_left_out": "not an object"}
+    if not isinstance(facts, dict):
+        return {"details_left_out": "not an object"}
+    # The writer of JSON refuses what its reader takes, and callers' readers recurse as well.
+    return {"details_left_out": "nested too deeply"} if _deeper_than(facts, MAX_FAILURE_DEPTH) else facts
+
+
+def _deeper_than(value: object, depth: int) -> bool:
+    """Whether more than this many objects and arrays lie in each other. Looks level by level: nothing here recurses."""
+    level = [value]
+    for _ in range(depth):
+        nested = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [child for children in nested for child in children]
+    return any(isinstance(each, dict | list) for each in level)

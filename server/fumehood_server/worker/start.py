@@ -12,6 +12,7 @@ from fumehood_sandbox import LaunchError, PolicyError, SandboxError, SandboxUnav
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.text import printable
 from fumehood_server.model.worker import WorkerState
 from fumehood_server.worker import faults
 from fumehood_server.worker.worker import ProcessWorker
@@ -119,24 +120,24 @@ def _launch_error(plugin: str, error: SandboxError | OSError) -> CallError:
     if isinstance(error, SandboxUnavailableError):
         return CallError(
             code=Code.CONFIG_SANDBOX_UNAVAILABLE,
-            message=f'plugin "{plugin}" can\'t be held to its policy on this machine: {error}',
+            message=f'plugin "{plugin}" can\'t be held to its policy on this machine: {printable(error)}',
             details={"plugin": plugin, "feature": error.feature, "remedy": error.remedy},
         )
     if isinstance(error, PolicyError):
         return CallError(
             code=Code.CONFIG_SANDBOX_UNAVAILABLE,
-            message=f'the policy of plugin "{plugin}" can\'t be enforced: {error}',
+            message=f'the policy of plugin "{plugin}" can\'t be enforced: {printable(error)}',
             details={"plugin": plugin, "field": error.field},
         )
     details: dict[str, object] = {"plugin": plugin, "phase": "launch"}
     if isinstance(error, LaunchError):
-        details |= {"step": error.step, "path": error.path, "errno": error.errno}
+        details |= {"step": error.step, "path": printable(error.path), "errno": error.errno}
     elif isinstance(error, OSError):
         # The sidecar's own limits: descriptors, processes, memory.
         details |= {"step": "sidecar", "errno": error.errno or 0}
     return CallError(
         code=Code.TOOL_UNAVAILABLE,
-        message=f'the sandbox of plugin "{plugin}" could not be started: {error}',
+        message=f'the sandbox of plugin "{plugin}" could not be started: {printable(error)}',
         retryable=True,
         details=details,
     )

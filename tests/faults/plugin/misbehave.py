@@ -162,6 +162,22 @@ def two_million_blocks(call: int) -> None:
     write(frame(4, field(1, call) + field(2, b"") * 2_000_000))
 
 
+def fails_with_details(call: int, details: bytes) -> None:
+    write(frame(4, field(1, call) + field(5, field(1, b"it broke") + field(4, details))))
+
+
+def fails_with_nested_details(call: int) -> None:
+    fails_with_details(call, b'{"nested": ' + b"[" * 64 + b"]" * 64 + b"}")
+
+
+def fails_with_details_nested_less(call: int) -> None:
+    fails_with_details(call, b'{"nested": ' + b"[" * 63 + b"]" * 63 + b"}")
+
+
+def endless_media_type(call: int) -> None:
+    write(frame(4, field(1, call) + field(2, field(2, field(1, b"image") + field(2, b"image/png" * 300_000)))))
+
+
 def second_ready(_: int) -> None:
     write(ready())
 
