@@ -145,7 +145,7 @@ def print_asks(console: Console, report: CheckReport) -> None:
     console.print()
     order = list(Level)
     table = output.table("TOOL", "LEVEL", "NEEDS", "TERMS")
-    table.add_column("WHAT IT DOES", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("WHAT IT DOES", no_wrap=True, overflow="ellipsis")
     for tool in sorted(report.tools, key=lambda tool: (-order.index(tool.side_effects), tool.name)):
         level = str(tool.side_effects)
         terms = f"{tool.timeout_s:g} s, {'idempotent' if tool.idempotent else 'not idempotent'}"
@@ -156,7 +156,7 @@ def print_asks(console: Console, report: CheckReport) -> None:
             output.styled(terms, "dim"),
             output.styled(output.summary(tool.description)),
         )
-    output.show(console, table)
+    output.show_rows(console, table)
 
 
 def print_warnings(console: Console, report: CheckReport) -> None:

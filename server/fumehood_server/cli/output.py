@@ -65,12 +65,29 @@ def table(*headings: str, indent: int = 0) -> Table:
     """An empty table in the house's look: quiet headings, no lines."""
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_edge=False)
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0), show_edge=False)
     if indent:
         made.add_column("", width=indent - 2, no_wrap=True)
     for heading in headings:
         made.add_column(heading, overflow="fold")
     return made
+
+
+_GAP = 2
+_LEAST = 20
+
+
+def show_rows(console: Console, made: Table) -> None:
+    """Print a table whose last column alone gives way on a narrow terminal: half a name can't be typed."""
+    from rich.cells import cell_len
+
+    used = 0
+    for column in made.columns[:-1]:
+        column.no_wrap = True
+        column.width = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+        used += column.width + _GAP
+    made.columns[-1].max_width = max(console.width - used, _LEAST)
+    show(console, made)
 
 
 def show(console: Console, renderable: Table) -> None:

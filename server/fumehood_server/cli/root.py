@@ -23,7 +23,7 @@ Fumehood runs tools for your service, each in a sandboxed process of its own.
   fumehood plugin add greeter              look at what it asks for, and pin it
   fumehood serve                           start the sidecar
   fumehood tools                           what can be called now
-  fumehood call greeter_hello name=Ada
+  fumehood call greeter_hello names=Ada
 """
 
 STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the sidecar can't be reached."

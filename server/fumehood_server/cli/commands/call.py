@@ -87,6 +87,8 @@ def call(
             _print(result)
             if result.is_error:
                 _explain(client, result)
+            if sys.stderr.isatty():
+                click.echo(click.style(_footer(result), dim=True), err=True)
     return _status(result)
 
 
@@ -155,7 +157,7 @@ def _streamed(
 
 
 def _print(result: tool_pb2.ToolResult) -> None:
-    """Print what the tool shows on stdout; what the call was on stderr, when a person reads."""
+    """Print what the tool shows on stdout."""
     from fumehood_server.cli import output
 
     on_terminal = sys.stdout.isatty()
@@ -172,8 +174,6 @@ def _print(result: tool_pb2.ToolResult) -> None:
         details = output.json_or_text(result.details_json)
         if details is not None and all(output.json_or_text(text) != details for text in texts):
             click.echo(output.to_json(details))
-    if sys.stderr.isatty():
-        click.echo(click.style(_footer(result), dim=True), err=True)
 
 
 def _footer(result: tool_pb2.ToolResult) -> str:

@@ -86,9 +86,7 @@ def _list(console: Console, listed: list[Shape], hidden: int) -> None:
     from fumehood_server.cli import output
 
     table = output.table("TOOL", "LEVEL", "PERMISSION", "PLUGIN")
-    table.add_column("WHAT IT DOES", no_wrap=True, overflow="ellipsis", ratio=1)
-    for column in table.columns[:-1]:
-        column.no_wrap = True
+    table.add_column("WHAT IT DOES", no_wrap=True, overflow="ellipsis")
     for tool in listed:
         available = tool["availability"]["available"]
         level, permission = tool["side_effects"], tool["permission"]
@@ -100,7 +98,7 @@ def _list(console: Console, listed: list[Shape], hidden: int) -> None:
             output.styled(output.summary(tool["description"]), "" if available else "dim"),
         )
     if listed:
-        output.show(console, table)
+        output.show_rows(console, table)
     else:
         console.print("No tool can be called.")
     out_of_service = [tool for tool in listed if not tool["availability"]["available"]]

@@ -45,7 +45,7 @@ def list_plugins(as_json: bool, address: str | None) -> None:
             str(each["tool_count"]),
             output.styled(each["path"], "dim"),
         )
-    output.show(console, table)
+    output.show_rows(console, table)
     for each in listed:
         if each["reasons"]:
             console.print()
