@@ -4,6 +4,9 @@
 set -eu
 cd "$(dirname "$0")/../protos"
 
+# A plugin sees nothing but its own folder, so that one without our SDK brings the protocol along.
+copies=../examples/plugins/regex-node/proto/fumehood/v1
+
 generate() { # into $1
     python -m grpc_tools.protoc -I . --python_out="$1" --mypy_out="quiet:$1" fumehood/v1/*.proto
     python -m grpc_tools.protoc -I . --grpc_python_out="$1" --mypy_grpc_out="quiet:$1" fumehood/v1/*_service.proto
@@ -17,7 +20,16 @@ if [ "${1:-}" = --check ]; then
         echo "gen: the generated code is not what the protos generate; run: make gen" >&2
         exit 1
     fi
+    for copy in "$copies"/*.proto; do
+        if ! cmp "fumehood/v1/${copy##*/}" "$copy"; then
+            echo "gen: $copy is not the protocol's own; run: make gen" >&2
+            exit 1
+        fi
+    done
     exit 0
 fi
 rm -f fumehood/v1/*_pb2.py fumehood/v1/*_pb2.pyi fumehood/v1/*_pb2_grpc.py fumehood/v1/*_pb2_grpc.pyi
 generate .
+for copy in "$copies"/*.proto; do
+    cp "fumehood/v1/${copy##*/}" "$copy"
+done
