@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum
@@ -73,6 +74,9 @@ class ActiveCall:
     the outcome so says by what means it ended, and nothing of it runs on.
 
     On the usual path no step waits: the call is dispatched before `begin` returns, and no task is made for it.
+
+    Times are `time.monotonic`'s, which is the clock of event loops as well; a loop's own `time` may be as coarse as a
+    millisecond.
     """
 
     __slots__ = (
@@ -100,7 +104,7 @@ class ActiveCall:
         self._on_end = on_end
         self._on_update = on_update
         self._state = CallState.ADMITTED
-        self._admitted_at = machinery.loop.time()
+        self._admitted_at = time.monotonic()
         self._dispatched_at = 0.0
         self._arguments = ""
         self._tool: RegisteredTool | None = None
@@ -159,7 +163,7 @@ class ActiveCall:
     def _wait(self, tool: RegisteredTool, spec: WorkerSpec) -> CallError | None:
         self._state = CallState.WAITING
         deadline = self._deadline(Bound.WAIT, self._admitted_at, max(MIN_WAIT_S, tool.timeout_s))
-        if deadline.at <= self._machinery.loop.time():
+        if deadline.at <= time.monotonic():
             return deadline.error(self.request.tool)
         self._arm(deadline)
         self._task = self._machinery.spawn(self._acquire(tool, spec))
@@ -192,7 +196,7 @@ class ActiveCall:
 
     def _dispatch(self, tool: RegisteredTool, spec: WorkerSpec, lease: WorkerLease) -> CallError | None:
         self._lease = lease
-        now = self._machinery.loop.time()
+        now = time.monotonic()
         deadline = self._deadline(Bound.TOOL, now, tool.timeout_s)
         if deadline.at <= now:
             return deadline.error(self.request.tool)
@@ -266,7 +270,7 @@ class ActiveCall:
         if self._state is CallState.ENDED:
             return
         machinery, handle = self._machinery, self._handle
-        now = machinery.loop.time()
+        now = time.monotonic()
         self._state = CallState.ENDED
         if self._task is not None and handle is None:
             self._task.cancel()

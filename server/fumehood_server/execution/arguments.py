@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 
 from fumehood_server.execution.coercion import coerce
-from fumehood_server.execution.schemas import SchemaUnusableError, Validators
+from fumehood_server.execution.schemas import SchemaUnusableError, Validator, Validators
 from fumehood_server.execution.strict_json import JsonError, parse_exact, parse_object
 from fumehood_server.model.call import CallError
 from fumehood_server.model.plugin import RegisteredTool
@@ -39,6 +39,8 @@ def prepare_arguments(tool: RegisteredTool, text: str, validators: Validators) -
             message=f"The input schema of {tool.definition.name} can't be used: {exc}",
             details={"plugin": tool.plugin},
         )
+    if not validator.can_take(text, arguments):
+        return _refused(tool, [_fault("", "size", "the arguments are too many or too deep for this tool's schema")])
     if validator.is_valid(arguments):
         return text
     mended = parse_exact(text)
@@ -52,10 +54,10 @@ def pointer(path: list[str | int]) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
-def _faults(validator: jsonschema_rs.Draft202012Validator, arguments: dict[str, Any]) -> list[dict[str, str]]:
+def _faults(validator: Validator, arguments: dict[str, Any]) -> list[dict[str, str]]:
     """One entry for each argument at fault. An argument that breaks several rules is named with the first."""
     found: dict[str, dict[str, str]] = {}
-    for error in validator.iter_errors(arguments):
+    for error in validator.errors(arguments):
         for path, rule, message in _explain(error):
             found.setdefault(path, _fault(path, rule, message))
         if len(found) >= MAX_FAULTS:

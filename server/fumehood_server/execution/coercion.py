@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import jsonschema_rs
+from fumehood_server.execution.schemas import Validator
 
 MAX_REPAIRS = 16
 """Values mended in one call. Each costs a validation or more; arguments with more mistakes are better sent again."""
+
+MAX_VISITS = 1_000
+"""Looks at values (`Validator.affords`) in arguments that are mended at all: each repair collects all errors anew."""
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _MAX_NUMBER_CHARS = 40
@@ -17,21 +20,23 @@ _BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
 _TYPE_RULES = frozenset({"type", "anyOf", "oneOf", "enum", "const"})
 
 
-def coerce(validator: jsonschema_rs.Draft202012Validator, arguments: dict[str, Any]) -> bool:
+def coerce(validator: Validator, arguments: dict[str, Any]) -> bool:
     """Mend `arguments` in place: text that is a number or a boolean becomes one where the schema asks for that.
 
     A value is touched only if it is at fault as it stands and the mended one is not. Returns whether all is valid now;
-    what could not be mended is left as it was.
+    what could not be mended is left as it was, and so is all of large arguments.
     """
+    if not validator.affords(arguments, MAX_VISITS):
+        return False
     for _ in range(MAX_REPAIRS):
         if not _mend_one(validator, arguments):
             break
     return validator.is_valid(arguments)
 
 
-def _mend_one(validator: jsonschema_rs.Draft202012Validator, arguments: dict[str, Any]) -> bool:
+def _mend_one(validator: Validator, arguments: dict[str, Any]) -> bool:
     """Mend the first value that can be. Returns whether one was."""
-    for error in validator.iter_errors(arguments):
+    for error in validator.errors(arguments):
         path = list(error.instance_path)
         if not path or error.kind.name not in _TYPE_RULES:
             continue
@@ -39,7 +44,7 @@ def _mend_one(validator: jsonschema_rs.Draft202012Validator, arguments: dict[str
         value = parent[path[-1]]
         for candidate in _candidates(value):
             parent[path[-1]] = candidate
-            if not any(each.instance_path[: len(path)] == path for each in validator.iter_errors(arguments)):
+            if not any(each.instance_path[: len(path)] == path for each in validator.errors(arguments)):
                 return True
         parent[path[-1]] = value
     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import TracebackType
 from typing import Self
 
@@ -101,7 +102,7 @@ class Executor:
     def abandonment(self, request: CallRequest) -> CancelReason:
         """Why a call's stream ended early: its caller's deadline, or its caller."""
         deadline = request.caller_deadline
-        if deadline is not None and asyncio.get_running_loop().time() >= deadline - _DEADLINE_SKEW_S:
+        if deadline is not None and time.monotonic() >= deadline - _DEADLINE_SKEW_S:
             return CancelReason.DEADLINE
         return CancelReason.CALLER
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fumehood_server.execution.arguments import pointer
-from fumehood_server.execution.schemas import SchemaUnusableError, Validators
+from fumehood_server.execution.schemas import SchemaUnusableError, Validator, Validators
 from fumehood_server.execution.strict_json import JsonError, parse
 from fumehood_server.model.call import Block, CallError
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
@@ -91,15 +91,19 @@ def _check_details(tool: RegisteredTool, details_json: str, validators: Validato
             message=f"The output schema of {definition.name} can't be used: {exc}",
             details={"plugin": tool.plugin},
         )
-    if validator.is_valid(details):
-        return None
+    if not validator.can_take(details_json, details):
+        return _invalid(tool, [{"pointer": "", "rule": "size", "message": "it is too large or deep for this schema"}])
+    return None if validator.is_valid(details) else _invalid(tool, _faults(validator, details))
+
+
+def _faults(validator: Validator, details: object) -> list[dict[str, str]]:
     faults = []
-    for error in validator.iter_errors(details):
+    for error in validator.errors(details):
         path = pointer(list(error.instance_path))
         faults.append({"pointer": path, "rule": error.kind.name, "message": error.message[:300]})
         if len(faults) == _MAX_FAULTS:
             break
-    return _invalid(tool, faults)
+    return faults
 
 
 def _invalid(tool: RegisteredTool, faults: list[dict[str, str]]) -> CallError:

@@ -6,6 +6,7 @@ Two readers that disagree about one text are a hole: what was validated here mus
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import orjson
@@ -65,6 +66,31 @@ def parse_exact(text: str) -> dict[str, Any]:
     """The same object again with integers of any size kept. For a text that `parse_object` has taken."""
     value: dict[str, Any] = json.loads(text)
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a document is."""
+
+    values: int
+    """Of any kind, the document itself among them."""
+    depth: int
+    """Containers around the deepest value."""
+
+
+def measure(value: object) -> Size:
+    """Count a parsed document's values, level by level."""
+    values, depth = 1, 0
+    level: list[Any] = [value] if type(value) in (dict, list) else []
+    while level:
+        depth += 1
+        below: list[Any] = []
+        for each in level:
+            children = each.values() if type(each) is dict else each
+            values += len(each)
+            below += [child for child in children if type(child) is dict or type(child) is list]
+        level = below
+    return Size(values, depth)
 
 
 def _measure(value: Any) -> tuple[int, int]:  # noqa: ANN401 - any JSON value

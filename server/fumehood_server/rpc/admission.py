@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import re
+import time
 
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
@@ -82,7 +82,7 @@ class Admission:
 
 def caller_deadline(remaining_s: float | None) -> float | None:
     """GRPC's time remaining as a deadline on the running loop's clock. None: the caller set none."""
-    return None if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
+    return None if remaining_s is None else time.monotonic() + remaining_s
 
 
 def _too_long(text: str, limit_bytes: int) -> bool:
