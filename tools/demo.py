@@ -60,6 +60,8 @@ def headline(text: str) -> None:
 def sidecar() -> Iterator[int]:
     """`fumehood serve` in the folder of the examples, as an operator would start it. Yields its process id."""
     (BUILD / "notes").mkdir(parents=True, exist_ok=True)
+    # A checkout changes, and what an earlier demo pinned would rightly be refused then.
+    (EXAMPLES / "fumehood.lock").unlink(missing_ok=True)
     log_path = BUILD / "demo-sidecar.log"
     say(paint("$ cd examples && fumehood serve", "36"))
     with log_path.open("wb") as log:
@@ -134,6 +136,9 @@ def show_levels() -> None:
     say("write: the folder granted for writing, since the operator allowed this tool")
     run("call", "write_file", "path=demo.txt", "text=written through a hood")
     say(f"  build/notes/demo.txt now says: {(BUILD / 'notes' / 'demo.txt').read_text()!r}")
+    say("any language: this plugin is Node without our SDK, and its pattern would backtrack for years")
+    run("call", "match_regex", "pattern=(?<user>[a-z]+)@", "texts=ada@example.org")
+    run("call", "match_regex", "pattern=(a+)+$", f"texts={'a' * 40}b", "--timeout", "1", expect=1)
     say("wrong arguments come back as something that a model can mend")
     run("call", "roll_dice", "count=30", "sides=7", expect=2)
 
