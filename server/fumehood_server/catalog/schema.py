@@ -9,9 +9,16 @@ from typing import Any, NoReturn
 import jsonschema_rs
 import rfc8785
 
+from fumehood_server.model.schema_cost import SchemaTooLargeError, visits
+
 SCHEMA_LIMIT_BYTES = 256 * 1024
 _MAX_DEPTH = 64
 """Nesting of a schema. Readers of JSON and of schemas, ours and callers', recurse."""
+
+_MAX_VISITS = 10_000
+_VISITS_DEPTH = 4
+"""So many subschemas may look at one value this deep in a document. Every document has such values; deeper ones, and
+many of them, are weighed for each call."""
 
 _DIALECTS = frozenset(
     {
@@ -78,7 +85,20 @@ def check_schema(text: str, *, arguments: bool) -> str:
         raise SchemaError(f"is not valid JSON Schema 2020-12: {where}: {exc.message}") from exc
     except (jsonschema_rs.ReferencingError, ValueError) as exc:
         raise SchemaError(f"is not valid JSON Schema 2020-12: {exc}") from exc
+    _check_cost(schema)
     return made
+
+
+def _check_cost(schema: dict[str, Any]) -> None:
+    try:
+        most = max(visits(schema)[: _VISITS_DEPTH + 1])
+    except SchemaTooLargeError as exc:
+        raise SchemaError(str(exc)) from exc
+    if most > _MAX_VISITS:
+        raise SchemaError(
+            f"looks more than {_MAX_VISITS} times at one value",
+            "refer to #/$defs/… or an anchor, to each from few places, and never to what refers back at the same value",
+        )
 
 
 def _parse(text: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -56,6 +56,8 @@ def pointer(path: list[str | int]) -> str:
 
 def _faults(validator: Validator, arguments: dict[str, Any]) -> list[dict[str, str]]:
     """One entry for each argument at fault. An argument that breaks several rules is named with the first."""
+    if not validator.can_explain(arguments):
+        return [_fault("", "size", "something in the arguments does not fit the schema; they are too many to say what")]
     found: dict[str, dict[str, str]] = {}
     for error in validator.errors(arguments):
         for path, rule, message in _explain(error):

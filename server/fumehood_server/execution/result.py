@@ -97,6 +97,8 @@ def _check_details(tool: RegisteredTool, details_json: str, validators: Validato
 
 
 def _faults(validator: Validator, details: object) -> list[dict[str, str]]:
+    if not validator.can_explain(details):
+        return [{"pointer": "", "rule": "size", "message": "it does not fit, and is too large to say where"}]
     faults = []
     for error in validator.errors(details):
         path = pointer(list(error.instance_path))

@@ -1,0 +1,144 @@
+"""What validating by a schema can cost: how often one value is looked at, by how deep in the document it lies.
+
+Schemas are their authors', and documents are a caller's or a plugin's. A few lines of references, each to two others,
+look at one value 2^40 times, and the event loop that validates serves everybody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+MAX_DEPTH = 64
+"""Documents nest no deeper."""
+
+CEILING = 1 << 40
+"""Counts stop here: nobody waits for more, whatever it is."""
+
+MAX_SUBSCHEMAS = 5_000
+"""More are not looked at: a definition that needs them is generated, and could be generated smaller."""
+
+_SAME_LISTS = ("allOf", "anyOf", "oneOf")
+_SAME = ("not", "if", "then", "else")
+_BELOW = ("additionalProperties", "propertyNames", "unevaluatedProperties", "items", "contains", "unevaluatedItems")
+_REFERENCES = ("$ref", "$dynamicRef")
+_MAPS = frozenset({"dependentSchemas", "patternProperties", "properties", "$defs", "definitions"})
+_LISTS = frozenset({*_SAME_LISTS, "prefixItems"})
+_UNKNOWN = -1
+_UNDER_WAY = -1
+
+
+class SchemaTooLargeError(ValueError):
+    """A schema has more than `MAX_SUBSCHEMAS` subschemas."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A subschema by what it applies: to the value itself, and to each value directly below it."""
+
+    same: tuple[int, ...]
+    below: tuple[int, ...]
+    """Each may apply to one value below."""
+    one_of: tuple[int, ...]
+    """At most one of these applies to one value below: `properties`, whose names differ, and `prefixItems`."""
+
+
+def visits(schema: Mapping[str, Any]) -> tuple[int, ...]:
+    """Upper bounds, by depth from 0, on how many subschemas look at one value. The last holds for all greater depths.
+
+    `CEILING` stands for a schema that refers to itself without going deeper, and for a reference that is neither a JSON
+    pointer to a subschema nor an anchor.
+
+    Raises:
+        SchemaTooLargeError: there are too many subschemas to tell.
+    """
+    nodes = _nodes(schema)
+    rounds = [_spread(nodes, [1] * len(nodes))]
+    for _ in range(MAX_DEPTH):
+        last = rounds[-1]
+        local = [sum(last[i] for i in each.below) + max((last[i] for i in each.one_of), default=0) for each in nodes]
+        counts = _spread(nodes, local)
+        if counts == last:
+            break
+        rounds.append(counts)
+    return tuple(each[0] for each in rounds)
+
+
+def _spread(nodes: list[_Node], local: list[int]) -> list[int]:
+    """For each node, what it and everything that it applies to the same value count together."""
+    total: list[int | None] = [None] * len(nodes)
+    for root in range(len(nodes)):
+        stack = [root]
+        while stack:
+            at = stack[-1]
+            if total[at] is None:
+                total[at] = _UNDER_WAY
+                stack += [i for i in nodes[at].same if i != _UNKNOWN and total[i] is None]
+                continue
+            stack.pop()
+            if total[at] == _UNDER_WAY:
+                total[at] = min(local[at] + sum(_counted(total, i) for i in nodes[at].same), CEILING)
+    return [count or 0 for count in total]
+
+
+def _counted(total: list[int | None], index: int) -> int:
+    count = None if index == _UNKNOWN else total[index]
+    return CEILING if count is None or count == _UNDER_WAY else count
+
+
+def _nodes(schema: Mapping[str, Any]) -> list[_Node]:
+    """Every subschema, the whole first."""
+    places: dict[str, int] = {}
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    pending: deque[tuple[str, Any]] = deque([("", schema)])
+    while pending:
+        place, each = pending.popleft()
+        if len(found) == MAX_SUBSCHEMAS:
+            raise SchemaTooLargeError(f"has more than {MAX_SUBSCHEMAS} subschemas")
+        places[place] = len(found)
+        found.append((place, each if isinstance(each, dict) else {}))
+        if isinstance(each, dict):
+            for anchor in ("$anchor", "$dynamicAnchor"):
+                places.setdefault(f"#{each.get(anchor)}", len(found) - 1)
+            pending.extend(_subschemas(place, each))
+    return [_node(place, each, places) for place, each in found]
+
+
+def _subschemas(place: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for keyword, value in schema.items():
+        if keyword in _MAPS and isinstance(value, dict):
+            yield from ((f"{place}/{keyword}/{_escaped(name)}", each) for name, each in value.items())
+        elif keyword in _LISTS and isinstance(value, list):
+            yield from ((f"{place}/{keyword}/{number}", each) for number, each in enumerate(value))
+        elif keyword in _SAME or keyword in _BELOW:
+            yield f"{place}/{keyword}", value
+
+
+def _node(place: str, schema: Mapping[str, Any], places: Mapping[str, int]) -> _Node:
+    at: dict[str, list[int]] = {}
+    for below, _ in _subschemas(place, schema):
+        at.setdefault(below[len(place) + 1 :].split("/", 1)[0], []).append(places[below])
+
+    def under(*keywords: str) -> Iterator[int]:
+        return (index for keyword in keywords for index in at.get(keyword, ()))
+
+    references = (_target(schema[each], places) for each in _REFERENCES if each in schema)
+    return _Node(
+        same=(*under(*_SAME, *_SAME_LISTS, "dependentSchemas"), *references),
+        below=tuple(under(*_BELOW, "patternProperties")),
+        one_of=tuple(under("properties", "prefixItems")),
+    )
+
+
+def _target(reference: object, places: Mapping[str, int]) -> int:
+    if not isinstance(reference, str):
+        return _UNKNOWN
+    reference = unquote(reference)
+    return places.get(reference[1:] if reference == "#" or reference.startswith("#/") else reference, _UNKNOWN)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
