@@ -119,6 +119,7 @@ def test_a_plugin_is_shown_with_what_each_level_may_touch_and_what_holds_it(side
         "receipt",
     ]
     assert shape["sandboxes"][0]["writable_paths"] == []
+    assert all(path.startswith("/") for path in shape["sandboxes"][0]["readable_paths"])
 
 
 def test_logs_are_shown_and_come_as_json_lines(sidecar: Sidecar) -> None:

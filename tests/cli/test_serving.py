@@ -102,6 +102,17 @@ def test_serve_announces_each_address_serves_a_folder_and_ends_with_status_0(sho
         assert sidecar.end() == 0
 
 
+def test_logs_can_be_followed_until_ctrl_c(short_folder: Path) -> None:
+    plugin = write_plugin(short_folder / "small", "small", CODE)
+    with running("serve", "--plugin", plugin, folder=short_folder) as sidecar:
+        address = sidecar.wait_for("^listening ").split()[1]
+        with running("plugin", "logs", "small", "--follow", "--address", address, folder=short_folder) as logs:
+            logs.wait_for("sidecar")
+            assert fumehood("call", "echo", "text=hi", address=address).status == 0
+            logs.wait_for("stderr  echoing")
+            assert logs.end(signal.SIGINT) == 0
+
+
 def test_locked_serves_nothing_that_is_not_pinned(short_folder: Path) -> None:
     plugin = write_plugin(short_folder / "small", "small", CODE)
     options = ("--plugin", plugin, "--locked")

@@ -108,7 +108,7 @@ def _sandbox(spec: WorkerSpec, receipt: Receipt | None) -> pb.EffectiveSandbox:
     return pb.EffectiveSandbox(
         side_effects=SIDE_EFFECTS[policy.level],
         readable_paths=sorted(
-            {printable(path) for path in (*(mount.source for mount in policy.runtime), *policy.read)}
+            {printable(path) for path in (*(mount.source for mount in policy.runtime if mount.source), *policy.read)}
         ),
         writable_paths=[printable(path) for path in policy.write],
         environment=[name for name, _ in policy.environment],

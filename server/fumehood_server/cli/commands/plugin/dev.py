@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ import click
 if TYPE_CHECKING:
     from fumehood_server.catalog import CheckReport
     from fumehood_server.cli.dev_sidecar import DevGrants, DevSidecar
+
+_WATCH_TICK_MS = 200
+"""How often the watch comes up for air. Saves are told by inotify; this bounds the wait for the first look alone."""
 
 
 @click.command(short_help="Serve one plugin while you work on it; reloads on save.")
@@ -67,16 +71,22 @@ class DevSession:
         """Serve until an interrupt."""
         from watchfiles import watch
 
+        from fumehood_server.cli import output
+
         with ExitStack() as stack:
             # /tmp and not the plugin's folder: a socket's path may have 107 bytes, and the digest covers that folder.
             private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fumehood-dev-", dir="/tmp")))
             sidecars = stack.enter_context(ExitStack())
+            saves = watch(self._folder, rust_timeout=_WATCH_TICK_MS, yield_on_timeout=True)
+            # The first look makes the watch: a save from here on is seen, also one while the plugin is being checked.
+            pending = next(saves)
             self._take(private, sidecars)
             click.echo(click.style(f"watching {self._folder}; Ctrl-C ends", dim=True))
-            for changes in watch(self._folder):
-                names = sorted({str(Path(path).relative_to(self._folder)) for _, path in changes})
-                click.echo(click.style(f"\nsaved {', '.join(names)}", bold=True))
-                self._take(private, sidecars)
+            for changes in chain((pending,), saves):
+                if changes:
+                    names = sorted({str(Path(path).relative_to(self._folder)) for _, path in changes})
+                    click.echo(click.style(f"\nsaved {output.visible(', '.join(names))}", bold=True))
+                    self._take(private, sidecars)
 
     def _take(self, private: Path, sidecars: ExitStack) -> None:
         """Check what is there now and have it served; with problems, what was there before goes on."""
