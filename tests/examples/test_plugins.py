@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,11 +14,13 @@ import grpc
 import pytest
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1 import tool_service_pb2_grpc as rpc
+from fumehood_sandbox.landlock import supported_abi
 
 from tests.sidecar import Plugin, Sidecar, running_sidecar
 
 PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
 TIMEOUT_S = 60
+ABI_WITH_SCOPES = 6
 
 needs_node = pytest.mark.skipif(
     shutil.which("node") is None and "CI" not in os.environ, reason="Node is not here: run `make setup`"
@@ -180,12 +183,71 @@ async def test_code_is_run_and_what_it_prints_comes_back(tools: Tools) -> None:
     assert (run["exit_status"], run["stdout"], run["stderr"]) == (3, "42\n", "no\n")
 
 
+PROCESSES = "import os; print(sum(name.isdigit() for name in os.listdir('/proc')))"
+
+
 async def test_code_that_does_not_end_is_ended_with_what_it_started(tools: Tools) -> None:
+    alone = (await tools.details("run_python", code=PROCESSES))["stdout"]
     forks = "import subprocess, time; subprocess.Popen(['sleep', '1000']); print('up', flush=True); time.sleep(1000)"
     run = await tools.details("run_python", code=forks, timeout_s=1)
     assert (run["timed_out"], run["exit_status"], run["stdout"]) == (True, 137, "up\n")
-    left = await tools.details("run_python", code="import os; print([p for p in os.listdir('/proc') if p.isdigit()])")
-    assert len(json.loads(left["stdout"].replace("'", '"'))) <= 4, "bwrap, the worker, the code and at most a reaper"
+    assert (await tools.details("run_python", code=PROCESSES))["stdout"] == alone
+
+
+ORPHAN = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print("up", flush=True)
+        os.close(1), os.close(2)
+        time.sleep(1000)
+    os._exit(0)
+"""
+
+
+async def test_an_orphan_in_a_session_of_its_own_does_not_outlive_the_call(tools: Tools) -> None:
+    alone = (await tools.details("run_python", code=PROCESSES))["stdout"]
+    run = await tools.details("run_python", code=ORPHAN)
+    assert (run["exit_status"], run["timed_out"]) == (0, False)
+    assert (await tools.details("run_python", code=PROCESSES))["stdout"] == alone
+
+
+async def test_a_fork_bomb_meets_its_limit_and_is_ended(tools: Tools) -> None:
+    bomb = "import os\ntry:\n while True: os.fork()\nexcept OSError as error: print(error.errno, flush=True)\n"
+    run = await tools.details("run_python", code=bomb + "import time; time.sleep(1000)", timeout_s=1)
+    assert run["timed_out"]
+    assert f"{errno.EAGAIN}\n" in run["stdout"]
+    assert (await tools.details("run_python", code="print('alive')"))["stdout"] == "alive\n"
+
+
+OWN = """
+import os, signal
+if (child := os.fork()) == 0:
+    signal.pause()
+os.kill(child, 9)
+print("own", flush=True)
+"""
+
+
+@pytest.mark.skipif(supported_abi() < ABI_WITH_SCOPES, reason="this kernel's Landlock knows no scopes: 6.12 does")
+@pytest.mark.parametrize("code", ["os.kill(os.getppid(), 9)", "open(f'/proc/{os.getppid()}/mem')", "os.kill(2, 9)"])
+async def test_code_reaches_no_process_but_its_own(tools: Tools, code: str) -> None:
+    run = await tools.details("run_python", code=OWN + code)
+    assert run["stdout"] == "own\n"
+    assert "PermissionError" in run["stderr"]
+
+
+async def test_a_program_may_be_longer_than_an_argument(tools: Tools) -> None:
+    run = await tools.details("run_python", code=f"print(len('{'é' * 90_000}'))")
+    assert run["stdout"] == "90000\n"
+
+
+async def test_a_traceback_shows_the_programs_own_lines(tools: Tools) -> None:
+    run = await tools.details("run_python", code="def half(n):\n    return n / 0\nhalf(1)")
+    assert run["exit_status"] == 1
+    assert "return n / 0" in run["stderr"]
+    assert "runner.py" not in run["stderr"]
 
 
 async def test_code_that_prints_without_end_is_cut_and_not_kept(tools: Tools) -> None:

@@ -1,16 +1,14 @@
 """Runs Python that a model wrote.
 
 The code gets a fresh interpreter for each call, in a sandbox at level `none`: no network, no files but the
-interpreter's own, a scratch folder of 64 MiB, and the limits below. Another call of this plugin may share that sandbox
-at the same time.
+interpreter's own, a scratch folder of 64 MiB, and the limits below. Whatever it starts ends with the call. Calls of
+this plugin share that sandbox, and with it the scratch folder.
 """
 
 import asyncio
-import contextlib
-import os
-import signal
 import sys
 import time
+from pathlib import Path
 from typing import Annotated
 
 from fumehood_sdk import Context, Plugin
@@ -18,7 +16,10 @@ from pydantic import BaseModel, Field
 
 plugin = Plugin("run_python", version="1.0.0")
 
+RUNNER = str(Path(__file__).with_name("runner.py"))
 MAX_OUTPUT_BYTES = 64 * 1024
+END_S = 6.0
+"""How long the runner may take to end what the code started: a little more than its own bound."""
 _MIB = 1024 * 1024
 
 
@@ -53,18 +54,21 @@ async def run_python(
         timeout_s: Seconds after which it is ended.
     """
     started = time.monotonic()
-    # A session of its own, so that what the code starts can be ended with it.
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",
         "-S",
-        "-c",
-        code,
-        stdin=asyncio.subprocess.DEVNULL,
+        RUNNER,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
     )
+    stdin = process.stdin
+    if stdin is None:
+        raise RuntimeError("stdin is a pipe")
+    # Not an argument: those may have 128 KiB (MAX_ARG_STRLEN, execve(2)), and the code could read its own.
+    source = code.encode()
+    stdin.write(b"%08x" % len(source) + source)
     reading = asyncio.gather(_read(process.stdout), _read(process.stderr))
     timed_out = False
     try:
@@ -72,10 +76,13 @@ async def run_python(
     except TimeoutError:
         timed_out = True
     finally:
-        # The code may have ended and left children that hold its pipes open.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        status = await process.wait()
+        # The end of its stdin tells the runner to end the code and all that the code started.
+        stdin.close()
+        try:
+            status = await asyncio.wait_for(process.wait(), END_S)
+        except TimeoutError:
+            process.kill()
+            status = await process.wait()
         (stdout, cut_stdout), (stderr, cut_stderr) = await reading
     return Run(
         exit_status=status if status >= 0 else 128 - status,
