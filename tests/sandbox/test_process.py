@@ -198,7 +198,7 @@ def test_program_gets_the_systems_own_signals_back() -> None:
         assert process.wait(BOUND_S) == 128 + signal.SIGPIPE
     name, ignored, printed = out.split()
     assert (name, printed, err) == ("SigIgn:", "y", "")
-    # 32 and 33 are glibc's own: its posix_spawn(3), which make uses, leaves them ignored, and no program can change them.
+    # 32 and 33 are glibc's own: its posix_spawn(3), which make uses, leaves them ignored, and no program can help it.
     assert int(ignored, 16) & ~(1 << 31 | 1 << 32) == 0
 
 
