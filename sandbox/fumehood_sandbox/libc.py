@@ -13,6 +13,13 @@ else:
         _type_ = "l"
 
 
+# Source: include/uapi/asm-generic/unistd.h and arch/x86/entry/syscalls/syscall_64.tbl
+_SYS_RT_SIGACTION = {"x86_64": 13, "aarch64": 134}
+_LAST_SIGNAL = 64
+_SIGNAL_SET_BYTES = 8
+_DEFAULT_ACTION = bytes(32)  # struct sigaction of the kernel: SIG_DFL, no flags, no restorer, nothing masked
+
+
 class _Function(_ctypes.CFuncPtr):
     _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
     _restype_ = _Long
@@ -53,11 +60,14 @@ def call(step: str, name: str, *arguments: int | bytes, what: str, path: str = "
 
 
 def restore_signals() -> None:
-    """Undo what Python set for itself and execve(2) would hand on: a program expects to die of a broken pipe."""
-    import _signal  # type: ignore[import-not-found] # noqa: PLC0415 - what signal, which imports enum, is made of
+    """Leave no signal ignored, for execve(2) would hand that on: a program expects to die of a broken pipe.
 
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
-        _signal.signal(number, _signal.SIG_DFL)
+    Python ignores two. Whoever started the sidecar may have ignored others: nohup SIGHUP, a shell's `&` SIGINT, and
+    glibc's posix_spawn, by which make starts its recipes, 32 and 33. Those glibc keeps to itself, so the kernel is asked.
+    """
+    syscall, number = function("syscall"), _SYS_RT_SIGACTION[os.uname().machine]
+    for signal in range(1, _LAST_SIGNAL + 1):  # the kernel refuses SIGKILL and SIGSTOP, which are as they are
+        syscall(number, signal, _DEFAULT_ACTION, 0, _SIGNAL_SET_BYTES)
 
 
 def say(status_fd: int, *fields: str) -> None:
