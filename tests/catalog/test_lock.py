@@ -117,6 +117,7 @@ def _broken(text: str) -> list[tuple[str, str]]:
         ("", "is not JSON"),
         ("{", "is not JSON"),
         ("[]", "fumehood.lock: "),
+        (changed("plugins", "text", "version", value="\ud800"), "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         (changed("version", value=2), "use a newer fumehood"),
         (changed("version", value=0), "is of version 0"),
@@ -144,6 +145,12 @@ def test_a_lock_that_was_tampered_with_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError):
             pin(path, {"other": pinned()})
         assert path.read_text() == text
+
+
+def test_what_is_not_a_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read_lock(tmp_path / "fifo")
 
 
 def test_writers_take_turns_and_none_is_lost(tmp_path: Path) -> None:

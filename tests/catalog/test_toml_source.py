@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fumehood_server.catalog.nearest import nearest
-from fumehood_server.catalog.toml_source import TOML_LIMIT_BYTES, Key, read_toml
+from fumehood_server.catalog.toml_source import MAX_KEY_PARTS, TOML_LIMIT_BYTES, Key, read_toml
 from fumehood_server.errors import ConfigError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -111,6 +111,23 @@ def test_bad_syntax_is_refused_with_its_line(tmp_path: Path, text: str | bytes, 
 def test_what_the_parser_chokes_on_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match="nested too deeply"):
         read_toml(write(tmp_path, text))
+
+
+def test_places_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
+    """A few megabytes of dots or commas, each of which would be kept with its whole path."""
+    shallow = ".".join("a" * (MAX_KEY_PARTS - 1))
+    for text in (f"{shallow}.b = 1", f"[{shallow}.b]", f"text = '{'a b.' * 100_000}'", f"x = [{'1,' * 50_000}]"):
+        read_toml(write(tmp_path, text))
+    for text in (
+        f"{'a.' * 200_000}b = 1",
+        f"[{'a.' * 200_000}b]",
+        "'a' . " * MAX_KEY_PARTS + "b = 1",
+        f"x = {'[' * 150}{']' * 150}",
+        f"x = [{'1,' * 150_000}]",
+        "\n".join(f"[k{number}{'.a' * 20}]" for number in range(8_000)),
+    ):
+        with pytest.raises(ConfigError, match=r"more than 32 parts|holds too much"):
+            read_toml(write(tmp_path, text))
 
 
 def test_a_file_at_the_limit_is_read_and_one_above_is_refused(tmp_path: Path) -> None:

@@ -6,12 +6,15 @@ import contextlib
 import fcntl
 import json
 import os
+import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 from pydantic import Field, ValidationError
 
 from fumehood_server.catalog.definitions import RawDefinition, check_definition, definition_digest, definition_json
@@ -30,6 +33,7 @@ _REMEDY = (
 _WRITER_WAIT_S = 5.0
 """Another `fumehood` that writes the file needs milliseconds; one that takes this long hangs."""
 _WRITER_POLL_S = 0.02
+_SURROGATE = re.compile(rb"\\u[dD]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +94,15 @@ def read_lock(path: Path) -> Lock:
     Raises:
         ConfigError: it isn't what this program writes. Nothing is guessed: a lock that can't be read protects nothing.
     """
-    try:
-        with path.open("rb") as opened:
-            raw = opened.read(LOCK_LIMIT_BYTES + 1)
-    except FileNotFoundError:
+    raw = _read(path)
+    if raw is None:
         return Lock()
-    except OSError as exc:
-        raise ConfigError(path, f"can't be read: {exc.strerror}") from exc
     if len(raw) > LOCK_LIMIT_BYTES:
         raise ConfigError(path, f"is larger than {LOCK_LIMIT_BYTES} bytes", hint=_REMEDY)
     try:
         data = json.loads(raw)
+        if _SURROGATE.search(raw):
+            orjson.loads(raw)  # refuses lone ones, which could be read and never be written
     except json.JSONDecodeError as exc:
         raise ConfigError(path, f"is not JSON: {exc.msg}", line=exc.lineno, hint=_REMEDY) from exc
     except (ValueError, RecursionError) as exc:
@@ -119,6 +121,20 @@ def read_lock(path: Path) -> Lock:
     if file.version != LOCK_VERSION:
         raise ConfigError(path, f"is of version {file.version}, and this program reads {LOCK_VERSION}", hint=_REMEDY)
     return Lock({name: _pinned(path, name, entry) for name, entry in file.plugins.items()})
+
+
+def _read(path: Path) -> bytes | None:
+    """What is in the file, up to a byte above the limit. None: there is none."""
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer, whom nothing here could interrupt.
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as opened:  # noqa: PTH123 - likewise
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise ConfigError(path, "is not a regular file", hint=_REMEDY)
+            return opened.read(LOCK_LIMIT_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise ConfigError(path, f"can't be read: {exc.strerror}") from exc
 
 
 def lock_text(lock: Lock) -> str:

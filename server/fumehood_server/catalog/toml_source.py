@@ -16,13 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-TOML_LIMIT_BYTES = 4 * 1024 * 1024
-"""A manifest with the largest schemas that a few tools may have fits; a log that was named by mistake doesn't."""
+TOML_LIMIT_BYTES = 1024 * 1024
+"""A manifest with the largest schemas that three tools may have fits; a log that was named by mistake doesn't. The
+parser takes up to 400 times as much memory."""
+
+MAX_KEY_PARTS = 32
+"""Parts of one dotted key: a schema's tables nested ten deep. Each dot costs the parser a table, and us a path."""
+MAX_NESTING = 128
+"""Parts of a value's whole path: a schema of the deepest nesting, written as tables."""
+MAX_PLACES = 100_000
+"""Keys and elements whose lines are kept, each with its whole path: 10 MB, or 100 MB at the deepest nesting."""
 
 Key = tuple[str | int, ...]
 """Path of a value: names of tables and keys, and indexes of arrays."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_PART}\.[ \t]*+){{{MAX_KEY_PARTS}}}{_PART}")
 _SCALAR = re.compile(r"[^,\]}\n#]*")
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
@@ -58,6 +68,10 @@ def read_toml(path: Path, error: type[ConfigError] = ConfigError) -> TomlSource:
         ConfigError: or `error`; the file is missing, unreadable, not a regular file, too large, not UTF-8 or not TOML.
     """
     text = _read_text(path, error)
+    long = _LONG_KEY.search(text)
+    if long is not None:
+        line = text.count("\n", 0, long.start()) + 1
+        raise error(path, f"has a dotted key of more than {MAX_KEY_PARTS} parts", line=line)
     try:
         data = tomllib.loads(text)
         lines = _Locator(text).locate()
@@ -67,8 +81,11 @@ def read_toml(path: Path, error: type[ConfigError] = ConfigError) -> TomlSource:
         problem = _AT_LINE.sub("", str(exc)).replace("(at end of document)", "at the end of the file").strip()
         raise error(path, f"not valid TOML: {problem}", line=line) from exc
     except (ValueError, RecursionError) as exc:
-        # tomllib lets both through: an integer of thousands of digits, and arrays nested a thousand deep.
-        raise error(path, "not readable as TOML: a number is too long or values are nested too deeply") from exc
+        # tomllib lets both through: an integer of thousands of digits, and arrays nested a thousand deep. The third is
+        # _check_room's.
+        raise error(
+            path, "holds too much: a number is too long, values are nested too deeply, or there are too many"
+        ) from exc
     return TomlSource(path=path, data=data, lines=lines, error=error)
 
 
@@ -115,6 +132,10 @@ class _Locator:
                 self._pair(table)
         return self._lines
 
+    def _check_room(self, path: Key) -> None:
+        if len(path) > MAX_NESTING or len(self._lines) > MAX_PLACES:
+            raise ValueError
+
     def _line(self) -> int:
         return bisect_right(self._newlines, self._pos - 1) + 1
 
@@ -148,6 +169,7 @@ class _Locator:
             if path in self._last_index:
                 path = (*path, self._last_index[path])
         path = (*path, parts[-1])
+        self._check_room(path)
         if not array:
             self._lines[path] = line
             return path
@@ -184,6 +206,7 @@ class _Locator:
             self._pos += 1
 
     def _value(self, path: Key) -> None:
+        self._check_room(path)
         self._skip_spaces()
         char = self._text[self._pos]
         if char in "\"'":
