@@ -5,10 +5,10 @@ import os
 import signal
 import socket
 import stat
-import subprocess
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 from fumehood.v1 import plugin_service_pb2 as plugin_pb
 from fumehood.v1 import tool_service_pb2 as pb
@@ -23,8 +23,7 @@ from tests.sidecar import Sidecar, running_sidecar
 
 
 def children(pid: int) -> list[int]:
-    listed = subprocess.run(["/bin/ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
-    return [int(each) for each in listed.stdout.split()]
+    return [child.pid for child in psutil.Process(pid).children()]
 
 
 async def test_the_socket_is_its_owners_alone(sidecar: Sidecar) -> None:
