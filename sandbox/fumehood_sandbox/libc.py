@@ -63,7 +63,7 @@ def restore_signals() -> None:
     """Leave no signal ignored, for execve(2) would hand that on: a program expects to die of a broken pipe.
 
     Python ignores two. Whoever started the sidecar may have ignored others: nohup SIGHUP, a shell's `&` SIGINT, and
-    glibc's posix_spawn, by which make starts its recipes, 32 and 33. Those glibc keeps to itself, so the kernel is asked.
+    glibc's posix_spawn, by which make starts its recipes, 32 and 33. Those are glibc's own, so the kernel is asked.
     """
     syscall, number = function("syscall"), _SYS_RT_SIGACTION[os.uname().machine]
     for signal in range(1, _LAST_SIGNAL + 1):  # the kernel refuses SIGKILL and SIGSTOP, which are as they are
