@@ -122,8 +122,11 @@ def test_every_rule_has_a_call_that_it_denies(architecture: Architecture) -> Non
         ("fchmodat", (0, 0, 0o2755), (0, 0, 0o755)),
         ("openat", (0, 0, 0o101, 0o4755), (0, 0, 0o101, 0o755)),
         ("openat", (0, 0, 0o20200001, 0o4755), (0, 0, 0o1, 0o4755)),
-        ("mknodat", (0, 0, 0o20666, 0), (0, 0, 0o10666, 0)),
+        ("mknodat", (0, 0, 0o20666, 0), (0, 0, 0o666, 0)),
         ("mknodat", (0, 0, 0o60666, 0), (0, 0, 0o100666, 0)),
+        ("mknodat", (0, 0, 0o10666, 0), (0, 0, 0o100666, 0)),
+        ("mknodat", (0, 0, 0o140666, 0), (0, 0, 0o100666, 0)),
+        ("renameat2", (0, 0, 0, 0, 4), (0, 0, 0, 0, 3)),
     ],
 )
 def test_arguments_decide(

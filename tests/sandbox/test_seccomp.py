@@ -76,26 +76,33 @@ def test_typing_into_terminals_is_denied_also_with_high_bits(tmp_path: Path) -> 
     assert found == ["EPERM", "EPERM", "EPERM", "EPERM", "ENOTTY", "ENOTTY"]
 
 
-def test_set_id_files_and_devices_cannot_be_made(tmp_path: Path) -> None:
+def test_set_id_files_devices_and_pipes_with_names_cannot_be_made(tmp_path: Path) -> None:
+    renameat2 = 316 if platform.machine() == "x86_64" else 276
     found = inside(
         tmp_path,
-        """
+        f"""
         os.chdir("/tmp")
+        def rename(old, new, flags):
+            return syscall({renameat2}, -100, old, -100, new, flags)
         made = os.open("plain", os.O_CREAT | os.O_WRONLY, 0o755)
-        report({
+        report({{
             "chmod": error_of(lambda: os.chmod("plain", 0o4755)),
             "fchmod": error_of(lambda: os.fchmod(made, 0o2755)),
             "open": error_of(lambda: os.open("s", os.O_CREAT | os.O_WRONLY, 0o4755)),
             "device": error_of(lambda: os.mknod("d", 0o666 | stat.S_IFCHR, os.makedev(1, 3))),
-            "plain chmod": error_of(lambda: os.chmod("plain", 0o700)),
             "fifo": error_of(lambda: os.mkfifo("f")),
+            "socket": error_of(lambda: os.mknod("f", 0o666 | stat.S_IFSOCK)),
+            "whiteout": rename(b"plain", b"other", 4),
+            "plain chmod": error_of(lambda: os.chmod("plain", 0o700)),
+            "file": error_of(lambda: os.mknod("file", 0o644)),
+            "rename": rename(b"file", b"other", 1),
             "modes": [oct(os.stat(name).st_mode & 0o7777) for name in sorted(os.listdir())],
-        })
+        }})
         """,
     )
     assert found == {
-        **dict.fromkeys(("chmod", "fchmod", "open", "device"), "EPERM"),
-        **dict.fromkeys(("plain chmod", "fifo"), "done"),
+        **dict.fromkeys(("chmod", "fchmod", "open", "device", "fifo", "socket", "whiteout"), "EPERM"),
+        **dict.fromkeys(("plain chmod", "file", "rename"), "done"),
         "modes": ["0o644", "0o700"],
     }
 

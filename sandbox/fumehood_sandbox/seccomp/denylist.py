@@ -17,7 +17,8 @@ _NEW_TIME = 0x80  # CLONE_NEWTIME: unshare(2) only, since clone(2) has the exit 
 _O_CREAT = 0o100
 _O_TMPFILE_BIT = 0o20000000
 _SET_ID_BITS = stat.S_ISUID | stat.S_ISGID
-_DEVICE_TYPES = (stat.S_IFCHR, stat.S_IFBLK)
+_SPECIAL_TYPES = (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK)
+_RENAME_WHITEOUT = 4
 _TIOCSTI = 0x5412
 _TIOCLINUX = 0x541C
 _AF_UNIX = 1
@@ -38,6 +39,8 @@ _ALWAYS = (
     *("add_key", "request_key", "keyctl"),
     # Large surfaces of the kernel that tools have no use for. io_uring also passes by every other rule here.
     *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
+    # Counted against a limit of the whole machine's (fs.aio-max-nr): one process could leave none to its databases.
+    "io_setup",
     # The machine itself.
     *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "create_module"),
     *("swapon", "swapoff", "reboot", "syslog", "sethostname", "setdomainname", "vhangup"),
@@ -62,7 +65,7 @@ def deny_list(level: Level) -> tuple[Rule, ...]:
         *_new_namespaces(),
         *_socket_pairs(),
         *_set_id_files(),
-        *_devices(),
+        *_special_files(),
         # Typing into a terminal and pasting on a console are commands to whoever sits there.
         _when("ioctl", Condition(1, Comparison.IN, (_TIOCSTI, _TIOCLINUX))),
         _when("personality", Condition(0, Comparison.NOT_IN, (_PERSONALITY_LINUX, _PERSONALITY_QUERY))),
@@ -113,8 +116,13 @@ def _set_id_files() -> tuple[Rule, ...]:
     )
 
 
-def _devices() -> tuple[Rule, ...]:
+def _special_files() -> tuple[Rule, ...]:
+    """A device in a granted folder is one outside. A FIFO or a socket there holds up whoever opens it outside.
+
+    Pipes without a name do inside what a FIFO could. A rename can leave a device in the old name's place.
+    """
     return (
-        _when("mknod", Condition(1, Comparison.IN, _DEVICE_TYPES, mask=stat.S_IFMT(0xFFFF))),
-        _when("mknodat", Condition(2, Comparison.IN, _DEVICE_TYPES, mask=stat.S_IFMT(0xFFFF))),
+        _when("mknod", Condition(1, Comparison.IN, _SPECIAL_TYPES, mask=stat.S_IFMT(0xFFFF))),
+        _when("mknodat", Condition(2, Comparison.IN, _SPECIAL_TYPES, mask=stat.S_IFMT(0xFFFF))),
+        _when("renameat2", Condition(4, Comparison.ANY_BIT, mask=_RENAME_WHITEOUT)),
     )

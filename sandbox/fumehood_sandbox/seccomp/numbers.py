@@ -79,6 +79,8 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "set_mempolicy_home_node": (450, 450),
     "mknod": (133, None),
     "mknodat": (259, 33),
+    "renameat2": (316, 276),
+    "io_setup": (206, 0),
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
