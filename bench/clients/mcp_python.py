@@ -1,13 +1,14 @@
-"""Loads the official MCP SDK for Python over stdio. `python -m bench.clients.mcp_python`."""
+"""Loads the official MCP SDK for Python over stdio. `python -m bench.clients.mcp_python [--low-level]`."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import psutil
-from mcp import ClientSession, StdioServerParameters, stdio_client
+from mcp import Client, StdioServerParameters
 from mcp.types import TextContent
 
 from bench.harness.agent import serve
@@ -15,21 +16,16 @@ from bench.harness.load import Echo
 from bench.harness.processes import python
 from bench.payload import TEXT
 
-_COMMAND, *_ARGUMENTS = python("bench.peers.mcp_server")
-
 
 @asynccontextmanager
 async def start() -> AsyncIterator[Echo]:
     """Start a server and connect to it."""
-    parameters = StdioServerParameters(command=_COMMAND, args=_ARGUMENTS)
-    async with stdio_client(parameters) as (reads, writes), ClientSession(reads, writes) as session:
-        await session.initialize()
+    command, *arguments = python("bench.peers.mcp_server", *sys.argv[1:])
+    async with Client(StdioServerParameters(command=command, args=arguments)) as client:
 
         async def echo() -> None:
-            result = await session.call_tool("echo", {"text": TEXT})
-            if not isinstance(result.content[0], TextContent):
-                raise TypeError("not a text")
-            if result.content[0].text != TEXT:
+            result = await client.call_tool("echo", {"text": TEXT})
+            if not isinstance(result.content[0], TextContent) or result.content[0].text != TEXT:
                 raise RuntimeError("not an echo")
 
         yield echo

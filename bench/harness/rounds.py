@@ -1,12 +1,17 @@
-"""Turn by turn: A B C A B C…, so that whatever else the machine does falls on all contenders alike."""
+"""Turn by turn: A B C A B C…, so that whatever else the machine does falls on all contenders alike.
+
+Clients are started anew each round, and with them the servers that they start: a server over stdio lives as long as its
+caller's session. The sidecar and the bare gRPC server go on, as servers do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from statistics import median
 
-from bench.harness.contender import Contender
+from bench.harness.contender import contender
 from bench.harness.load import Load
 
 
@@ -43,20 +48,34 @@ class Pair:
     parallel: Load
 
 
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """Who takes part: a name, and the command of a load client."""
+
+    name: str
+    command: Sequence[str]
+    warmth: int = 1
+    """How many times the usual number of calls come before the measured ones."""
+
+
 Rounds = Mapping[str, Sequence[Pair]]
 
 
-async def take_turns(contenders: Sequence[Contender], effort: Effort) -> Rounds:
-    """Warm every contender up, then measure all of them once a round."""
-    for each in contenders:
-        await each.load(in_flight=1, calls=effort.warm_calls)
-        await each.load(in_flight=IN_FLIGHT, calls=effort.warm_calls)
-    taken: dict[str, list[Pair]] = {each.name: [] for each in contenders}
+async def take_turns(entrants: Sequence[Entrant], effort: Effort) -> Rounds:
+    """Start every client anew each round and warm it up, then measure them one after another."""
+    taken: dict[str, list[Pair]] = {entrant.name: [] for entrant in entrants}
     for _ in range(effort.rounds):
-        singles = [await each.load(in_flight=1, calls=effort.single_calls) for each in contenders]
-        parallels = [await each.load(in_flight=IN_FLIGHT, calls=effort.parallel_calls) for each in contenders]
-        for each, single, parallel in zip(contenders, singles, parallels, strict=True):
-            taken[each.name].append(Pair(single, parallel))
+        async with AsyncExitStack() as stack:
+            round_ = [
+                (entrant.name, await stack.enter_async_context(contender(entrant.name, entrant.command)))
+                for entrant in entrants
+            ]
+            for entrant, (_, client) in zip(entrants, round_, strict=True):
+                await client.load(in_flight=1, calls=effort.warm_calls * entrant.warmth)
+            singles = [await client.load(in_flight=1, calls=effort.single_calls) for _, client in round_]
+            parallels = [await client.load(in_flight=IN_FLIGHT, calls=effort.parallel_calls) for _, client in round_]
+            for (name, _), single, parallel in zip(round_, singles, parallels, strict=True):
+                taken[name].append(Pair(single, parallel))
     return taken
 
 

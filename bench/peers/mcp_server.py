@@ -1,25 +1,30 @@
-"""The official MCP SDK for Python over stdio, with one echo tool.
+"""The peer's echo tool, as the documentation of the MCP SDK for Python writes one.
 
-Its low-level server is taken, not the decorated one, since it was 10 to 20 percent faster here: the peer at its best.
+`--low-level` serves it without the decorators, which is faster and, unlike everybody else here, validates no arguments.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from mcp import types
+from mcp.server import MCPServer
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-_ECHO = types.Tool(
-    name="echo",
-    description="Say the same.",
-    input_schema={"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-)
+server = MCPServer("echo")
+
+
+@server.tool()
+def echo(text: str) -> str:
+    """Say the same."""
+    return text
 
 
 async def _list_tools(_context: object, _params: object) -> types.ListToolsResult:
-    return types.ListToolsResult(tools=[_ECHO])
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    return types.ListToolsResult(tools=[types.Tool(name="echo", description="Say the same.", input_schema=schema)])
 
 
 async def _call_tool(_context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -27,12 +32,15 @@ async def _call_tool(_context: object, params: types.CallToolRequestParams) -> t
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
 
-async def main() -> None:
+async def serve_low_level() -> None:
     """Serve until stdin ends."""
-    server: Server[object] = Server("echo", on_list_tools=_list_tools, on_call_tool=_call_tool)
+    low: Server[object] = Server("echo", on_list_tools=_list_tools, on_call_tool=_call_tool)
     async with stdio_server() as (reads, writes):
-        await server.run(reads, writes, server.create_initialization_options())
+        await low.run(reads, writes, low.create_initialization_options())
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    if sys.argv[1:] == ["--low-level"]:
+        asyncio.run(serve_low_level())
+    else:
+        server.run(transport="stdio")

@@ -12,52 +12,67 @@ from bench.harness.contender import Contender, contender
 from bench.harness.memory import memory_row
 from bench.harness.processes import python, running
 from bench.harness.report import Report, Row, Target
-from bench.harness.rounds import Effort, Pair, Rounds, ratio, take_turns
+from bench.harness.rounds import Effort, Entrant, Pair, Rounds, ratio, take_turns
 from bench.harness.sidecar import ECHO, Sidecar, echo_config, sidecar, until_serving
 from bench.harness.workers import worker_process_ids
 
 BARE, UNARY, SESSION = "grpc.aio unary, bare", "fumehood CallTool", "fumehood Session"
 MCP_PYTHON, MCP_TYPESCRIPT = "MCP SDK, Python", "MCP SDK, TypeScript"
+MCP_LOW_LEVEL, MCP_COMPILED = "MCP SDK, Python, low-level server", "MCP SDK, TypeScript, 20 times as warm"
+
+_NOTE = (
+    "V8 goes on compiling for thousands of calls: the TypeScript SDK is measured after as many calls as everybody, and"
+    " once more after 20 times as many. The low-level server for Python validates no arguments."
+)
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
-    """All contenders, and the servers behind them."""
+class _Servers:
+    """What goes on over all rounds, and who loads it."""
 
-    contenders: Sequence[Contender]
     sidecar: Sidecar
     bare_pid: int
+    entrants: Sequence[Entrant]
 
 
 async def measure(effort: Effort, folder: Path) -> Report:
     """Measure latency, rate, start and memory of each contender, turn by turn."""
-    report = Report()
-    async with _everybody(folder) as field:
-        taken = await take_turns(field.contenders, effort)
+    report = Report(notes=[_NOTE])
+    async with _servers(folder) as servers:
+        taken = await take_turns(servers.entrants, effort)
         report.add(rows=[_row(name, pairs) for name, pairs in taken.items()], targets=_targets(taken))
-        starts = [[await each.start_ms() for each in field.contenders] for _ in range(effort.starts)]
-        for each, times in zip(field.contenders, zip(*starts, strict=True), strict=True):
-            report.add(rows=[Row("start to first result", each.name, {"median_ms": median(times)})])
-        await _memory(report, field)
+        async with AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(contender(entrant.name, entrant.command))
+                for entrant in servers.entrants
+                if entrant.warmth == 1
+            ]
+            starts = [[await client.start_ms() for client in clients] for _ in range(effort.starts)]
+            for client, times in zip(clients, zip(*starts, strict=True), strict=True):
+                report.add(rows=[Row("start to first result", client.name, {"median_ms": median(times)})])
+            await _memory(report, servers, clients)
     return report
 
 
 @asynccontextmanager
-async def _everybody(folder: Path) -> AsyncIterator[_Field]:
-    async with AsyncExitStack() as stack:
-        where = f"unix:{folder}/echo.sock"
-        bare = await stack.enter_async_context(running(python("bench.peers.grpc_server", where)))
-        ours = await stack.enter_async_context(sidecar(echo_config(folder)))
+async def _servers(folder: Path) -> AsyncIterator[_Servers]:
+    where = f"unix:{folder}/echo.sock"
+    async with running(python("bench.peers.grpc_server", where)) as bare, sidecar(echo_config(folder)) as ours:
         await until_serving(ours.address)
-        clients = {
-            BARE: python("bench.clients.grpc_echo", where, str(folder)),
-            UNARY: python("bench.clients.fumehood", "unary", ours.address, str(folder)),
-            SESSION: python("bench.clients.fumehood", "session", ours.address, str(folder)),
-            MCP_PYTHON: python("bench.clients.mcp_python"),
-            MCP_TYPESCRIPT: ("node", "bench/peers/mcp_typescript/client.mjs"),
-        }
-        contenders = [await stack.enter_async_context(contender(name, run)) for name, run in clients.items()]
-        yield _Field(contenders, ours, bare.pid)
+        typescript = ("node", "bench/peers/mcp_typescript/client.mjs")
+        yield _Servers(
+            ours,
+            bare.pid,
+            [
+                Entrant(BARE, python("bench.clients.grpc_echo", where, str(folder))),
+                Entrant(UNARY, python("bench.clients.fumehood", "unary", ours.address, str(folder))),
+                Entrant(SESSION, python("bench.clients.fumehood", "session", ours.address, str(folder))),
+                Entrant(MCP_PYTHON, python("bench.clients.mcp_python")),
+                Entrant(MCP_TYPESCRIPT, typescript),
+                Entrant(MCP_LOW_LEVEL, python("bench.clients.mcp_python", "--low-level")),
+                Entrant(MCP_COMPILED, typescript, warmth=20),
+            ],
+        )
 
 
 def _row(name: str, pairs: Sequence[Pair]) -> Row:
@@ -92,11 +107,11 @@ def _targets(taken: Rounds) -> list[Target]:
     ]
 
 
-async def _memory(report: Report, field: _Field) -> None:
-    workers = await worker_process_ids(field.sidecar.address, ECHO.name)
-    processes = {"fumehood sidecar": (field.sidecar.pid,), "fumehood worker": workers, BARE: (field.bare_pid,)}
-    for each in field.contenders:
-        if pid := await each.server_pid():
-            processes[each.name] = (pid,)
+async def _memory(report: Report, servers: _Servers, clients: Sequence[Contender]) -> None:
+    workers = await worker_process_ids(servers.sidecar.address, ECHO.name)
+    processes = {"fumehood sidecar": (servers.sidecar.pid,), "fumehood worker": workers, BARE: (servers.bare_pid,)}
+    for client in clients:
+        if pid := await client.server_pid():
+            processes[client.name] = (pid,)
     for name, pids in processes.items():
         memory_row(report, name, pids)
