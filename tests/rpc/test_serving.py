@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -197,7 +198,9 @@ async def test_streams_without_an_end_do_not_hold_up_the_shutdown(plugin_folder:
             tail = PluginServiceStub(channel).TailPluginLogs(follow)
             assert await tail.read()
             sidecar.signal(signal.SIGTERM)
-            while await tail.read() is not grpc.aio.EOF:
-                pass
-            assert await tail.code() is grpc.StatusCode.OK
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                while await tail.read() is not grpc.aio.EOF:
+                    pass
+            # A client whose own write fails because the sidecar is gone drops the status that it has not read yet.
+            assert await tail.code() in (grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE)
         assert await asyncio.to_thread(sidecar.wait) == 0
