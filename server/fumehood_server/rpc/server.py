@@ -22,6 +22,10 @@ from fumehood_server.rpc.plugins import live_state
 from fumehood_server.rpc.sockets import ListenFailedError, claimed, private_umask
 from fumehood_server.rpc.tool_service import ToolService
 
+READ_GRACE_S = 0.1
+"""How long the last answers lie in the sockets before those are closed: a client whose own write meets a closed socket
+drops what it has not read."""
+
 ANSWER_GRACE_S = 5.0
 """After the last call: time for its answer to be written. Only a reader that does not read takes so long."""
 
@@ -86,7 +90,12 @@ async def serving(
         finally:
             parts.drain.begin()
             parts.drain.end()
-            await asyncio.shield(server.stop(ANSWER_GRACE_S))
+            await asyncio.shield(_stop(server))
+
+
+async def _stop(server: grpc.aio.Server) -> None:
+    await asyncio.sleep(READ_GRACE_S)
+    await server.stop(ANSWER_GRACE_S)
 
 
 def _bind(server: grpc.aio.Server, listen: Listen, sockets: contextlib.ExitStack) -> str:
