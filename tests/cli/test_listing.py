@@ -70,7 +70,7 @@ def test_one_tool_is_shown_with_parameters_terms_and_a_call_to_copy(sidecar: Sid
     rows = [line.split() for line in text.splitlines()]
     assert ["numbers", "array", "of", "integer", "required", "What", "to", "add."] in rows
     assert ["times", "integer,", "1", "to", "10", "1", "How", "often."] in rows
-    assert "fumehood call add_up numbers='[]'" in text
+    assert "fumehood call add_up numbers=1" in text
     assert list(fumehood("tools", "add_up", "--json", address=sidecar.target).json["tool"]) == TOOL_KEYS
 
 

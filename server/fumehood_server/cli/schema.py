@@ -15,6 +15,7 @@ Schema = Mapping[str, Any]
 _MAX_DEPTH = 8
 """How far references and nestings are followed: a schema may refer to itself."""
 
+_MAX_EXAMPLES = 3
 _ANY = "any"
 
 
@@ -134,8 +135,14 @@ def type_text(schema: Schema, root: Schema, depth: int = 0) -> str:
     text = " | ".join(map(str, named)) if isinstance(named, list) else str(named)
     if text == "array":
         items = resolve(schema.get("items"), root)
-        text = f"array of {type_text(items, root, depth + 1)}" if items else "array"
+        text = f"array of {_in_brackets(type_text(items, root, depth + 1))}" if items else "array"
     return text + "".join(f", {bound}" for bound in _bounds(schema))
+
+
+def _in_brackets(text: str) -> str:
+    """The type of an array's items, with its bounds apart from the array's own."""
+    kind, comma, bounds = text.partition(", ")
+    return f"{kind} ({bounds})" if comma else text
 
 
 def _value_text(value: object) -> str:
@@ -143,22 +150,24 @@ def _value_text(value: object) -> str:
 
 
 def _bounds(schema: Schema) -> list[str]:
-    low, high = schema.get("minimum"), schema.get("maximum")
     bounds: list[str] = []
-    if low is not None and high is not None:
-        bounds.append(f"{low} to {high}")
-    elif low is not None:
-        bounds.append(f"from {low}")
-    elif high is not None:
-        bounds.append(f"to {high}")
+    for least, most, noun in (
+        ("minimum", "maximum", ""),
+        ("minLength", "maxLength", " characters"),
+        ("minItems", "maxItems", " items"),
+    ):
+        low, high = schema.get(least), schema.get(most)
+        unit = noun if (low if high is None else high) != 1 else noun.removesuffix("s")
+        if low is not None and high is not None:
+            bounds.append(f"{low} to {high}{unit}" if low != high else f"{low}{unit}")
+        elif low is not None:
+            bounds.append(f"from {low}{unit}")
+        elif high is not None:
+            bounds.append(f"to {high}{unit}")
     for keyword, words in (
         ("exclusiveMinimum", "above {}"),
         ("exclusiveMaximum", "below {}"),
         ("multipleOf", "in steps of {}"),
-        ("minLength", "at least {} long"),
-        ("maxLength", "at most {} long"),
-        ("minItems", "at least {} items"),
-        ("maxItems", "at most {} items"),
         ("pattern", "like {}"),
         ("format", "{}"),
     ):
@@ -170,9 +179,23 @@ def _bounds(schema: Schema) -> list[str]:
 def example_call(name: str, schema: Schema) -> str:
     """A command that calls the tool with its required arguments, ready to be edited."""
     pairs = [
-        f"{each.name}={shlex.quote(_example(each.schema, schema))}" for each in parameters(schema) if each.required
+        f"{each.name}={shlex.quote(value)}"
+        for each in parameters(schema)
+        if each.required
+        for value in _examples(each.schema, schema)
     ]
     return " ".join(["fumehood", "call", name, *pairs])
+
+
+def _examples(schema: Schema, root: Schema) -> list[str]:
+    """Values for one argument. More than one make a list, as one does where the schema wants a list."""
+    branch = choices(schema, root)[0]
+    items = resolve(branch.get("items"), root)
+    least = branch.get("minItems", 1)
+    scalar = {*types(items, root)} and not {"array", "object", "null"} & {*types(items, root)}
+    if types(branch, root)[:1] != ["array"] or branch.get("examples") or _values(branch) or not scalar:
+        return [_example(schema, root)]
+    return [_example(items, root)] * (min(max(least, 1), _MAX_EXAMPLES) if isinstance(least, int) else 1)
 
 
 def _example(schema: Schema, root: Schema) -> str:
