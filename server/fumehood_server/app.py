@@ -172,4 +172,5 @@ def _forward(plugin: str, line: LogLine) -> None:
         worker_id=line.worker_id,
         call_id=line.call_id,
         dropped=line.dropped,
+        fields_json=line.fields_json,
     )

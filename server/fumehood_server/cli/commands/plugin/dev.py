@@ -101,8 +101,7 @@ class DevSession:
             click.echo("What was there before still serves." if old else "Nothing is served until it is mended.")
             return
         self._report = report
-        if old is not None:
-            self._show_changes(old, report)
+        changed = old is None or self._show_changes(old, report)
         grants = self._wanted(report)
         if self._sidecar is None or grants != self._grants:
             sidecars.close()
@@ -116,7 +115,8 @@ class DevSession:
             except CommandError as error:
                 click.echo(click.style(f"not reloaded: {output.visible(error.what)}", fg="red"))
                 return
-        self._prompt(self._sidecar.address, report)
+        if changed:
+            self._prompt(self._sidecar.address, report)
 
     def _wanted(self, report: CheckReport) -> DevGrants:
         from fumehood_sandbox import Level
@@ -133,17 +133,19 @@ class DevSession:
         )
 
     @staticmethod
-    def _show_changes(old: CheckReport, new: CheckReport) -> None:
+    def _show_changes(old: CheckReport, new: CheckReport) -> bool:
+        """Whether there are any."""
         from fumehood_server.catalog.changes import changes, diff, summary
         from fumehood_server.cli.commands.plugin.add import print_diff
         from fumehood_server.cli.output import visible
 
         found = changes(old.tools, new.tools)
         if not found:
-            click.echo("Its definitions are as they were.")
-            return
+            click.echo("Reloaded; its definitions are as they were.")
+            return False
         click.echo(visible(f"Its definitions changed: {summary(found)}"))
         print_diff(diff(found, max_lines=None))
+        return True
 
     @staticmethod
     def _prompt(address: str, report: CheckReport) -> None:
@@ -188,6 +190,7 @@ def show_event(event: Mapping[str, Any]) -> None:
     text = one_line(str(event.get("message") or kind))
     if kind == "plugin_log":
         source, text = str(event.get("source", "plugin")), str(event.get("message", ""))
+        text += f" {event['fields_json']}" if event.get("fields_json") else ""
     elif kind in {"execute_end", "execute_cancelled"}:
         source, code = "call", str(event.get("code", ""))
         text = f"{event.get('tool')} {code} in {event.get('total_ms')} ms"
