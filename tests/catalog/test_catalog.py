@@ -379,7 +379,7 @@ async def test_each_plugin_is_one_line_of_the_log(tmp_path: Path) -> None:
     log = LogLines()
     config = load_config(configure(tmp_path, ONE + TWO))
     await Catalog.load(config, describe=FakeDescribe(), log=log)
-    assert [(event, fields["plugin"], fields["pinned"]) for event, fields in log.lines] == [
+    assert [(event, fields["plugin"], fields["newly_pinned"]) for event, fields in log.lines] == [
         ("plugin_loaded", "one", True),
         ("plugin_refused", "two", False),
     ]

@@ -274,7 +274,7 @@ class Catalog:
             path=str(plugin.path),
             state=plugin.state.value,
             tools=len(plugin.tools),
-            pinned=pinned,
+            newly_pinned=pinned,
             reasons=[f"{reason.code}: {reason.message}" for reason in plugin.reasons],
         )
 
