@@ -26,10 +26,12 @@ def find_tool(tools: Tools, name: str) -> RegisteredTool | CallError:
     """The tool, or why it can't be called. Availability is not looked up anew for a tool that loaded without a flaw."""
     tool = tools.find(name)
     if tool is None:
-        hint = nearest(name[:64], (each.definition.name for each in tools.tools))
+        near = nearest(name[:64], (each.definition.name for each in tools.tools))
+        hint = f" {near[0].upper()}{near[1:]}" if near else ""
+        hint += "." if hint and not hint.endswith("?") else ""
         return CallError(
             code=Code.TOOL_NOT_FOUND,
-            message=f'There is no tool "{name[:64]}"' + (f": {hint}" if hint else ".") + " ListTools names them all.",
+            message=f'There is no tool "{name[:64]}".{hint} ListTools names them all.',
             details={"tool": name[:64]},
         )
     if tool.spec is None or tool.reasons:
