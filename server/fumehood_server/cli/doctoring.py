@@ -171,11 +171,13 @@ def _configured(feature: str, status: str, detail: str, remedy: str = "") -> Fin
 def _sidecar(address: str | None) -> Finding:
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.cli.failure import CommandError
+    from fumehood_server.cli.output import plural
 
     try:
         with SidecarClient(address, connect_timeout_s=1.0) as client:
-            tools = len(client.list_tools())
-            status, detail, remedy = "ok", f"serving at {client.target}, {tools} tools can be called", ""
+            declared, tools = len(client.list_tools(include_unavailable=True)), len(client.list_tools())
+            status, detail = "ok", f"serving at {client.target}, {tools} of {plural(declared, 'tool')} can be called"
+            remedy = "`fumehood tools --all` says what the others lack" if tools < declared else ""
     except CommandError as error:
         # Most often doctor is asked before the first start.
         status, detail, remedy = "note", error.what, "`fumehood serve` starts it"
