@@ -144,3 +144,21 @@ def test_any_schema_is_counted_within_bounds(top: object, a: object, b: object) 
     assert counts[0] >= 1
     assert all(0 <= count <= CEILING for count in counts)
     assert MAX_VISITS < CEILING
+
+
+def test_choices_that_are_compared_one_by_one_count_with_their_size() -> None:
+    words = [f"word {number}" for number in range(160)]
+    assert visits({"enum": words})[0] == 11
+    assert visits({"enum": [{"a": [1, 2]}] * 100})[0] == 401
+    assert visits({"const": {"a": [1, 2]}})[0] == 5
+    objects = {"type": "object", "properties": {"n": {"anyOf": [{"enum": [{"a": n, "b": [n]} for n in range(3_000)]}]}}}
+    with pytest.raises(SchemaError, match="looks more than"):
+        check_schema(json.dumps(objects), arguments=True)
+
+
+def test_an_error_that_names_many_choices_is_told_once_and_not_for_each_value() -> None:
+    schema = {"type": "object", "properties": {"n": {"items": {"enum": [f"word {n}" for n in range(10_000)]}}}}
+    (one,) = refused(schema, {"n": ["no word"]})
+    assert one["pointer"] == "/n/0"
+    (many,) = refused(schema, {"n": ["no word"] * 100})
+    assert "too many to say what" in many["message"]
