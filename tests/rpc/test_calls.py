@@ -25,6 +25,24 @@ async def test_a_call_runs_in_a_sandbox_and_says_which(tools: ToolServiceStub) -
     assert {"namespaces", "seccomp", "landlock"} <= {layer.name for layer in result.sandbox.layers}
 
 
+async def test_bytes_that_are_no_request_are_refused_in_words(sidecar: Sidecar) -> None:
+    async with sidecar.channel() as channel:
+        for method in ("CallTool", "ListTools"):
+            ask = channel.unary_unary(f"/fumehood.v1.ToolService/{method}")
+            assert await refused(ask(b"\xff\xff")) == (grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_INVALID")
+        stream = channel.unary_stream("/fumehood.v1.ToolService/StreamTool")(b"\x0a\xff")
+        assert await refused(stream.read()) == (grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_INVALID")
+        session = channel.stream_stream("/fumehood.v1.ToolService/Session")()
+        await session.write(b"\xff\xff")
+        answer = pb.SessionResponse.FromString(await session.read())
+        assert answer.refused.error.code == "REQUEST_INVALID"
+        # The stream goes on.
+        await session.write(pb.SessionRequest(call=call("echo", {"text": "on"})).SerializeToString())
+        assert text_of(pb.SessionResponse.FromString(await session.read()).finished) == "on"
+        await session.done_writing()
+    assert not [line for line in sidecar.log() if line["event"] == "library_log"]
+
+
 async def test_coerced_arguments_reach_the_tool(tools: ToolServiceStub) -> None:
     result = (await tools.CallTool(call("echo", {"text": "a", "times": "3"}), timeout=BOUND_S)).result
     assert text_of(result) == "aaa"

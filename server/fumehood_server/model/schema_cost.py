@@ -145,7 +145,7 @@ def _listed(value: object) -> list[Any]:
 
 
 def _choices_weight(choices: list[Any]) -> int:
-    """Scalars are looked up, though each is written into errors; objects and arrays are compared with the whole value."""
+    """Scalars are looked up, though each is written into errors; objects and arrays are compared one by one."""
     simple = compared = 0
     pending = [(choice, False) for choice in choices]
     while pending:

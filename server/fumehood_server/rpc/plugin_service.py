@@ -9,6 +9,7 @@ from fumehood.v1 import plugin_service_pb2 as pb
 
 from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.plugin import RegisteredPlugin
+from fumehood_server.rpc.parsing import streaming, unary
 from fumehood_server.rpc.plugins import log_line, plugin_detail, plugin_summary
 from fumehood_server.rpc.status import abort
 
@@ -36,13 +37,11 @@ class PluginService:
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """The service for `add_generic_rpc_handlers`."""
-        unary = grpc.unary_unary_rpc_method_handler
-        tail = grpc.unary_stream_rpc_method_handler(self.tail_plugin_logs, pb.TailPluginLogsRequest.FromString)
         handlers = {
-            "ListPlugins": unary(self.list_plugins, pb.ListPluginsRequest.FromString),
-            "GetPlugin": unary(self.get_plugin, pb.GetPluginRequest.FromString),
-            "ReloadPlugin": unary(self.reload_plugin, pb.ReloadPluginRequest.FromString),
-            "TailPluginLogs": tail,
+            "ListPlugins": unary(self.list_plugins, pb.ListPluginsRequest),
+            "GetPlugin": unary(self.get_plugin, pb.GetPluginRequest),
+            "ReloadPlugin": unary(self.reload_plugin, pb.ReloadPluginRequest),
+            "TailPluginLogs": streaming(self.tail_plugin_logs, pb.TailPluginLogsRequest),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 

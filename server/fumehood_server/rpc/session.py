@@ -17,6 +17,7 @@ from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.outcomes import update_message
+from fumehood_server.rpc.parsing import NOT_UNDERSTOOD
 from fumehood_server.rpc.status import abort, refusal_error, status_number
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ class Session:
             self._wake = loop.create_future()
             await self._wake
 
-    def _take(self, request: pb.SessionRequest) -> None:
+    def _take(self, request: pb.SessionRequest | object) -> None:
+        if not isinstance(request, pb.SessionRequest):
+            self._refuse("", NOT_UNDERSTOOD)
+            return
         kind = request.WhichOneof("request")
         if kind == "call":
             self._start(request.call, updates=request.updates)

@@ -12,6 +12,7 @@ from fumehood_server.rpc import listing
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.framing import field, tag
+from fumehood_server.rpc.parsing import parser, streaming, unary
 from fumehood_server.rpc.session import Session, SessionContext
 from fumehood_server.rpc.status import abort
 from fumehood_server.rpc.streaming import stream_call
@@ -35,15 +36,14 @@ class ToolService:
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """The service for `add_generic_rpc_handlers`."""
-        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         handlers = {
-            "ListTools": unary(self.list_tools, pb.ListToolsRequest.FromString),
-            "GetTool": unary(self.get_tool, pb.GetToolRequest.FromString),
-            "CheckAvailability": unary(self.check_availability, pb.CheckAvailabilityRequest.FromString),
-            "CallTool": unary(self.call_tool, pb.CallToolRequest.FromString),
-            "StreamTool": stream(self.stream_tool, pb.StreamToolRequest.FromString),
-            "Session": grpc.stream_stream_rpc_method_handler(self.session, pb.SessionRequest.FromString),
-            "CancelCall": unary(self.cancel_call, pb.CancelCallRequest.FromString),
+            "ListTools": unary(self.list_tools, pb.ListToolsRequest),
+            "GetTool": unary(self.get_tool, pb.GetToolRequest),
+            "CheckAvailability": unary(self.check_availability, pb.CheckAvailabilityRequest),
+            "CallTool": unary(self.call_tool, pb.CallToolRequest),
+            "StreamTool": streaming(self.stream_tool, pb.StreamToolRequest),
+            "Session": grpc.stream_stream_rpc_method_handler(self.session, parser(pb.SessionRequest)),
+            "CancelCall": unary(self.cancel_call, pb.CancelCallRequest),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
