@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 FRAMES_PER_TURN = 64
 """A full pipe can hold thousands of tiny frames. After this many, everybody else has a turn (about 0.2 ms)."""
 
+_PRINTED = "most often something was printed to stdout, which is the wire: print to stderr"
+
 
 class Channel:
     """Both directions of the wire to one process."""
@@ -101,7 +103,7 @@ class Channel:
             self._on_fault(Violation(error.fault.value), error.problem)
             return
         except DecodeError:
-            self._on_fault(Violation.FRAME_MALFORMED, "a frame is not a PluginFrame message")
+            self._on_fault(Violation.FRAME_MALFORMED, f"a frame is not a PluginFrame message; {_PRINTED}")
             return
         if not self._decoder.pending_bytes:
             self._stop_stall_timer()
@@ -115,7 +117,7 @@ class Channel:
 
     def _stalled(self) -> None:
         self._stall_timer = None
-        self._on_fault(Violation.FRAME_STALLED, f"a frame began and was not whole after {self._stall_s:g} s")
+        self._on_fault(Violation.FRAME_STALLED, f"a frame began and was not whole after {self._stall_s:g} s; {_PRINTED}")
 
     def _stop_stall_timer(self) -> None:
         if self._stall_timer is not None:
