@@ -117,7 +117,8 @@ class Channel:
 
     def _stalled(self) -> None:
         self._stall_timer = None
-        self._on_fault(Violation.FRAME_STALLED, f"a frame began and was not whole after {self._stall_s:g} s; {_PRINTED}")
+        problem = f"a frame began and was not whole after {self._stall_s:g} s; {_PRINTED}"
+        self._on_fault(Violation.FRAME_STALLED, problem)
 
     def _stop_stall_timer(self) -> None:
         if self._stall_timer is not None:
