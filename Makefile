@@ -22,7 +22,7 @@ EXAMPLE_NPM_STAMPS := $(filter ./examples/%,$(NPM_STAMPS))
 GO_MODS := $(shell find examples -name go.mod 2>/dev/null)
 BUF := tools/npm/node_modules/.bin/buf
 # What mypy reads besides the packages that pyproject.toml names.
-TYPED := bench tools examples
+TYPED := bench tools examples tests/repository
 
 .PHONY: help setup gen lint type test bench demo check
 
