@@ -18,7 +18,7 @@ PIP_INSTALL := python -m pip install --quiet --no-build-isolation
 EDITABLE := -e protos -e plugin_sdk -e sandbox -e server
 NPM_LOCKS := $(shell find . \( -name node_modules -o -name .venv -o -name build \) -prune -o -name package-lock.json -print)
 NPM_STAMPS := $(NPM_LOCKS:package-lock.json=node_modules/.stamp)
-EXAMPLE_NPM_STAMPS := $(filter ./examples/%,$(NPM_STAMPS))
+PLUGIN_NPM_STAMPS := $(filter ./examples/plugins/%,$(NPM_STAMPS))
 GO_MODS := $(shell find examples -name go.mod 2>/dev/null)
 BUF := tools/npm/node_modules/.bin/buf
 # What mypy reads besides the packages that pyproject.toml names.
@@ -53,7 +53,7 @@ test: setup ## Run all tests; pass pytest's options in ARGS
 bench: $(S)/runtime $(S)/dev $(S)/bubblewrap $(NPM_STAMPS) ## Measure against peers; QUICK=1 for a short run, STRICT=1 to fail on a missed target
 	python -m bench $(if $(QUICK),--quick) $(if $(STRICT),--strict) $(ARGS)
 
-demo: $(S)/runtime $(S)/bubblewrap $(EXAMPLE_NPM_STAMPS) ## See it work: each level, three attempts to break out, and how to go on
+demo: $(S)/runtime $(S)/bubblewrap $(PLUGIN_NPM_STAMPS) ## See it work: each level, three attempts to break out, and how to go on
 	python tools/demo.py
 
 check: lint type test ## Exactly what CI runs
