@@ -101,6 +101,9 @@ class HostFrame(_message.Message):
     INVOKE_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
     SHUTDOWN_FIELD_NUMBER: _builtins.int
+    HTTP_RESPONSE_FIELD_NUMBER: _builtins.int
+    HTTP_BODY_FIELD_NUMBER: _builtins.int
+    SECRET_RESPONSE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First, and once."""
@@ -117,6 +120,18 @@ class HostFrame(_message.Message):
     def shutdown(self) -> Global___Shutdown:
         """Asks the plugin to finish its calls and exit. End of file on stdin means the same, at once."""
 
+    @_builtins.property
+    def http_response(self) -> Global___HttpResponse:
+        """Answers an `HttpRequest`: the head of the response, or why there is none."""
+
+    @_builtins.property
+    def http_body(self) -> Global___HttpBody:
+        """A piece of a response's body, after its `HttpResponse`."""
+
+    @_builtins.property
+    def secret_response(self) -> Global___SecretResponse:
+        """Answers a `SecretRequest`."""
+
     def __init__(
         self,
         *,
@@ -124,12 +139,15 @@ class HostFrame(_message.Message):
         invoke: Global___Invoke | None = ...,
         cancel: Global___Cancel | None = ...,
         shutdown: Global___Shutdown | None = ...,
+        http_response: Global___HttpResponse | None = ...,
+        http_body: Global___HttpBody | None = ...,
+        secret_response: Global___SecretResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "invoke", b"invoke", "shutdown", b"shutdown"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "http_body", b"http_body", "http_response", b"http_response", "invoke", b"invoke", "secret_response", b"secret_response", "shutdown", b"shutdown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "invoke", b"invoke", "shutdown", b"shutdown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "http_body", b"http_body", "http_response", b"http_response", "invoke", b"invoke", "secret_response", b"secret_response", "shutdown", b"shutdown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["hello", "invoke", "cancel", "shutdown"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["hello", "invoke", "cancel", "shutdown", "http_response", "http_body", "secret_response"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -145,6 +163,8 @@ class PluginFrame(_message.Message):
     UPDATE_FIELD_NUMBER: _builtins.int
     LOG_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    HTTP_REQUEST_FIELD_NUMBER: _builtins.int
+    SECRET_REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ready(self) -> Global___Ready:
         """Answers `Hello`. First, and once."""
@@ -161,6 +181,14 @@ class PluginFrame(_message.Message):
     def result(self) -> Global___Result:
         """Ends a call. Once for each `Invoke`."""
 
+    @_builtins.property
+    def http_request(self) -> Global___HttpRequest:
+        """Asks the sidecar to perform an HTTP request for a call."""
+
+    @_builtins.property
+    def secret_request(self) -> Global___SecretRequest:
+        """Asks the sidecar for a secret that the operator granted to the call's tool."""
+
     def __init__(
         self,
         *,
@@ -168,12 +196,14 @@ class PluginFrame(_message.Message):
         update: Global___Update | None = ...,
         log: Global___Log | None = ...,
         result: Global___Result | None = ...,
+        http_request: Global___HttpRequest | None = ...,
+        secret_request: Global___SecretRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "log", b"log", "ready", b"ready", "result", b"result", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "http_request", b"http_request", "log", b"log", "ready", b"ready", "result", b"result", "secret_request", b"secret_request", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "log", b"log", "ready", b"ready", "result", b"result", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "http_request", b"http_request", "log", b"log", "ready", b"ready", "result", b"result", "secret_request", b"secret_request", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["ready", "update", "log", "result"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["ready", "update", "log", "result", "http_request", "secret_request"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -551,3 +581,281 @@ class ToolFailure(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ToolFailure: _TypeAlias = ToolFailure  # noqa: Y015
+
+@_typing.final
+class HttpRequest(_message.Message):
+    """Asks the sidecar to perform an HTTP request, since a plugin's process has no network. Allowed by the level of the
+    tool and the hosts that the operator granted; each redirect is checked like a request of its own.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    MAX_RESPONSE_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_REDIRECTS_FIELD_NUMBER: _builtins.int
+    invocation_id: _builtins.int
+    """The call that asks. A frame for a call that is not under way ends the process."""
+    request_id: _builtins.int
+    """Identifies the request among those of the call: never 0, never used twice."""
+    method: _builtins.str
+    """The method in capitals. GET and HEAD at levels `read` and `write`; any of the common ones at `external`."""
+    url: _builtins.str
+    """An absolute URL, http or https, without user information. At most 8 KiB."""
+    body: _builtins.bytes
+    """The body. Empty means none."""
+    max_response_bytes: _builtins.int
+    """Most bytes of body that are wanted, after decoding. 0 takes the operator's cap, which bounds it anyway. A longer
+    body ends with the failure `response_too_large`.
+    """
+    max_redirects: _builtins.int
+    """Most redirects to follow. Absent takes the operator's cap, which bounds it anyway; 0 hands out the redirect itself."""
+    @_builtins.property
+    def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___HttpHeader]:
+        """Header fields to send. `Host`, `Connection` and other fields of the connection itself are refused."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """The longest that the request may take, redirects and body included. Absent takes the operator's cap, which bounds
+        it anyway, as the call's deadline does.
+        """
+
+    def __init__(
+        self,
+        *,
+        invocation_id: _builtins.int = ...,
+        request_id: _builtins.int = ...,
+        method: _builtins.str = ...,
+        url: _builtins.str = ...,
+        headers: _abc.Iterable[Global___HttpHeader] | None = ...,
+        body: _builtins.bytes = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        max_response_bytes: _builtins.int = ...,
+        max_redirects: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_redirects", b"_max_redirects", "max_redirects", b"max_redirects", "timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_redirects", b"_max_redirects", "body", b"body", "headers", b"headers", "invocation_id", b"invocation_id", "max_redirects", b"max_redirects", "max_response_bytes", b"max_response_bytes", "method", b"method", "request_id", b"request_id", "timeout", b"timeout", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_redirects: _TypeAlias = _typing.Literal["max_redirects"]  # noqa: Y015
+    _WhichOneofArgType__max_redirects: _TypeAlias = _typing.Literal["_max_redirects", b"_max_redirects"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_redirects) -> _WhichOneofReturnType__max_redirects | None: ...
+
+Global___HttpRequest: _TypeAlias = HttpRequest  # noqa: Y015
+
+@_typing.final
+class HttpHeader(_message.Message):
+    """One header field."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name. A response's are in lower case."""
+    value: _builtins.str
+    """Its value, without line breaks. Bytes beyond ASCII are taken as ISO 8859-1."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HttpHeader: _TypeAlias = HttpHeader  # noqa: Y015
+
+@_typing.final
+class HttpResponse(_message.Message):
+    """The head of a response, or why there is none. Followed by `HttpBody` frames unless `failure` is set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    REDIRECTS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    invocation_id: _builtins.int
+    """The call."""
+    request_id: _builtins.int
+    """The request."""
+    status: _builtins.int
+    """The status, such as 200. 0 when there is no response."""
+    url: _builtins.str
+    """The URL that answered, after redirects."""
+    redirects: _builtins.int
+    """How many redirects were followed."""
+    @_builtins.property
+    def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___HttpHeader]:
+        """Header fields of the response."""
+
+    @_builtins.property
+    def failure(self) -> Global___HttpFailure:
+        """Why there is no response. Absent means that there is one."""
+
+    def __init__(
+        self,
+        *,
+        invocation_id: _builtins.int = ...,
+        request_id: _builtins.int = ...,
+        status: _builtins.int = ...,
+        url: _builtins.str = ...,
+        headers: _abc.Iterable[Global___HttpHeader] | None = ...,
+        redirects: _builtins.int = ...,
+        failure: Global___HttpFailure | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "headers", b"headers", "invocation_id", b"invocation_id", "redirects", b"redirects", "request_id", b"request_id", "status", b"status", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HttpResponse: _TypeAlias = HttpResponse  # noqa: Y015
+
+@_typing.final
+class HttpBody(_message.Message):
+    """A piece of a response's body."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    invocation_id: _builtins.int
+    """The call."""
+    request_id: _builtins.int
+    """The request."""
+    data: _builtins.bytes
+    """The bytes, decoded from the transfer and content encodings. May be empty."""
+    end: _builtins.bool
+    """Whether this was the last piece."""
+    @_builtins.property
+    def failure(self) -> Global___HttpFailure:
+        """Why the body ends here although it is not whole. Only with `end`."""
+
+    def __init__(
+        self,
+        *,
+        invocation_id: _builtins.int = ...,
+        request_id: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        end: _builtins.bool = ...,
+        failure: Global___HttpFailure | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "failure", b"failure", "invocation_id", b"invocation_id", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HttpBody: _TypeAlias = HttpBody  # noqa: Y015
+
+@_typing.final
+class HttpFailure(_message.Message):
+    """Why a request was refused or failed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    RETRYABLE_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Stable word in lower_snake_case, such as `host_not_granted` or `address_not_public`; the list is in
+    docs/protocol.md.
+    """
+    message: _builtins.str
+    """One sentence that names the thing, and what to do."""
+    retryable: _builtins.bool
+    """Whether the same request may succeed later, unchanged."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        retryable: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason", "retryable", b"retryable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HttpFailure: _TypeAlias = HttpFailure  # noqa: Y015
+
+@_typing.final
+class SecretRequest(_message.Message):
+    """Asks for a secret."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    invocation_id: _builtins.int
+    """The call that asks. A frame for a call that is not under way ends the process."""
+    request_id: _builtins.int
+    """Identifies the request among those of the call: never 0, never used twice."""
+    name: _builtins.str
+    """The secret's name, as in the tool's `requires`."""
+    def __init__(
+        self,
+        *,
+        invocation_id: _builtins.int = ...,
+        request_id: _builtins.int = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["invocation_id", b"invocation_id", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SecretRequest: _TypeAlias = SecretRequest  # noqa: Y015
+
+@_typing.final
+class SecretResponse(_message.Message):
+    """Answers a `SecretRequest`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    invocation_id: _builtins.int
+    """The call."""
+    request_id: _builtins.int
+    """The request."""
+    value: _builtins.bytes
+    """The value. Never logged, and taken out of what the plugin says."""
+    problem: _builtins.str
+    """Why there is none, in one sentence. Empty means that `value` is it."""
+    def __init__(
+        self,
+        *,
+        invocation_id: _builtins.int = ...,
+        request_id: _builtins.int = ...,
+        value: _builtins.bytes = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["invocation_id", b"invocation_id", "problem", b"problem", "request_id", b"request_id", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SecretResponse: _TypeAlias = SecretResponse  # noqa: Y015

@@ -226,10 +226,13 @@ class Limits(_message.Message):
     FILE_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     SCRATCH_BYTES_FIELD_NUMBER: _builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
+    LOG_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     memory_bytes: _builtins.int
-    """Address space in bytes (RLIMIT_AS)."""
+    """Memory in bytes that the processes of the tool hold together, by a cgroup where there is one; and the address space
+    of each (RLIMIT_AS) where the sidecar can't tell what they hold.
+    """
     cpu_seconds: _builtins.int
-    """Processor time in seconds of one process (RLIMIT_CPU)."""
+    """Processor time in seconds that one call may use."""
     processes: _builtins.int
     """Processes and threads at a time."""
     open_files: _builtins.int
@@ -240,6 +243,8 @@ class Limits(_message.Message):
     """Size of the private scratch folder in bytes."""
     output_bytes: _builtins.int
     """Size of one result in bytes, content and details together."""
+    log_bytes_per_second: _builtins.int
+    """Bytes that the process may write to its log, stderr and `Log` frames together, within any one second."""
     def __init__(
         self,
         *,
@@ -250,15 +255,18 @@ class Limits(_message.Message):
         file_size_bytes: _builtins.int | None = ...,
         scratch_bytes: _builtins.int | None = ...,
         output_bytes: _builtins.int | None = ...,
+        log_bytes_per_second: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_seconds", b"_cpu_seconds", "_file_size_bytes", b"_file_size_bytes", "_memory_bytes", b"_memory_bytes", "_open_files", b"_open_files", "_output_bytes", b"_output_bytes", "_processes", b"_processes", "_scratch_bytes", b"_scratch_bytes", "cpu_seconds", b"cpu_seconds", "file_size_bytes", b"file_size_bytes", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "output_bytes", b"output_bytes", "processes", b"processes", "scratch_bytes", b"scratch_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_seconds", b"_cpu_seconds", "_file_size_bytes", b"_file_size_bytes", "_log_bytes_per_second", b"_log_bytes_per_second", "_memory_bytes", b"_memory_bytes", "_open_files", b"_open_files", "_output_bytes", b"_output_bytes", "_processes", b"_processes", "_scratch_bytes", b"_scratch_bytes", "cpu_seconds", b"cpu_seconds", "file_size_bytes", b"file_size_bytes", "log_bytes_per_second", b"log_bytes_per_second", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "output_bytes", b"output_bytes", "processes", b"processes", "scratch_bytes", b"scratch_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_seconds", b"_cpu_seconds", "_file_size_bytes", b"_file_size_bytes", "_memory_bytes", b"_memory_bytes", "_open_files", b"_open_files", "_output_bytes", b"_output_bytes", "_processes", b"_processes", "_scratch_bytes", b"_scratch_bytes", "cpu_seconds", b"cpu_seconds", "file_size_bytes", b"file_size_bytes", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "output_bytes", b"output_bytes", "processes", b"processes", "scratch_bytes", b"scratch_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_seconds", b"_cpu_seconds", "_file_size_bytes", b"_file_size_bytes", "_log_bytes_per_second", b"_log_bytes_per_second", "_memory_bytes", b"_memory_bytes", "_open_files", b"_open_files", "_output_bytes", b"_output_bytes", "_processes", b"_processes", "_scratch_bytes", b"_scratch_bytes", "cpu_seconds", b"cpu_seconds", "file_size_bytes", b"file_size_bytes", "log_bytes_per_second", b"log_bytes_per_second", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "output_bytes", b"output_bytes", "processes", b"processes", "scratch_bytes", b"scratch_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_seconds: _TypeAlias = _typing.Literal["cpu_seconds"]  # noqa: Y015
     _WhichOneofArgType__cpu_seconds: _TypeAlias = _typing.Literal["_cpu_seconds", b"_cpu_seconds"]  # noqa: Y015
     _WhichOneofReturnType__file_size_bytes: _TypeAlias = _typing.Literal["file_size_bytes"]  # noqa: Y015
     _WhichOneofArgType__file_size_bytes: _TypeAlias = _typing.Literal["_file_size_bytes", b"_file_size_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__log_bytes_per_second: _TypeAlias = _typing.Literal["log_bytes_per_second"]  # noqa: Y015
+    _WhichOneofArgType__log_bytes_per_second: _TypeAlias = _typing.Literal["_log_bytes_per_second", b"_log_bytes_per_second"]  # noqa: Y015
     _WhichOneofReturnType__memory_bytes: _TypeAlias = _typing.Literal["memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__memory_bytes: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes"]  # noqa: Y015
     _WhichOneofReturnType__open_files: _TypeAlias = _typing.Literal["open_files"]  # noqa: Y015
@@ -273,6 +281,8 @@ class Limits(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_seconds) -> _WhichOneofReturnType__cpu_seconds | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__file_size_bytes) -> _WhichOneofReturnType__file_size_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__log_bytes_per_second) -> _WhichOneofReturnType__log_bytes_per_second | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_bytes) -> _WhichOneofReturnType__memory_bytes | None: ...
     @_typing.overload
@@ -571,10 +581,25 @@ class Usage(_message.Message):
     QUEUE_TIME_FIELD_NUMBER: _builtins.int
     INPUT_BYTES_FIELD_NUMBER: _builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
+    CPU_TIME_FIELD_NUMBER: _builtins.int
+    PEAK_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    EGRESS_SENT_BYTES_FIELD_NUMBER: _builtins.int
+    EGRESS_RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
     input_bytes: _builtins.int
     """Bytes of arguments sent to the tool."""
     output_bytes: _builtins.int
     """Bytes of frames that the tool sent for this call."""
+    peak_memory_bytes: _builtins.int
+    """The most memory that those processes held at a time, in bytes: with isolation `PROCESS` since the worker started.
+    0 when it could not be measured.
+    """
+    egress_sent_bytes: _builtins.int
+    """Bytes that were sent for this call to hosts, heads and bodies."""
+    egress_received_bytes: _builtins.int
+    """Bytes that hosts sent for this call, heads and bodies, before decoding."""
+    source: _builtins.str
+    """What measured processor time and memory, such as "cgroup2", "cgroup1" or "proc". Empty when nothing did."""
     @_builtins.property
     def wall_time(self) -> _duration_pb2.Duration:
         """From dispatch to the worker until its result, by the sidecar's monotonic clock."""
@@ -583,6 +608,12 @@ class Usage(_message.Message):
     def queue_time(self) -> _duration_pb2.Duration:
         """From admission until dispatch: validation, and waiting for a worker or its start."""
 
+    @_builtins.property
+    def cpu_time(self) -> _duration_pb2.Duration:
+        """Processor time, user and system together, of the processes that ran the call. With isolation `PROCESS` it is what
+        the worker's processes used meanwhile, calls beside it included. Absent when it could not be measured.
+        """
+
     def __init__(
         self,
         *,
@@ -590,10 +621,15 @@ class Usage(_message.Message):
         queue_time: _duration_pb2.Duration | None = ...,
         input_bytes: _builtins.int = ...,
         output_bytes: _builtins.int = ...,
+        cpu_time: _duration_pb2.Duration | None = ...,
+        peak_memory_bytes: _builtins.int = ...,
+        egress_sent_bytes: _builtins.int = ...,
+        egress_received_bytes: _builtins.int = ...,
+        source: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["queue_time", b"queue_time", "wall_time", b"wall_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cpu_time", b"cpu_time", "queue_time", b"queue_time", "wall_time", b"wall_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_bytes", b"input_bytes", "output_bytes", b"output_bytes", "queue_time", b"queue_time", "wall_time", b"wall_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_time", b"cpu_time", "egress_received_bytes", b"egress_received_bytes", "egress_sent_bytes", b"egress_sent_bytes", "input_bytes", b"input_bytes", "output_bytes", b"output_bytes", "peak_memory_bytes", b"peak_memory_bytes", "queue_time", b"queue_time", "source", b"source", "wall_time", b"wall_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
