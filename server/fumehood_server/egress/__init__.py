@@ -1,0 +1,39 @@
+"""The egress broker: the sidecar performs requests for processes that have no network, by the operator's rules.
+
+docs/egress.md tells the rules in the order in which they run.
+"""
+
+from fumehood_server.egress.access import Access, EgressLimits, access_for
+from fumehood_server.egress.errors import EgressError, EgressFailedError, EgressRefusedError, Reason
+from fumehood_server.egress.events import EgressEvent, EventSink, Hop, Outcome, log_event
+from fumehood_server.egress.hosts import HostEntry, HostEntryError, HostRules, parse_denied, parse_granted
+from fumehood_server.egress.interface import Askers, EgressBroker, RelayServer
+from fumehood_server.egress.messages import MAX_PIECE_BYTES, Asker, EgressRequest, EgressResponse, Headers
+
+__all__ = [
+    "MAX_PIECE_BYTES",
+    "Access",
+    "Asker",
+    "Askers",
+    "EgressBroker",
+    "EgressError",
+    "EgressEvent",
+    "EgressFailedError",
+    "EgressLimits",
+    "EgressRefusedError",
+    "EgressRequest",
+    "EgressResponse",
+    "EventSink",
+    "Headers",
+    "Hop",
+    "HostEntry",
+    "HostEntryError",
+    "HostRules",
+    "Outcome",
+    "Reason",
+    "RelayServer",
+    "access_for",
+    "log_event",
+    "parse_denied",
+    "parse_granted",
+]

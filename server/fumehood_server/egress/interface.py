@@ -1,0 +1,49 @@
+"""What the rest of the sidecar sees of the broker: two protocols, and the functions that make what fulfils them.
+
+Nothing here imports an HTTP library or a TLS store: a sidecar without granted hosts never pays for either.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from fumehood_server.egress.access import Access
+from fumehood_server.egress.messages import Asker, EgressRequest, EgressResponse
+
+
+class EgressBroker(Protocol):
+    """Performs requests for processes that have no network. One for a sidecar; safe for any number of calls at once."""
+
+    def request(
+        self, request: EgressRequest, access: Access, asker: Asker
+    ) -> AbstractAsyncContextManager[EgressResponse]:
+        """Perform one request within an `async with`; the response's head is there on entering.
+
+        Leaving it closes the connection and makes the request's one event, whatever happened. Cancelling the task
+        that is inside ends the request at once.
+
+        Raises:
+            EgressRefusedError: on entering: a rule forbids the request, or a redirect of it.
+            EgressFailedError: on entering: there is no response.
+        """
+
+
+class Askers(Protocol):
+    """Tells for whom a relay's process works at the moment."""
+
+    def __call__(self) -> Asker:
+        """Who asks."""
+
+
+class RelayServer(Protocol):
+    """An HTTP proxy on a listening socket, for programs that only know proxy variables."""
+
+    def serve(self, listener: socket.socket, access: Access, askers: Askers) -> AbstractAsyncContextManager[None]:
+        """Serve proxy requests on `listener` for the length of an `async with`, which owns the socket and closes it.
+
+        `listener` is a listening TCP socket, of whatever network namespace. Leaving ends every connection under way.
+        CONNECT needs `access.tunnels`; `http://` requests follow the rules of `EgressBroker.request`, but redirects
+        are handed to the program, which asks anew. A refusal is status 403 with its reason in `Fumehood-Refusal`.
+        """
