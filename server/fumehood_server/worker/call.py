@@ -82,3 +82,16 @@ class WorkerCall:
         if self.grace_timer is not None:
             self.grace_timer.cancel()
             self.grace_timer = None
+
+
+class CallTable:
+    """The attempts of one process."""
+
+    __slots__ = ("last_id", "under_way")
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.under_way: dict[int, WorkerCall] = {}
+        """Those without a result, by invocation id."""
+        self.last_id = 0
+        """The highest invocation id given away."""

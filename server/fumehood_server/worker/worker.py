@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import orjson
 from fumehood.v1 import plugin_pb2
 from fumehood_sandbox import Level
 
@@ -16,10 +15,12 @@ from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, InvocationResult, WorkerInfo, WorkerState
 from fumehood_server.worker import faults, lifecycle, messages
-from fumehood_server.worker.call import WorkerCall
+from fumehood_server.worker.call import CallTable, WorkerCall
 from fumehood_server.worker.channel import Channel
 from fumehood_server.worker.ending import Ladder
+from fumehood_server.worker.exits import ExitWatch
 from fumehood_server.worker.faults import Rung, Violation
+from fumehood_server.worker.incoming import Incoming
 from fumehood_server.worker.lifecycle import WorkerEvent
 from fumehood_server.worker.pipes import PipeReader
 from fumehood_server.worker.rate import Allowance
@@ -32,16 +33,6 @@ if TYPE_CHECKING:
     from fumehood_server.model.worker import Invocation
     from fumehood_server.worker.logs import PluginLog
     from fumehood_server.worker.settings import WorkerSettings
-
-UNKNOWN_FRAMES_BURST = 1000
-UNKNOWN_FRAMES_PER_SECOND = 100.0
-"""Frames that say nothing we know are ignored, so that newer plugins work; a stream of nothing else is an attack."""
-
-_LEVELS = {
-    plugin_pb2.LOG_LEVEL_DEBUG: "debug",
-    plugin_pb2.LOG_LEVEL_WARNING: "warning",
-    plugin_pb2.LOG_LEVEL_ERROR: "error",
-}
 
 
 class ProcessWorker:
@@ -88,31 +79,37 @@ class ProcessWorker:
         self._on_change = on_change
         for pipe in (process.stdin, process.stdout, process.stderr):
             os.set_blocking(pipe, False)
-        self._calls: dict[int, WorkerCall] = {}
-        self._last_id = 0
+        self._table = CallTable()
+        self._calls = self._table.under_way
         self.cause: CallError | None = None
         """What it died of. None while it lives and is well."""
-        self._exited = False
         self._polite = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._dropped_logs = 0
-        self._log_allowance = Allowance(burst=LINES_BURST, per_second=LINES_PER_SECOND, clock=loop.time)
-        self._unknown = Allowance(burst=UNKNOWN_FRAMES_BURST, per_second=UNKNOWN_FRAMES_PER_SECOND, clock=loop.time)
+        log_allowance = Allowance(burst=LINES_BURST, per_second=LINES_PER_SECOND, clock=loop.time)
         self._ladder = Ladder(loop, process, settings, say=self._say_rung, on_stuck=self._stuck)
-        self._stderr_lines = StderrLines(log, worker_id, self._log_allowance)
+        self._stderr_lines = StderrLines(log, worker_id, log_allowance)
         self._stderr = PipeReader(loop, process.stderr, self._stderr_lines.feed, self._bury_when_drained)
+        incoming = Incoming(
+            worker_id,
+            self._table,
+            log=log,
+            log_allowance=log_allowance,
+            settings=settings,
+            clock=loop.time,
+            is_open=self.opened.done,
+            on_ready=self._on_ready,
+            on_result=self._on_result,
+            on_violation=self._violated,
+        )
         self._channel = Channel(
             loop,
             stdin=process.stdin,
             stdout=process.stdout,
             settings=settings,
-            on_frame=self._on_frame,
+            on_frame=incoming.frame,
             on_fault=self._on_channel_fault,
         )
-        # Two watches: bubblewrap's exit is the program's, the end of the namespace's pid 1 is everybody's.
-        self._watched = {process.fileno(), os.pidfd_open(process.init_pid)}
-        for pidfd in self._watched:
-            loop.add_reader(pidfd, self._on_exit, pidfd)
+        self._exit = ExitWatch(loop, process, on_first=self._on_first_exit, on_all=self._on_exit)
         self._after("start", start_timeout_s, self._never_ready)
         self._channel.send(messages.hello(spec, max_frame_bytes=settings.max_frame_bytes))
 
@@ -139,8 +136,8 @@ class ProcessWorker:
 
     def invoke(self, invocation: Invocation) -> WorkerCall:
         """Send one attempt; see `Worker.invoke`. `on_update` must not raise."""
-        self._last_id += 1
-        call = WorkerCall(self._last_id, invocation, self._loop.create_future(), self._cancel)
+        self._table.last_id += 1
+        call = WorkerCall(self._table.last_id, invocation, self._loop.create_future(), self._cancel)
         if self.state is not WorkerState.READY:
             cause = self.cause or faults.condemned_error(self.spec.plugin)
             call.fail(faults.lost_call_error(cause, self.spec.policy.level, dispatched=False))
@@ -190,20 +187,7 @@ class ProcessWorker:
         self._channel.stop()
         self._ladder.kill()
 
-    # Frames from the plugin.
-
-    def _on_frame(self, frame: plugin_pb2.PluginFrame, size: int) -> None:
-        kind = frame.WhichOneof("frame")
-        if kind == "result":
-            self._on_result(frame.result, size)
-        elif kind == "update":
-            self._on_update(frame.update, size)
-        elif kind == "log":
-            self._on_log(frame.log)
-        elif kind == "ready":
-            self._on_ready(frame.ready)
-        elif not self._unknown.take():
-            self._violated(Violation.TOO_MANY_UNKNOWN_FRAMES, "it sends nothing but frames without a meaning")
+    # What the plugin says.
 
     def _on_ready(self, ready: plugin_pb2.Ready) -> None:
         if self.opened.done():
@@ -218,12 +202,7 @@ class ProcessWorker:
             self.state = lifecycle.advance(self.state, WorkerEvent.BECAME_READY)
             self.opened.set_result(None)
 
-    def _on_result(self, message: plugin_pb2.Result, size: int) -> None:
-        call = self._calls.pop(message.invocation_id, None)
-        if call is None:
-            self._stray(message.invocation_id, Violation.SECOND_RESULT, "it sent two results for one call")
-            return
-        call.output_bytes += size
+    def _on_result(self, call: WorkerCall, message: plugin_pb2.Result) -> None:
         self.calls_served += 1
         if call.cancel_reason is None:
             call.resolve(messages.result(message, output_bytes=call.output_bytes))
@@ -232,48 +211,6 @@ class ProcessWorker:
             call.fail(self._cancelled(call.cancel_reason, Rung.CANCEL_FRAME, tool_finished=finished))
         if self.state is WorkerState.ENDING:
             self._end_when_only_ignorers_are_left()
-
-    def _on_update(self, message: plugin_pb2.Update, size: int) -> None:
-        call = self._calls.get(message.invocation_id)
-        if call is None:
-            self._stray(message.invocation_id, Violation.FRAME_AFTER_RESULT, "it sent an update after the result")
-            return
-        call.output_bytes += size
-        call.updates += 1
-        if call.updates > self._settings.max_updates:
-            self._violated(
-                Violation.TOO_MANY_UPDATES, f"it sent over {self._settings.max_updates} updates for one call"
-            )
-        elif call.invocation.on_update is not None and call.cancel_reason is None:
-            call.invocation.on_update(messages.update(message, call.updates))
-
-    def _on_log(self, message: plugin_pb2.Log) -> None:
-        if message.invocation_id > self._last_id or not self.opened.done():
-            self._stray(message.invocation_id, Violation.UNKNOWN_INVOCATION, "")
-            return
-        if not self._log_allowance.take():
-            self._dropped_logs += 1
-            return
-        call = self._calls.get(message.invocation_id)
-        dropped, self._dropped_logs = self._dropped_logs, 0
-        self._log.write(
-            "log",
-            _LEVELS.get(message.level, "info"),
-            message.message,
-            worker_id=self.worker_id,
-            call_id="" if call is None else call.invocation.call_id,
-            dropped=dropped,
-            fields_json=_object_or_nothing(message.fields_json),
-        )
-
-    def _stray(self, invocation_id: int, if_known: Violation, problem: str) -> None:
-        """A frame for a call that is not under way: never was, or is over."""
-        if not self.opened.done():
-            self._violated(Violation.FRAME_BEFORE_READY, "it sent another frame before Ready")
-        elif 0 < invocation_id <= self._last_id:
-            self._violated(if_known, problem)
-        else:
-            self._violated(Violation.UNKNOWN_INVOCATION, f"it sent a frame for call {invocation_id}, which never was")
 
     # Calls that are to end.
 
@@ -336,23 +273,18 @@ class ProcessWorker:
 
     def _on_channel_fault(self, violation: Violation, problem: str) -> None:
         if violation in (Violation.STDIN_CLOSED, Violation.STDOUT_CLOSED):
-            if self._exited:
+            if self._exit.over:
                 self._bury_when_drained()
             elif "pipe" not in self._timers:
                 self._after("pipe", self._settings.pipe_grace_s, self._violated, violation, problem)
         else:
             self._violated(violation, problem)
 
-    def _on_exit(self, pidfd: int) -> None:
-        self._loop.remove_reader(pidfd)
-        self._watched.discard(pidfd)
-        if pidfd != self._process.fileno():
-            os.close(pidfd)
-        if self._watched:
-            # The kernel ends the other one by itself within milliseconds; should it not, it is made to.
-            self._after("rest", self._settings.pipe_grace_s, self._ladder.kill)
-            return
-        self._exited = True
+    def _on_first_exit(self) -> None:
+        # The kernel ends the other one by itself within milliseconds; should it not, it is made to.
+        self._after("rest", self._settings.pipe_grace_s, self._ladder.kill)
+
+    def _on_exit(self) -> None:
         self._ladder.stop()
         if self.dead.done():
             self._process.close()
@@ -363,7 +295,7 @@ class ProcessWorker:
         self._bury_when_drained()
 
     def _bury_when_drained(self) -> None:
-        if self._exited and self._channel.ended and self._stderr.ended:
+        if self._exit.over and self._channel.ended and self._stderr.ended:
             self._bury()
 
     def _bury(self) -> None:
@@ -375,7 +307,7 @@ class ProcessWorker:
 
     def _stuck(self) -> None:
         """A process that SIGKILL does not end hangs in the kernel. Its calls don't wait for it; the watch goes on."""
-        if not self._exited:
+        if not self._exit.over:
             self._say(f"process {self._process_id} was killed and does not vanish", level="error")
             self._settle("killed, and still hanging in the kernel")
 
@@ -423,13 +355,3 @@ class ProcessWorker:
 
     def _say(self, message: str, *, level: str = "info") -> None:
         self._log.write("sidecar", level, message, worker_id=self.worker_id)
-
-
-def _object_or_nothing(text: str) -> str:
-    """The fields of a log line, if they are a JSON object of reasonable size."""
-    if not text or len(text) > messages.MAX_LINE_BYTES:
-        return ""
-    try:
-        return text if isinstance(orjson.loads(text), dict) else ""
-    except orjson.JSONDecodeError:
-        return ""
