@@ -35,7 +35,7 @@ from fumehood_server.model.worker import (
     WorkerLease,
     WorkerPools,
 )
-from fumehood_server.telemetry.logging import correlation
+from fumehood_server.telemetry.logging import CallLines, correlation
 
 OnEnd = Callable[[CallOutcome], None]
 OnUpdate = Callable[[CallUpdate], None]
@@ -63,6 +63,7 @@ class Machinery:
     gate: SequentialGate
     registry: Registry
     log: FilteringBoundLogger
+    lines: CallLines
     loop: asyncio.AbstractEventLoop
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -309,7 +310,7 @@ class ActiveCall:
             self._timer.cancel()
             self._timer = None
         log_outcome(
-            self._machinery.log,
+            self._machinery.lines,
             self.request,
             outcome,
             plugin=self._tool.plugin if self._tool is not None else "",

@@ -14,7 +14,7 @@ from fumehood_server.execution.schemas import Validators
 from fumehood_server.execution.sequence import SequentialGate
 from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.model.worker import CancelReason, WorkerPools
-from fumehood_server.telemetry import get_logger
+from fumehood_server.telemetry import call_lines, get_logger
 
 LINGER_S = 15.0
 """How long the end of the executor waits for workers to let go of cancelled calls: above their grace."""
@@ -47,6 +47,7 @@ class Executor:
             gate=SequentialGate(),
             registry=self._registry,
             log=get_logger(),
+            lines=call_lines(),
             loop=asyncio.get_running_loop(),
             spawn=self._tasks.create_task,
         )

@@ -92,13 +92,21 @@ def invoke(invocation_id: int, invocation: Invocation) -> bytes:
     ours = invocation.context
     context = message.context
     context.request_id = ours.request_id
-    context.session_id = ours.session_id
-    context.trace_id = ours.trace_id
-    context.span_id = ours.span_id
-    context.parent_span_id = ours.parent_span_id
-    context.turn_id = ours.turn_id
-    context.step_name = ours.step_name
-    context.caused_by = ours.caused_by
+    # Most callers fill few of these, and looking costs a third of setting.
+    if ours.session_id:
+        context.session_id = ours.session_id
+    if ours.trace_id:
+        context.trace_id = ours.trace_id
+    if ours.span_id:
+        context.span_id = ours.span_id
+    if ours.parent_span_id:
+        context.parent_span_id = ours.parent_span_id
+    if ours.turn_id:
+        context.turn_id = ours.turn_id
+    if ours.step_name:
+        context.step_name = ours.step_name
+    if ours.caused_by:
+        context.caused_by = ours.caused_by
     return prefixed(frame.SerializeToString())
 
 
