@@ -7,7 +7,7 @@ from fumehood_server.egress.access import Access, EgressLimits, access_for
 from fumehood_server.egress.errors import EgressError, EgressFailedError, EgressRefusedError, Reason
 from fumehood_server.egress.events import EgressEvent, EventSink, Hop, Outcome, log_event
 from fumehood_server.egress.hosts import HostEntry, HostEntryError, HostRules, parse_denied, parse_granted
-from fumehood_server.egress.interface import Askers, EgressBroker, RelayServer
+from fumehood_server.egress.interface import Askers, EgressBroker, RelayServer, open_broker, open_relay
 from fumehood_server.egress.messages import MAX_PIECE_BYTES, Asker, EgressRequest, EgressResponse, Headers
 
 __all__ = [
@@ -34,6 +34,8 @@ __all__ = [
     "RelayServer",
     "access_for",
     "log_event",
+    "open_broker",
+    "open_relay",
     "parse_denied",
     "parse_granted",
 ]

@@ -44,7 +44,7 @@ class EgressLimits:
     def lowered(
         self, *, timeout_s: float | None = None, max_response_bytes: int | None = None, max_redirects: int | None = None
     ) -> EgressLimits:
-        """These, with what is given and lower. None changes nothing."""
+        """These, with what is given and lower. None changes nothing; less than nothing is taken as nothing."""
         return replace(
             self,
             timeout_s=_least(self.timeout_s, timeout_s),
@@ -54,7 +54,7 @@ class EgressLimits:
 
 
 def _least(cap: _Number, wish: _Number | None) -> _Number:
-    return cap if wish is None else min(cap, wish)
+    return cap if wish is None else max(0, min(cap, wish))  # a NaN compares as false and leaves the cap
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from fumehood_server.egress.messages import Asker
 from fumehood_server.egress.url import Url
 from fumehood_server.model.text import printable
 
-_MAX_SHOWN = 512
+MAX_SHOWN = 512
 """Longest part of a URL in an event, in characters."""
 
 
@@ -95,9 +95,9 @@ def shown_text(text: str) -> str:
     head, at, tail = front.rpartition("@")
     if at:
         front = f"{head.partition('//')[0]}//…@{tail}"
-    return printable(front[:_MAX_SHOWN])[:_MAX_SHOWN]
+    return printable(front[:MAX_SHOWN])[:MAX_SHOWN]
 
 
 def shown_url(url: Url) -> str:
     """A URL without its query, cut."""
-    return f"{url.scheme}://{url.authority}{url.path}"[:_MAX_SHOWN]
+    return f"{url.scheme}://{url.authority}{url.path}"[:MAX_SHOWN]

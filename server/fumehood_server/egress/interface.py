@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from fumehood_server.egress.access import Access
+from fumehood_server.egress.events import EventSink, log_event
 from fumehood_server.egress.messages import Asker, EgressRequest, EgressResponse
 
 
@@ -47,3 +48,20 @@ class RelayServer(Protocol):
         CONNECT needs `access.tunnels`; `http://` requests follow the rules of `EgressBroker.request`, but redirects
         are handed to the program, which asks anew. A refusal is status 403 with its reason in `Fumehood-Refusal`.
         """
+
+
+def open_broker(sink: EventSink = log_event) -> EgressBroker:
+    """The broker that reaches the real network. Imports the HTTP library: make it when the first host is granted."""
+    from fumehood_server.egress.broker import Broker  # noqa: PLC0415 - see above
+
+    return Broker(sink=sink)
+
+
+def open_relay(broker: EgressBroker) -> RelayServer:
+    """A relay that goes out through a broker made by `open_broker`. One serves any number of sockets."""
+    from fumehood_server.egress.broker import Broker  # noqa: PLC0415 - see `open_broker`
+    from fumehood_server.egress.relay import Relay  # noqa: PLC0415 - likewise
+
+    if not isinstance(broker, Broker):
+        raise TypeError("a relay needs a broker made by open_broker")
+    return Relay(broker)

@@ -1,0 +1,145 @@
+"""The broker: performs requests by the rules of docs/egress.md, in the order told there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fumehood_server.egress.access import ANY, Access, EgressLimits
+from fumehood_server.egress.errors import EgressError, EgressFailedError, EgressRefusedError, Reason
+from fumehood_server.egress.events import EventSink, log_event
+from fumehood_server.egress.exchange import Exchange, Head, Outgoing
+from fumehood_server.egress.gate import Gate
+from fumehood_server.egress.headers import checked
+from fumehood_server.egress.messages import Asker, EgressRequest, EgressResponse, Headers
+from fumehood_server.egress.redirects import next_request
+from fumehood_server.egress.resolver import Resolver, SystemResolver
+from fumehood_server.egress.response import StreamedResponse, has_body
+from fumehood_server.egress.stream import Dialler, MeteredStream, TcpDialler
+from fumehood_server.egress.trail import Trail
+from fumehood_server.egress.url import parse_url
+
+_DEFAULTS = (("accept", "*/*"), ("user-agent", "fumehood"))
+
+
+class Broker:
+    """The `EgressBroker`: each request has connections of its own, one for each hop, and nothing is kept between."""
+
+    def __init__(
+        self,
+        *,
+        resolver: Resolver | None = None,
+        dialler: Dialler | None = None,
+        sink: EventSink = log_event,
+    ) -> None:
+        """Without arguments: the system's resolver, the network, the log."""
+        self.gate = Gate(resolver or SystemResolver(), dialler or TcpDialler())
+        self.sink = sink
+
+    @asynccontextmanager
+    async def request(self, request: EgressRequest, access: Access, asker: Asker) -> AsyncIterator[EgressResponse]:
+        """See `EgressBroker`."""
+        trail = Trail(asker, request.method, request.url)
+        error: EgressError | None = None
+        response: StreamedResponse | None = None
+        try:
+            response = await self._respond(request, access, asker, trail)
+            yield response
+        except EgressError as problem:
+            error = problem
+            raise
+        finally:
+            # The event first: closing can be cancelled, the event must not be.
+            if response is not None:
+                error = response.error
+            trail.end(self.sink, error=error, whole=response is not None and response.ended)
+            if response is not None:
+                await response.close()
+
+    async def _respond(self, request: EgressRequest, access: Access, asker: Asker, trail: Trail) -> StreamedResponse:
+        limits = access.limits.lowered(
+            timeout_s=request.timeout_s,
+            max_response_bytes=request.max_response_bytes,
+            max_redirects=request.max_redirects,
+        )
+        deadline_s = asyncio.get_running_loop().time() + limits.timeout_s
+        outgoing = _checked(request, access)
+        redirects = 0
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                while True:
+                    exchange, head = await self._exchange(outgoing, access, asker, trail)
+                    following = await _following(exchange, outgoing, head, redirects, limits)
+                    if following is None:
+                        break
+                    redirects += 1
+                    outgoing = following
+        except TimeoutError:
+            raise EgressFailedError(Reason.TIMEOUT, f"no response within {limits.timeout_s:g} s") from None
+        return StreamedResponse(
+            exchange,
+            head,
+            outgoing.url,
+            redirects=redirects,
+            has_body=has_body(outgoing.method, head.status),
+            decode=request.decode,
+            limits=limits,
+            deadline_s=deadline_s,
+        )
+
+    async def _exchange(self, outgoing: Outgoing, access: Access, asker: Asker, trail: Trail) -> tuple[Exchange, Head]:
+        url = outgoing.url
+        trail.hop(url)
+        access.check_method(outgoing.method)
+        stream = await self.gate.connect(
+            url.host, url.port, access, owner=asker.plugin, tls=url.scheme == "https", on_dial=trail.dialled
+        )
+        metered = MeteredStream(stream, trail.tally, access.limits.max_received_bytes)
+        exchange = Exchange(metered, max_head_bytes=access.limits.max_head_bytes)
+        try:
+            head = await exchange.start(outgoing)
+        except BaseException:
+            await exchange.close()
+            raise
+        trail.answered(head.status)
+        return exchange, head
+
+
+async def _following(
+    exchange: Exchange, outgoing: Outgoing, head: Head, redirects: int, limits: EgressLimits
+) -> Outgoing | None:
+    """The next request, with the exchange closed; or None, with it open, if this response is the one."""
+    if not limits.max_redirects:
+        return None
+    try:
+        following = next_request(outgoing, head)
+        if following is not None and redirects == limits.max_redirects:
+            raise EgressRefusedError(Reason.TOO_MANY_REDIRECTS, f"more than {limits.max_redirects} redirects")
+    except EgressError:
+        await exchange.close()
+        raise
+    if following is not None:
+        await exchange.close()
+    return following
+
+
+def _checked(request: EgressRequest, access: Access) -> Outgoing:
+    """The request, if its own parts are sound. The host is judged later, at the gate, on every hop."""
+    access.check_method(request.method)
+    url = parse_url(request.url)
+    limits = access.limits
+    headers = checked(request.headers, max_bytes=limits.max_head_bytes, any_method=access.methods == ANY)
+    if len(request.body) > limits.max_request_bytes:
+        raise EgressRefusedError(
+            Reason.REQUEST_TOO_LARGE, f"the body has {len(request.body)} bytes; at most {limits.max_request_bytes} go"
+        )
+    if request.body and request.method in {"GET", "HEAD"}:
+        raise EgressRefusedError(Reason.METHOD_NOT_ALLOWED, f"a {request.method} request carries no body")
+    return Outgoing(request.method, url, _completed(headers, decode=request.decode), request.body)
+
+
+def _completed(headers: Headers, *, decode: bool) -> Headers:
+    names = {name for name, _ in headers}
+    wanted = (*_DEFAULTS, ("accept-encoding", "gzip, deflate")) if decode else ()
+    return headers + tuple(field for field in wanted if field[0] not in names)

@@ -1,0 +1,137 @@
+"""The program's side of the relay: one HTTP/1.1 proxy request on a connection, and its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import h11
+
+from fumehood_server.egress.errors import EgressError, EgressRefusedError, Reason
+from fumehood_server.egress.headers import end_to_end
+from fumehood_server.egress.messages import Headers
+from fumehood_server.egress.stream import Stream
+
+_FOR_THE_RELAY = frozenset({"host", "content-length", "expect", "http2-settings"})
+"""What a program sends to a proxy besides the fields of the connection. `Host` is made anew from the URL."""
+
+_STATUSES = {
+    Reason.PROXY_REQUEST_INVALID: 400,
+    Reason.REQUEST_TOO_LARGE: 413,
+    Reason.RELAY_BUSY: 503,
+    Reason.TIMEOUT: 504,
+}
+"""What a reason is in HTTP. Other refusals are 403, other failures 502."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyRequest:
+    """A request as it came. Header names are in lower case; those of the connection are gone."""
+
+    method: str
+    target: str
+    headers: Headers
+
+
+class ProxyWire:
+    """One connection of a program. It serves one request and is closed."""
+
+    def __init__(self, stream: Stream, *, max_head_bytes: int) -> None:
+        """Take over the stream."""
+        self.stream = stream
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=max_head_bytes)
+        self._answered = False
+
+    async def read_request(self) -> ProxyRequest | None:
+        """The request's head; None if the program left without one.
+
+        Raises:
+            EgressRefusedError: `PROXY_REQUEST_INVALID`.
+            OSError: the program left.
+        """
+        event = await self._event()
+        if not isinstance(event, h11.Request):
+            return None
+        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
+        kept = tuple(
+            field
+            for field in end_to_end(headers)
+            if field[0] not in _FOR_THE_RELAY and not field[0].startswith("proxy-")
+        )
+        return ProxyRequest(event.method.decode("ascii"), event.target.decode("ascii"), kept)
+
+    async def read_body(self, max_bytes: int) -> bytes:
+        """The request's body, whole.
+
+        Raises:
+            EgressRefusedError: `REQUEST_TOO_LARGE` or `PROXY_REQUEST_INVALID`.
+            OSError: the program left.
+        """
+        body = bytearray()
+        while True:
+            if self._http.they_are_waiting_for_100_continue:
+                await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+            event = await self._event()
+            if isinstance(event, h11.EndOfMessage):
+                return bytes(body)
+            if not isinstance(event, h11.Data):
+                raise EgressRefusedError(Reason.PROXY_REQUEST_INVALID, "the request's body ends too early")
+            body += event.data
+            if len(body) > max_bytes:
+                raise EgressRefusedError(Reason.REQUEST_TOO_LARGE, f"the body has more than {max_bytes} bytes")
+
+    async def accept_tunnel(self) -> bytes:
+        """Answer CONNECT with success. Returns what the program has sent for the tunnel already."""
+        while self._http.next_event() not in {h11.PAUSED, h11.NEED_DATA}:
+            pass  # the end of a request that has no body
+        await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
+        self._answered = True
+        return bytes(self._http.trailing_data[0])
+
+    async def send_head(self, status: int, headers: Headers) -> None:
+        """Begin the answer."""
+        fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        self._answered = True
+        await self._send(h11.Response(status_code=status, headers=[*fields, (b"connection", b"close")]))
+
+    async def send_body(self, piece: bytes) -> None:
+        """Go on with the answer."""
+        await self._send(h11.Data(data=piece))
+
+    async def send_end(self) -> None:
+        """End the answer. Not calling this tells the program that it is not whole."""
+        await self._send(h11.EndOfMessage())
+
+    async def send_error(self, error: EgressError) -> None:
+        """Answer with an error.
+
+        Raises:
+            OSError: an answer has begun already, so that the connection must break; or the program left.
+        """
+        if self._answered or self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            raise ConnectionAbortedError(str(error)) from error
+        status = _STATUSES.get(error.reason, 403 if isinstance(error, EgressRefusedError) else 502)
+        text = f"{error.reason}: {error.message}\n".encode()
+        fields = (
+            ("content-type", "text/plain; charset=utf-8"),
+            ("content-length", str(len(text))),
+            ("fumehood-refusal", str(error.reason)),
+        )
+        await self.send_head(status, fields)
+        await self.send_body(text)
+        await self.send_end()
+
+    async def _event(self) -> object:
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                self._http.receive_data(await self.stream.read())
+        except h11.RemoteProtocolError as error:
+            raise EgressRefusedError(Reason.PROXY_REQUEST_INVALID, f"not a valid HTTP/1.1 request: {error}") from error
+        return event
+
+    async def _send(self, event: h11.Event) -> None:
+        try:
+            data = self._http.send(event)
+        except h11.LocalProtocolError as error:  # the answer contradicts its own length
+            raise ConnectionAbortedError(str(error)) from error
+        if data:
+            await self.stream.write(data)
