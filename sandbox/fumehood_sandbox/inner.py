@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from fumehood_sandbox.libc import StepError, call, function, restore_signals, say
+from fumehood_sandbox.libc import StepError, call, function, pinned, restore_signals, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _PR_SET_DUMPABLE = 4
+_PR_SET_SECCOMP = 22
 _PR_CAPBSET_READ = 23
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
+_SECCOMP_MODE_FILTER = 2
+_INSTRUCTION_BYTES = 8
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -44,6 +47,7 @@ def main(config: "dict[str, Any]") -> None:
         rules = _open_rules(config["landlock"])
         _limit(status, config["rlimits"])
         _drop_identity(status, config["identity"])
+        _seal_limits(config["seal"])
         _drop_capabilities(status)
         _restrict(status, config["landlock"], rules)
         _close_descriptors(status)
@@ -138,6 +142,16 @@ def _drop_identity(status: int, identity: "tuple[int, int] | None") -> None:
     if 0 in users or 0 in groups:
         raise StepError("identity", f"still root: uids {users}, gids {groups}")
     say(status, "layer", "identity", f"uid {os.getuid()}, gid {os.getgid()}, no root among the ids")
+
+
+def _seal_limits(program: bytes) -> None:
+    """Load the second filter, which keeps the limit of core dumps. Needs no_new_privs."""
+    address, held = pinned(program)
+    # struct sock_fprog: the count of instructions in 16 bits, padded to a pointer's size, and their address.
+    count = (len(program) // _INSTRUCTION_BYTES).to_bytes(2, sys.byteorder)
+    structure = count + bytes(6) + address.to_bytes(8, sys.byteorder)
+    call("seccomp", "prctl", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, structure, 0, 0, what="keep the limits")
+    del held
 
 
 def _drop_capabilities(status: int) -> None:

@@ -6,11 +6,16 @@ import os
 TYPE_CHECKING = False  # type checkers know the name; importing typing would cost each start 4 ms
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from ctypes import c_long as _Long  # noqa: N812 - what the class below is
+    from ctypes import c_char as _Byte  # noqa: N812 - what the classes below are
+    from ctypes import c_long as _Long  # noqa: N812
+    from typing import Any
 else:
 
     class _Long(_ctypes._SimpleCData):  # noqa: SLF001 - what ctypes.c_long is made from
         _type_ = "l"
+
+    class _Byte(_ctypes._SimpleCData):  # noqa: SLF001 - what ctypes.c_char is made from
+        _type_ = "c"
 
 
 # Source: include/uapi/asm-generic/unistd.h and arch/x86/entry/syscalls/syscall_64.tbl
@@ -57,6 +62,13 @@ def call(step: str, name: str, *arguments: int | bytes, what: str, path: str = "
         errno = _ctypes.get_errno()
         raise StepError(step, f"{what}: {os.strerror(errno)}", path, errno)
     return answer
+
+
+def pinned(content: bytes) -> "tuple[int, object]":
+    """The address of a copy of these bytes, and what keeps the copy where it is: hold on to it."""
+    kind: Any = type("Bytes", (_ctypes.Array,), {"_type_": _Byte, "_length_": len(content)})
+    copy = kind.from_buffer_copy(content)
+    return _ctypes.addressof(copy), copy
 
 
 def restore_signals() -> None:

@@ -91,7 +91,7 @@ def _rlimits() -> _Check:
         raised = True
     except (ValueError, OSError):
         pass
-    return not raised and resource.getrlimit(resource.RLIMIT_CORE) == (0, 0), f"open files {high}, core files 0"
+    return not raised and resource.getrlimit(resource.RLIMIT_CORE) == (1, 1), f"open files {high}, no core dumps"
 
 
 def _environment() -> _Check:

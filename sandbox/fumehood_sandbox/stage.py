@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import marshal
 import os
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType
@@ -14,6 +15,7 @@ from fumehood_sandbox.identity import Identity
 from fumehood_sandbox.landlock import Ruleset
 from fumehood_sandbox.mounts import inner_interpreter
 from fumehood_sandbox.program import Executable, Program
+from fumehood_sandbox.seccomp import ARCHITECTURES, encode, filter_program, sealing_list
 
 _BOOTSTRAP = """
 import marshal,sys
@@ -26,6 +28,7 @@ m.main(k)
 """
 _MESSAGE_QUEUE_BYTES = 0
 _LOCKED_BYTES = 64 * 1024
+_CORE_BYTES = 1
 
 
 def stage_command(fd: int) -> list[str]:
@@ -43,6 +46,7 @@ def inner_file(checked: CheckedPolicy, program: Program, identity: Identity, lan
     config = {
         "status_fd": status_fd,
         "rlimits": _rlimits(checked),
+        "seal": _seal(),
         "identity": (identity.user, identity.group) if identity.user_namespace_fd is not None else None,
         "landlock": {"attributes": landlock.attributes, "rules": list(landlock.rules), "detail": landlock.detail},
         "environment": dict(policy.environment),
@@ -78,6 +82,12 @@ def memory_file(name: str, content: bytes) -> int:
     return fd
 
 
+@functools.cache
+def _seal() -> bytes:
+    """The second filter. The first is loaded before the limits are set, so it can't forbid setting them."""
+    return encode(filter_program(sealing_list(), ARCHITECTURES[platform.machine()]))
+
+
 def _rlimits(checked: CheckedPolicy) -> list[tuple[str, int]]:
     limits = checked.policy.limits
     return [
@@ -86,8 +96,12 @@ def _rlimits(checked: CheckedPolicy) -> list[tuple[str, int]]:
         ("RLIMIT_NPROC", limits.processes),
         ("RLIMIT_NOFILE", limits.open_files),
         ("RLIMIT_FSIZE", limits.file_size_bytes),
-        # A core file could be handed to a program of the host's, by core_pattern.
-        ("RLIMIT_CORE", 0),
+        # 1 byte, not 0: no core file is as small, and it is the one value at which the kernel doesn't run a handler
+        # either (fs/coredump.c). At 0 it would: core_pattern's program, as root, fed by this one.
+        ("RLIMIT_CORE", _CORE_BYTES),
+        # What the operator's own user may have, and would let one process take a processor from all others.
+        ("RLIMIT_RTPRIO", 0),
+        ("RLIMIT_NICE", 0),
         # Kernel memory that no other limit here counts.
         ("RLIMIT_MSGQUEUE", _MESSAGE_QUEUE_BYTES),
         ("RLIMIT_MEMLOCK", _LOCKED_BYTES),

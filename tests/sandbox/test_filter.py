@@ -7,7 +7,7 @@ import struct
 
 import pytest
 from fumehood_sandbox import Level
-from fumehood_sandbox.seccomp import ARCHITECTURES, deny_list, encode, filter_program
+from fumehood_sandbox.seccomp import ARCHITECTURES, deny_list, encode, filter_program, sealing_list
 from fumehood_sandbox.seccomp.numbers import AARCH64, X86_64, Architecture
 from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
 from hypothesis import given, settings
@@ -20,6 +20,7 @@ ENOSYS = 0x00050000 | errno.ENOSYS
 ARCHES = sorted(ARCHITECTURES.values(), key=lambda architecture: architecture.name)
 each_architecture = pytest.mark.parametrize("architecture", ARCHES, ids=lambda architecture: architecture.name)
 PROGRAMS = {each.name: encode(filter_program(deny_list(Level.NONE), each)) for each in ARCHES}
+SEALS = {each.name: encode(filter_program(sealing_list(), each)) for each in ARCHES}
 BIG = st.integers(0, 2**64 - 1)
 
 
@@ -58,7 +59,7 @@ def denied_by(rule: Rule, arguments: tuple[int, ...]) -> bool:
     """A rule's meaning, said a second time."""
 
     def holds(condition: Condition) -> bool:
-        low = arguments[condition.argument] & 0xFFFFFFFF & condition.mask
+        low = arguments[condition.argument] >> (32 if condition.high else 0) & 0xFFFFFFFF & condition.mask
         match condition.comparison:
             case Comparison.IN:
                 return low in condition.values
@@ -117,6 +118,9 @@ def test_every_rule_has_a_call_that_it_denies(architecture: Architecture) -> Non
         ("socketpair", (1, 2), (1, 1)),
         ("socketpair", (2, 1), (1, 5)),
         ("socketpair", (1, 0o2004002), (1, 0o2004001)),
+        ("fcntl", (0, 1024), (0, 1031)),
+        ("fcntl", (0, 0xFFFFFFFF_00000402), (0, 4)),
+        ("clone", (0x8011,), (0x11,)),
         ("personality", (0x0004_0000,), (0xFFFFFFFF,)),
         ("fchmod", (0, 0o4755), (0, 0o1755)),
         ("fchmodat", (0, 0, 0o2755), (0, 0, 0o755)),
@@ -134,6 +138,25 @@ def test_arguments_decide(
 ) -> None:
     assert answer(architecture, syscall, *denied) == EPERM
     assert answer(architecture, syscall, *allowed) == ALLOW
+
+
+@each_architecture
+@pytest.mark.parametrize(
+    ("syscall", "kept", "allowed"),
+    [
+        ("setrlimit", (4, 1 << 20), (7, 1 << 20)),
+        ("setrlimit", (1 << 32 | 4, 1 << 20), (3, 1 << 20)),
+        ("prlimit64", (0, 4, 1 << 20, 0), (0, 4, 0, 1 << 20)),
+        ("prlimit64", (0, 4, 1 << 32, 0), (0, 7, 1 << 32, 0)),
+    ],
+)
+def test_limit_of_core_dumps_is_kept_and_can_be_asked_for(
+    architecture: Architecture, syscall: str, kept: tuple[int, ...], allowed: tuple[int, ...]
+) -> None:
+    number = architecture.number(syscall)
+    assert number is not None
+    assert interpret(SEALS[architecture.name], number, architecture.audit, kept) == 0x00050000
+    assert interpret(SEALS[architecture.name], number, architecture.audit, allowed) == ALLOW
 
 
 @each_architecture

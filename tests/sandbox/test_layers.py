@@ -229,7 +229,7 @@ def test_limits_hold(tmp_path: Path) -> None:
         "file": "EFBIG",
         "small file": "done",
         "scratch": "ENOSPC",
-        "core": [0, 0],
+        "core": [1, 1],
     }
 
 

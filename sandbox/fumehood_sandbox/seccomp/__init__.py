@@ -1,7 +1,7 @@
 """The system-call filter: assembler, numbers, the list, and the program made of it."""
 
-from fumehood_sandbox.seccomp.denylist import deny_list
+from fumehood_sandbox.seccomp.denylist import deny_list, sealing_list
 from fumehood_sandbox.seccomp.filter import encode, filter_program
 from fumehood_sandbox.seccomp.numbers import ARCHITECTURES
 
-__all__ = ["ARCHITECTURES", "deny_list", "encode", "filter_program"]
+__all__ = ["ARCHITECTURES", "deny_list", "encode", "filter_program", "sealing_list"]

@@ -51,3 +51,8 @@ def low_half(argument: int) -> int:
     be passed by setting a high one (CVE-2019-10063).
     """
     return _OFFSET_ARGUMENTS + 8 * argument + (0 if sys.byteorder == "little" else 4)
+
+
+def high_half(argument: int) -> int:
+    """Where the high 32 bits lie: of a pointer, whose low half alone may well be 0."""
+    return _OFFSET_ARGUMENTS + 8 * argument + (4 if sys.byteorder == "little" else 0)

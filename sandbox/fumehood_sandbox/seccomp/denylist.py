@@ -13,12 +13,16 @@ from fumehood_sandbox.level import Level
 from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
 
 _NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID and NET
+_CLONE_PARENT = 0x8000
 _NEW_TIME = 0x80  # CLONE_NEWTIME: unshare(2) only, since clone(2) has the exit signal in these bits
 _O_CREAT = 0o100
 _O_TMPFILE_BIT = 0o20000000
 _SET_ID_BITS = stat.S_ISUID | stat.S_ISGID
 _SPECIAL_TYPES = (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK)
 _RENAME_WHITEOUT = 4
+_F_SETLEASE = 1024
+_F_NOTIFY = 1026
+_RLIMIT_CORE = 4
 _TIOCSTI = 0x5412
 _TIOCLINUX = 0x541C
 _AF_UNIX = 1
@@ -68,7 +72,26 @@ def deny_list(level: Level) -> tuple[Rule, ...]:
         *_special_files(),
         # Typing into a terminal and pasting on a console are commands to whoever sits there.
         _when("ioctl", Condition(1, Comparison.IN, (_TIOCSTI, _TIOCLINUX))),
+        # A lease lets whoever opens the file outside wait for 45 s, through a read-only mount too. F_NOTIFY is its kin.
+        _when("fcntl", Condition(1, Comparison.IN, (_F_SETLEASE, _F_NOTIFY))),
+        # A child that would be this process's sibling, and so not among what it is ended with.
+        _when("clone", Condition(0, Comparison.ANY_BIT, mask=_CLONE_PARENT)),
         _when("personality", Condition(0, Comparison.NOT_IN, (_PERSONALITY_LINUX, _PERSONALITY_QUERY))),
+    )
+
+
+def sealing_list() -> tuple[Rule, ...]:
+    """The rules that keep a limit as the inner stage set it, for a second filter that it loads afterwards.
+
+    The limit of core dumps must stay 1 byte, see `stage`. Lowering it to 0 would undo that, and is what careful
+    programs do at their start: they are told that it worked, since what they ask for is so already.
+    """
+    core = Condition(1, Comparison.IN, (_RLIMIT_CORE,))
+    # The new limit is a pointer, and none means a question. One half of a pointer may be 0.
+    changes = tuple(Condition(2, Comparison.NOT_IN, (0,), high=high) for high in (False, True))
+    return (
+        Rule("setrlimit", 0, (Condition(0, Comparison.IN, (_RLIMIT_CORE,)),)),
+        *(Rule("prlimit64", 0, (core, change)) for change in changes),
     )
 
 

@@ -82,7 +82,8 @@ def _resolve(jump: int, index: int, length: int) -> int:
 
 def _test(condition: Condition) -> list[Instruction]:
     """Falls through to the next instruction when the condition holds, else leaves."""
-    load = [Instruction(bpf.LOAD, bpf.low_half(condition.argument))]
+    half = bpf.high_half if condition.high else bpf.low_half
+    load = [Instruction(bpf.LOAD, half(condition.argument))]
     if condition.comparison is Comparison.ANY_BIT:
         return [*load, Instruction(bpf.JUMP_ANY_BIT, condition.mask, if_false=_LEAVE)]
     if condition.mask != 0xFFFFFFFF:  # noqa: PLR2004 - all bits

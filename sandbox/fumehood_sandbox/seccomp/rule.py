@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Comparison(Enum):
-    """How the low 32 bits of an argument, after the mask, are compared."""
+    """How 32 bits of an argument, after the mask, are compared."""
 
     IN = "in"
     """Holds when they equal one of the values."""
@@ -26,6 +26,8 @@ class Condition:
     comparison: Comparison
     values: tuple[int, ...] = ()
     mask: int = 0xFFFFFFFF
+    high: bool = False
+    """Look at the high 32 bits; otherwise at the low ones, which are all that the kernel reads of most arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,4 +39,5 @@ class Rule:
 
     syscall: str
     errno: int
+    """What the call fails with. 0: it does nothing and says that it worked."""
     conditions: tuple[Condition, ...] = ()

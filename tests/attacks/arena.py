@@ -1,0 +1,115 @@
+"""Lays the arena out, starts the sandbox in it, and has every attack tried in one go."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+from fumehood_sandbox import Level, Limits, Mount, Policy, PythonModule, launch
+
+from tests.attacks.inside.ipc import KEY
+from tests.attacks.inside.kit import Attack
+from tests.sandbox.harness import BOUND_S, processes_below, read_to_end, running
+
+_NOT_FAMILIES = {"__init__", "kit", "numbers", "runner"}
+_INSIDE = Path(__file__).parent / "inside"
+FAMILIES = tuple(sorted({path.stem for path in _INSIDE.glob("*.py")} - _NOT_FAMILIES))
+LEVELS = (Level.NONE, Level.READ, Level.WRITE)
+_CODE = "/run/fumehood/attacks"
+_RUNNER = "tests.attacks.inside.runner"
+_LIMITS = Limits(scratch_bytes=16 << 20, file_size_bytes=8 << 20, processes=64)
+
+Report = dict[str, list[str]]
+
+
+def attacks(level: Level) -> dict[str, Attack]:
+    """Every attack that is tried at this level, by "family/attack"."""
+    return {
+        f"{family}/{attack.name}": attack
+        for family in FAMILIES
+        for attack in import_module(f"tests.attacks.inside.{family}").ATTACKS
+        if level in attack.levels
+    }
+
+
+def lay_out(folder: Path) -> None:
+    """What is granted, and what lies beside it. All of it is open to everybody, as far as its modes go."""
+    for name in ("read", "write", "outside", "home/.ssh", "home/venv/bin"):
+        (folder / name).mkdir(parents=True)
+    for name in ("read/file", "write/file", "outside/canary", "home/.ssh/id", "home/venv/bin/python"):
+        (folder / name).write_text("untouched")
+    (folder / "read" / "out").symlink_to(folder / "outside" / "canary")
+    (folder / "read" / "in").symlink_to(folder / "read" / "file")
+    shutil.copyfile(os.path.realpath(sys.executable), folder / "read" / "program")
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o777)
+
+
+@contextmanager
+def lures(folder: Path) -> Iterator[None]:
+    """What the launcher leaves for everybody of this machine to find: a socket, and ipc of each kind, open to all."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = 0o1666  # IPC_CREAT
+    memory, queue, semaphores = libc.shmget(KEY, 4096, flags), libc.msgget(KEY, flags), libc.semget(KEY, 1, flags)
+    assert min(memory, queue, semaphores) >= 0, os.strerror(ctypes.get_errno())
+    named = Path("/dev/shm/fumehood-attacks")  # noqa: S108 - the host's, on purpose
+    named.write_text("canary")
+    with socket.socket(socket.AF_UNIX) as path, socket.socket(socket.AF_UNIX) as abstract:
+        path.bind(str(folder / "outside" / "socket"))
+        (folder / "outside" / "socket").chmod(0o777)
+        abstract.bind("\0fumehood-attacks")
+        for listening in (path, abstract):
+            listening.listen()
+            with socket.socket(socket.AF_UNIX) as control:
+                control.connect(listening.getsockname())
+        try:
+            yield
+        finally:
+            named.unlink()
+            (folder / "outside" / "socket").unlink()
+            libc.shmctl(memory, 0, None)
+            libc.msgctl(queue, 0, None)
+            libc.semctl(semaphores, 0, 0)
+
+
+def report(folder: Path, level: Level) -> Report:
+    """Start a sandbox of this level and have every attack tried in it."""
+    lay_out(folder)
+    read = (str(folder / "read"),) if level.allows(Level.READ) else ()
+    write = (str(folder / "write"),) if level.allows(Level.WRITE) else ()
+    code = Mount(str(_INSIDE), f"{_CODE}/tests/attacks/inside")
+    policy = Policy(
+        level=level, runtime=(code,), read=read, write=write, limits=_LIMITS, identity="attacker",
+        environment=(("GIVEN", "yes"),),
+    )  # fmt: skip
+    idle = Policy(level=Level.NONE, identity="attacker")  # of the same user
+    with (
+        lures(folder),
+        running(folder.parent, "signal.pause()", idle) as beside,
+        launch(policy, PythonModule(_RUNNER, path=(_CODE,)), timeout_s=BOUND_S) as process,
+    ):
+        arena = {
+            "families": FAMILIES,
+            "level": str(level),
+            "read": "".join(read),
+            "write": "".join(write),
+            "outside": str(folder / "outside"),
+            "home": str(folder / "home"),
+            "outside_pids": [os.getpid(), *processes_below(beside.pid)],
+            "host_uid": os.getuid(),
+        }
+        os.write(process.stdin, json.dumps(arena).encode() + b"\n")
+        out, err = read_to_end(process)
+        assert process.wait(BOUND_S) == 0, err
+        assert beside.poll() is None, "the neighbour was ended"
+    found: Report = json.loads(out)
+    return found
