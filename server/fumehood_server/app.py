@@ -107,7 +107,14 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
                 gc.collect()
                 gc.freeze()
                 gc.set_threshold(_GARBAGE_THRESHOLD)
-                log.info("serving", addresses=rpc.targets, plugins=len(catalog.plugins), tools=len(catalog.tools))
+                available = sum(not tool.reasons for tool in catalog.tools)
+                log.info(
+                    "serving",
+                    addresses=rpc.targets,
+                    plugins=len(catalog.plugins),
+                    tools=len(catalog.tools),
+                    available_tools=available,
+                )
                 if ready is not None:
                     ready(rpc.targets)
                 await stop.wait()

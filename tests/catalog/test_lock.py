@@ -119,6 +119,7 @@ def _broken(text: str) -> list[tuple[str, str]]:
         ("[]", "fumehood.lock: "),
         (changed("plugins", "text", "version", value="\ud800"), "is not JSON"),
         ("[" * 100_000, "is not JSON"),
+        (text.replace('"version": 1', '"version": 2, "version": 1', 1), "the key `version` twice"),
         (changed("version", value=2), "use a newer fumehood"),
         (changed("version", value=0), "is of version 0"),
         (changed("extra", value=1), "`extra`"),

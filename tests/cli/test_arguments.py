@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fumehood_server.cli.arguments import gather
 from fumehood_server.cli.failure import CommandError
-from fumehood_server.cli.output import visible
+from fumehood_server.cli.output import json_or_text, to_json, visible
 from fumehood_server.cli.schema import example_call, parameters
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,3 +139,7 @@ def test_visible_text_holds_no_orders_for_a_terminal(text: str) -> None:
     shown = visible(text)
     assert len(shown) == len(text)
     assert all(character.isprintable() or ord(character) > 0x9F or character in "\n\t" for character in shown)
+
+
+def test_a_number_beyond_floats_is_printed_as_json() -> None:
+    assert json.loads(to_json(json_or_text('{"a": 1e400, "b": 1.5}'))) == {"a": "1e400", "b": 1.5}

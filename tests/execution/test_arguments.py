@@ -102,7 +102,7 @@ def test_the_message_names_what_to_mend() -> None:
 def test_faults_are_bounded_in_number_and_length() -> None:
     found = faults(json.dumps({"x" * 5000: 1, **{f"k{i}": 1 for i in range(1000)}}))
     assert len(found) == MAX_FAULTS
-    assert all(len(each["message"]) <= 300 for each in found)
+    assert all(len(each["message"]) <= 300 and len(each["pointer"]) <= 300 for each in found)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,8 @@ async def test_what_goes_wrong_with_a_tool_is_a_result_that_a_model_can_read(
         call("echo", call_id="x" * 129),
         call("echo", timeout=Duration(seconds=0)),
         call("echo", timeout=Duration(seconds=-1)),
+        call("echo", timeout=Duration(seconds=-1, nanos=1_999_999_999)),
+        call("echo", timeout=Duration(seconds=1, nanos=-1)),
         call("echo", context=tool_pb2.CallContext(trace_id="x" * 257)),
         call("echo", {"text": "x" * 2**20}),
         call("echo", {"text": "é" * 200_000}, call_id="é"),

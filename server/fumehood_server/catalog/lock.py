@@ -21,6 +21,7 @@ from fumehood_server.catalog.definitions import RawDefinition, check_definition,
 from fumehood_server.catalog.manifest_file import LimitsTable
 from fumehood_server.catalog.tables import Table
 from fumehood_server.errors import ConfigError
+from fumehood_server.model.text import printable
 from fumehood_server.model.tool import ToolDefinition
 
 LOCK_VERSION = 1
@@ -88,6 +89,22 @@ class _LockFile(Table):
     plugins: dict[str, _PluginEntry]
 
 
+class _TwinKeyError(ValueError):
+    """An object has a key twice. Readers of JSON differ in which one counts, so none does."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key[:128]
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _TwinKeyError(next(key for key in keys if keys.count(key) > 1))
+    return made
+
+
 def read_lock(path: Path) -> Lock:
     """Read the lock; an absent one is empty.
 
@@ -100,11 +117,13 @@ def read_lock(path: Path) -> Lock:
     if len(raw) > LOCK_LIMIT_BYTES:
         raise ConfigError(path, f"is larger than {LOCK_LIMIT_BYTES} bytes", hint=_REMEDY)
     try:
-        data = json.loads(raw)
+        data = json.loads(raw, object_pairs_hook=_without_twins)
         if _SURROGATE.search(raw):
             orjson.loads(raw)  # refuses lone ones, which could be read and never be written
     except json.JSONDecodeError as exc:
         raise ConfigError(path, f"is not JSON: {exc.msg}", line=exc.lineno, hint=_REMEDY) from exc
+    except _TwinKeyError as exc:
+        raise ConfigError(path, f"has the key `{printable(exc.key)}` twice in one object", hint=_REMEDY) from exc
     except (ValueError, RecursionError) as exc:
         raise ConfigError(path, "is not JSON", hint=_REMEDY) from exc
     version = data.get("version") if isinstance(data, dict) else None

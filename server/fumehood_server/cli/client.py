@@ -178,7 +178,8 @@ def unreachable(target: str, why: str = "nobody listens there") -> CommandError:
     """The error for a sidecar that isn't there."""
     return CommandError(
         f"can't reach the sidecar at {target}: {why}",
-        "Start it with `fumehood serve`, or say where it is with --address or FUMEHOOD_ADDRESS.",
+        "Start it with `fumehood serve`, or say where it is with --address or FUMEHOOD_ADDRESS"
+        " (`fumehood plugin dev` prints its own).",
         code="UNREACHABLE",
         status=ExitStatus.UNREACHABLE,
         details={"address": target},

@@ -7,6 +7,7 @@ shown as pictures there; through a pipe bytes stay as they are.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +160,12 @@ def json_or_text(text: str) -> Any:  # noqa: ANN401 - any JSON value
     if not text:
         return None
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_float_or_text)
     except ValueError:
         return text
+
+
+def _float_or_text(text: str) -> float | str:
+    """A number; its own text where no float is as large, since JSON has no infinity to print."""
+    value = float(text)
+    return value if math.isfinite(value) else text

@@ -89,15 +89,15 @@ def _explain(error: jsonschema_rs.ValidationError) -> list[tuple[str, str, str]]
 
 
 def _fault(path: str, rule: str, message: str) -> dict[str, str]:
-    return {"pointer": path, "rule": rule, "message": _cut(message)}
+    return {"pointer": _cut(path), "rule": rule, "message": _cut(message)}
 
 
-def _cut(message: str) -> str:
-    """Both ends of a long message: validators begin it with the value at fault, which can be long."""
-    if len(message) <= _MAX_MESSAGE:
-        return message
+def _cut(text: str) -> str:
+    """Both ends of a long text: messages begin with the value at fault, which can be long, and so can names of keys."""
+    if len(text) <= _MAX_MESSAGE:
+        return text
     half = (_MAX_MESSAGE - 3) // 2
-    return f"{message[:half]}…{message[-half:]}"
+    return f"{text[:half]}…{text[-half:]}"
 
 
 def _refused(tool: RegisteredTool, faults: list[dict[str, str]]) -> CallError:

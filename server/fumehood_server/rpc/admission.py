@@ -19,6 +19,7 @@ MAX_NAME_BYTES = 256
 
 _CALL_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 _WIDEST_CHARACTER_BYTES = 4
+_NANOS = 1_000_000_000
 
 
 class Admission:
@@ -51,9 +52,12 @@ class Admission:
             raise _invalid("call_id must be 1 to 128 characters of [A-Za-z0-9._:-]")
         timeout_s = None
         if request.HasField("timeout"):
-            timeout_s = request.timeout.seconds + request.timeout.nanos / 1e9
+            seconds, nanos = request.timeout.seconds, request.timeout.nanos
+            timeout_s = seconds + nanos / 1e9
             if timeout_s <= 0:
                 raise _invalid("timeout must be positive")
+            if seconds < 0 or not 0 <= nanos < _NANOS:  # google/protobuf/duration.proto: of one sign, less than 1 s
+                raise _invalid("timeout is no duration: its nanos must be from 0 to 999,999,999")
         return CallRequest(
             call_id=call_id,
             tool=tool,

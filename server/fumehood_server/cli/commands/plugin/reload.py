@@ -33,4 +33,4 @@ def reload(name: str, as_json: bool, address: str | None) -> None:
     console = output.console()
     console.print(f"Read again: {output.plural(shape['tool_count'], 'tool')}.")
     console.print()
-    print_plugin(console, shape)
+    print_plugin(console, shape, sandboxes=False)

@@ -38,8 +38,8 @@ def show(name: str, as_json: bool, address: str | None) -> None:
     print_plugin(output.console(), shape)
 
 
-def print_plugin(console: Console, plugin: Shape) -> None:
-    """Print one plugin for a person."""
+def print_plugin(console: Console, plugin: Shape, *, sandboxes: bool = True) -> None:
+    """Print one plugin for a person. Without `sandboxes`, what it is and what can be called."""
     from fumehood_server.cli import output
     from fumehood_server.cli.commands.plugin.list import STATE_STYLES
     from fumehood_server.cli.commands.tools import reasons
@@ -68,6 +68,8 @@ def print_plugin(console: Console, plugin: Shape) -> None:
                 output.styled("yes" if tool["availability"]["available"] else f"no: {why}"),
             )
         output.show(console, table)
+    if not sandboxes:
+        return
     if plugin["workers"]:
         console.print()
         table = output.table("WORKER", "STATE", "LEVEL", "CALLS NOW", "CALLS SERVED", "STARTED", "PROCESS")
@@ -78,7 +80,7 @@ def print_plugin(console: Console, plugin: Shape) -> None:
                 output.styled(worker["side_effects"], output.LEVEL_STYLES.get(worker["side_effects"], "")),
                 str(worker["calls_in_flight"]),
                 f"{worker['calls_served']:,}",
-                worker["start_time"] or "",
+                (worker["start_time"] or "").partition(".")[0].replace("T", " "),
                 str(worker["process_id"] or ""),
             )
         output.show(console, table)
