@@ -1,5 +1,6 @@
 """A sandbox for one Linux process tree: one `Policy` in, one process and its `Receipt` out."""
 
+from fumehood_sandbox.cgroup import Control, Leaf
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
 from fumehood_sandbox.launch import launch, start
 from fumehood_sandbox.launching import Launching
@@ -13,11 +14,13 @@ from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.receipt import Layer, Receipt
 
 __all__ = [
+    "Control",
     "Executable",
     "Finding",
     "LaunchError",
     "Launching",
     "Layer",
+    "Leaf",
     "Level",
     "Limits",
     "Mount",

@@ -1,7 +1,8 @@
 """From a policy and a program to a process that is held: the one way in.
 
-In order: check the policy, find what enforces it, start bubblewrap (namespaces, mounts, seccomp), which starts the
-inner stage (limits, identity, capabilities, Landlock, descriptors), which becomes the program. Each inner step reports
+In order: check the policy, find what enforces it, make a cgroup, start bubblewrap, which waits for its arguments until
+it is in the cgroup, then builds the sandbox (namespaces, mounts, seccomp) and starts the inner stage (limits, identity,
+capabilities, Landlock, descriptors), which becomes the program. Each inner step reports
 over the status pipe, and the receipt is made of these reports.
 """
 
@@ -19,6 +20,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from fumehood_sandbox import bubblewrap
+from fumehood_sandbox.cgroup import NONE as NO_CGROUPS
+from fumehood_sandbox.cgroup import Cgroups, Control, Leaf, cgroups
+from fumehood_sandbox.entrance import Entrance
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxUnavailableError
 from fumehood_sandbox.grants import CheckedPolicy, check_policy
 from fumehood_sandbox.identity import Identity, identity_for, owner_namespace
@@ -47,6 +51,7 @@ class _Plan:
     filter_bytes: bytes
     landlock_abi: int
     identity: Identity
+    cgroups: Cgroups
 
 
 def start(policy: Policy, program: Program) -> Launching:
@@ -100,6 +105,7 @@ def _plan(policy: Policy, program: Program, stack: ExitStack) -> _Plan:
         filter_bytes=_seccomp_filter(policy.level),
         landlock_abi=_landlock_abi(),
         identity=identity_for(policy.identity),
+        cgroups=cgroups() if policy.cgroups else NO_CGROUPS,
     )
 
 
@@ -131,12 +137,24 @@ def _landlock_abi() -> int:
 
 
 def _spawn(plan: _Plan, stack: ExitStack) -> Launching:
+    leaf = plan.cgroups.leaf(plan.checked.policy.limits)
+    try:
+        return _spawn_in(leaf, plan, stack)
+    except BaseException:
+        if leaf is not None:
+            leaf.discard()
+        raise
+
+
+def _spawn_in(leaf: Leaf | None, plan: _Plan, stack: ExitStack) -> Launching:
     """Start bubblewrap. No preexec_fn: the launcher has threads, and between fork and exec none may run Python code."""
     checked, identity = plan.checked, plan.identity
     status_read, status_write = _pipe(stack)
     info_read, info_write = _pipe(stack)
     ruleset = landlock_ruleset(checked, plan.landlock_abi)
-    stage_fd = _owned(stack, inner_file(checked, plan.program, identity, ruleset, status_write))
+    bounded = leaf.controls if leaf is not None else frozenset()
+    stage_fd = inner_file(checked, plan.program, identity, ruleset, status_fd=status_write, bounded=bounded)
+    _owned(stack, stage_fd)
     filter_fd = _owned(stack, memory_file("fumehood-seccomp", plan.filter_bytes))
     shared = identity.user_namespace_fd is not None
     arguments = [
@@ -150,7 +168,11 @@ def _spawn(plan: _Plan, stack: ExitStack) -> Launching:
         *layout_arguments(checked),
     ]
     # Over a descriptor, since anybody inside can read the command line of pid 1.
-    arguments_fd = _owned(stack, memory_file("fumehood-arguments", "\0".join((*arguments, "")).encode()))
+    encoded = "\0".join((*arguments, "")).encode()
+    if leaf is None:
+        arguments_fd, gate_fd = _owned(stack, memory_file("fumehood-arguments", encoded)), None
+    else:
+        arguments_fd, gate_fd = _pipe(stack)
     inherited = [status_write, info_write, stage_fd, filter_fd, arguments_fd]
     inherited += [grant.fd for grant in (*checked.read, *checked.write)]
     if identity.user_namespace_fd is not None:
@@ -162,6 +184,7 @@ def _spawn(plan: _Plan, stack: ExitStack) -> Launching:
         inherited += [outer_fd, *(fd for _, *fds in mapped for fd in fds)]
         command = stage_command(outer_fd)
     popen = _run(command, inherited)
+    entrance = None if leaf is None or gate_fd is None else Entrance(leaf, popen, os.dup(gate_fd), encoded)
     receipt = Receipt(
         checked.policy.level,
         "bubblewrap",
@@ -169,11 +192,29 @@ def _spawn(plan: _Plan, stack: ExitStack) -> Launching:
         (
             Layer("namespaces", ", ".join(bubblewrap.NAMESPACES)),
             Layer("environment", f"{len(checked.policy.environment)} variables, none inherited"),
+            *_cgroup_layer(leaf, plan),
         ),
     )
     os.set_blocking(status_read, False)
     os.set_blocking(info_read, False)
-    return Launching(popen, os.dup(status_read), os.dup(info_read), receipt)
+    return Launching(popen, os.dup(status_read), os.dup(info_read), receipt, entrance)
+
+
+def _cgroup_layer(leaf: Leaf | None, plan: _Plan) -> tuple[Layer, ...]:
+    """What the leaf does. What it doesn't, limits of each process do: see `Launching`."""
+    if leaf is None:
+        return ()
+    limits = plan.checked.policy.limits
+    said = {
+        Control.MEMORY: f"memory {limits.memory_bytes} bytes without swap",
+        Control.PROCESSES: f"{limits.processes} processes",
+        Control.TIME: "time counted",
+        Control.SHARE: "equal share of the processors",
+        Control.KILL: "killed as one",
+    }
+    by = {control: parent.mechanism.name for parent in plan.cgroups.parents for control in parent.controls}
+    detail = ", ".join(f"{text} ({by[control]})" for control, text in said.items() if control in leaf.controls)
+    return (Layer("cgroup", detail),)
 
 
 def _to_be_mapped(plan: _Plan, stack: ExitStack) -> Iterator[tuple[str, int, int]]:

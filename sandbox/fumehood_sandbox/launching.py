@@ -10,6 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from fumehood_sandbox.cgroup import BOUNDING, Control
+from fumehood_sandbox.entrance import Entrance
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
 from fumehood_sandbox.outer import STEP as IDMAPPED_MOUNT
 from fumehood_sandbox.process import SandboxedProcess, ends_within, reap
@@ -26,12 +28,20 @@ _INNER_LAYERS: Final = ("rlimits", "identity", "capabilities", "landlock", "desc
 class Launching:
     """A start under way. Poll `fileno()` for reading, then `advance()`; or `abort()`."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], status_fd: int, info_fd: int, receipt: Receipt) -> None:
-        """Take over the process and both pipes. Made by `start` alone."""
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        status_fd: int,
+        info_fd: int,
+        receipt: Receipt,
+        entrance: Entrance | None,
+    ) -> None:
+        """Take over the process, both pipes and the way into the leaf, if there is one. Made by `start` alone."""
         self._popen = popen
         self._status_fd = status_fd
         self._info_fd = info_fd
         self._receipt = receipt
+        self._entrance = entrance
         self._status = bytearray()
         self._over = False
         self._init_pid = 0
@@ -82,6 +92,8 @@ class Launching:
             reap(self._init_pidfd, _REAP_TIMEOUT_S)
             os.close(self._init_pidfd)
         os.close(self._info_fd)
+        if self._entrance is not None:
+            self._entrance.abandon()
 
     def _kill(self) -> None:
         """Kill what was started, and reap bubblewrap.
@@ -120,6 +132,11 @@ class Launching:
         for line in lines:
             if line[0] == "error":
                 raise _error_of(line)
+        not_in = self._entrance.finish() if self._entrance is not None else None
+        if not_in is not None:
+            raise LaunchError(
+                "cgroup", f"bubblewrap can't be put into its leaf: {not_in.strerror}", errno=not_in.errno or 0
+            )
         if ["ready"] not in lines:
             raise LaunchError("namespaces", self._complaint())
         reported = {line[1]: line[2] for line in lines if line[0] == "layer"}
@@ -131,7 +148,7 @@ class Launching:
             self._receipt.level,
             self._receipt.backend,
             self._receipt.policy_digest,
-            (*self._receipt.layers, *(Layer(name, reported[name]) for name in _INNER_LAYERS)),
+            (*self._receipt.layers, *(self._layer(name, reported[name]) for name in _INNER_LAYERS)),
         )
         popen = self._popen
         assert popen.stdin and popen.stdout and popen.stderr  # noqa: S101, PT018 - all three were asked for
@@ -139,11 +156,21 @@ class Launching:
         fds = [os.dup(stream.fileno()) for stream in streams]
         for stream in streams:
             stream.close()
-        process = SandboxedProcess(popen, self._init_pid, self._init_pidfd, receipt, (fds[0], fds[1], fds[2]))
+        leaf = self._entrance.leaf if self._entrance is not None else None
+        process = SandboxedProcess(
+            popen, self._init_pid, self._init_pidfd, receipt, (fds[0], fds[1], fds[2]), leaf=leaf
+        )
         self._over = True
         os.close(self._status_fd)
         os.close(self._info_fd)
         return process
+
+    def _layer(self, name: str, detail: str) -> Layer:
+        controls = self._entrance.leaf.controls if self._entrance is not None else frozenset[Control]()
+        if name != "rlimits" or controls >= BOUNDING:
+            return Layer(name, detail)
+        missing = ", ".join(sorted(BOUNDING - controls))
+        return Layer(name, f"{detail}; of each process, since no cgroup bounds the tree's {missing}", weaker=True)
 
     def _find_init(self) -> None:
         """Learn pid 1 of the namespace from bubblewrap, once, and hold it by a pidfd unless it has ended and is gone.

@@ -9,17 +9,25 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Resource limits of one sandbox. Every limit is enforced by the kernel; there is no "unlimited"."""
+    """Resource limits of one sandbox. Every limit is enforced by the kernel; there is no "unlimited".
+
+    Where a limit names two means, the first is a cgroup's, for the tree; the second stands in where there is none, for
+    each process, and the receipt calls it weaker.
+    """
 
     memory_bytes: int = 2048 * _MIB
-    """Address space of one process (RLIMIT_AS).
+    """Memory that the whole tree holds, without swap, its files in tmpfs and memfd among it.
 
-    Runtimes that reserve much and touch little, such as Node, need several GiB.
+    Without a cgroup: address space of one process (RLIMIT_AS). Runtimes that reserve much and touch little, such as
+    Node, need several GiB then.
     """
     cpu_s: int = 600
     """Processor time of one process in whole seconds (RLIMIT_CPU)."""
     processes: int = 64
-    """Processes and threads at a time (RLIMIT_NPROC, counted for the sandbox's own identity)."""
+    """Processes and threads at a time.
+
+    Without a cgroup: RLIMIT_NPROC, counted for the sandbox's own identity, which several sandboxes may share.
+    """
     open_files: int = 256
     """File descriptors of one process (RLIMIT_NOFILE)."""
     file_size_bytes: int = 64 * _MIB

@@ -61,6 +61,12 @@ class Policy:
     Where the launcher is root, processes of different identities get different user ids.
     """
 
+    cgroups: bool = True
+    """Whether a cgroup may bound and measure it.
+
+    Where none can, or may, limits of each process stand in, and the receipt calls them weaker.
+    """
+
     def digest(self) -> str:
         """SHA-256 of the policy, as "sha256:" and 64 hex digits. Equal policies have equal digests on every machine.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from fumehood_sandbox import bubblewrap
+from fumehood_sandbox.cgroup import cgroups
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
 from fumehood_sandbox.landlock import supported_abi
 from fumehood_sandbox.launch import launch
@@ -70,6 +71,7 @@ def probe() -> Report:
         return Report((platform_finding,))
     findings = [platform_finding, _bubblewrap(), _landlock()]
     if not any(finding.status == "missing" for finding in findings):
+        findings.append(_cgroups())
         findings.extend(_inside())
     return Report(tuple(findings))
 
@@ -116,6 +118,23 @@ def _landlock() -> Finding:
         "" if abi >= _OLDEST_ABI_WITH_SCOPES else "; no scopes, signals and sockets are held by the namespaces alone"
     )
     return Finding("landlock", "kernel support", "in force", f"ABI {abi}{without}")
+
+
+def _cgroups() -> Finding:
+    found = cgroups()
+    if not found.missing:
+        return Finding("cgroup", "leaf", "in force", found.describe())
+    have = found.describe() or "none"
+    lacking = ", ".join(found.missing)
+    problems = "; ".join(found.problems) or "no hierarchy is mounted"
+    detail = f"{have}; limits of each process and a watchdog stand in for {lacking}: {problems}"
+    return Finding("cgroup", "leaf", "weaker", detail, _DELEGATE)
+
+
+_DELEGATE = (
+    "give the sidecar a cgroup of its own: Delegate=yes in its systemd unit, or a container whose /sys/fs/cgroup is "
+    "writable"
+)
 
 
 def _inside() -> list[Finding]:

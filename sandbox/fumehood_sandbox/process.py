@@ -10,8 +10,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, overload
 
+from fumehood_sandbox.cgroup import Leaf
 from fumehood_sandbox.receipt import Receipt
 
 _REAP_TIMEOUT_S = 10.0
@@ -32,8 +33,10 @@ class SandboxedProcess:
         init_pidfd: int | None,
         receipt: Receipt,
         fds: tuple[int, int, int],
+        *,
+        leaf: Leaf | None,
     ) -> None:
-        """Take over the process, the descriptors and the namespace's first process. Made by `launch` alone."""
+        """Take over the process, its namespace's first, the descriptors and the leaf. Made by `launch` alone."""
         self._launcher = launcher
         self._init_pidfd = init_pidfd
         self._pidfd = os.pidfd_open(launcher.pid)
@@ -44,6 +47,8 @@ class SandboxedProcess:
         """Process id, as seen from outside, of pid 1 of the namespace. Only meaningful until the end."""
         self.receipt = receipt
         """What holds the process."""
+        self.leaf = leaf
+        """Its cgroup, for reading. None where there is none. It stops reading with `close`, which discards it."""
         self.stdin, self.stdout, self.stderr = fds
         """This side's ends of the program's pipes: blocking, close-on-exec, closed by `close`."""
 
@@ -53,7 +58,7 @@ class SandboxedProcess:
 
     def poll(self) -> int | None:
         """The exit status, or None while it runs. 128 + n stands for death by signal n, as in a shell."""
-        return self._launcher.poll()
+        return _shell_status(self._launcher.poll())
 
     def wait(self, timeout_s: float) -> int:
         """Block until the program ends and return its exit status.
@@ -63,7 +68,7 @@ class SandboxedProcess:
         """
         # Not Popen.wait, which with a bound sleeps and looks again.
         if self._closed or ends_within(self._pidfd, timeout_s):
-            return self._launcher.wait(_REAP_TIMEOUT_S)
+            return _shell_status(self._launcher.wait(_REAP_TIMEOUT_S))
         raise TimeoutError(f"process {self.pid} still runs after {timeout_s} s")
 
     @property
@@ -76,11 +81,17 @@ class SandboxedProcess:
         status = self.poll()
         if status is None:
             return "running"
-        number = -status if status < 0 else status - _SIGNAL_BASE
+        number = self.exit_signal
+        return f"exited with status {status}" if number is None else f"killed by {number.name}"
+
+    @property
+    def exit_signal(self) -> signal.Signals | None:
+        """The signal that ended it, with the same reservation. None while it runs, and when it exited."""
+        status = self.poll()
         with contextlib.suppress(ValueError):
-            if number > 0:
-                return f"killed by {signal.Signals(number).name}"
-        return f"exited with status {status}"
+            if status is not None and status > _SIGNAL_BASE:
+                return signal.Signals(status - _SIGNAL_BASE)
+        return None
 
     def terminate(self) -> None:
         """Send SIGTERM to every process of the program. Who ignores it stays. Nothing happens after the end."""
@@ -95,11 +106,18 @@ class SandboxedProcess:
                     os.close(pidfd)
 
     def kill(self) -> None:
-        """Kill the whole tree: SIGKILL to pid 1 of the namespace, and the kernel kills the rest. Idempotent."""
-        if self._closed or self._init_pidfd is None:
+        """Kill the whole tree: SIGKILL to pid 1 of the namespace, and the kernel kills the rest. Idempotent.
+
+        The leaf is killed first, where that is one write: then no process has to be told of another's death before it
+        dies itself.
+        """
+        if self._closed:
             return
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._init_pidfd, signal.SIGKILL)
+        if self.leaf is not None:
+            self.leaf.kill_at_once()
+        if self._init_pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._init_pidfd, signal.SIGKILL)
 
     def close(self) -> None:
         """Kill the tree, wait for its end (milliseconds, at most 10 s), close the descriptors. Idempotent."""
@@ -112,6 +130,8 @@ class SandboxedProcess:
         if self._init_pidfd is not None:
             reap(self._init_pidfd, _REAP_TIMEOUT_S)
         self._closed = True
+        if self.leaf is not None:
+            self.leaf.discard()
         for fd in (self._pidfd, self._init_pidfd, self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)
@@ -123,6 +143,19 @@ class SandboxedProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+@overload
+def _shell_status(status: int) -> int: ...
+
+
+@overload
+def _shell_status(status: int | None) -> int | None: ...
+
+
+def _shell_status(status: int | None) -> int | None:
+    """128 + n where bubblewrap itself was killed by signal n, as it exits with when the program was."""
+    return status if status is None or status >= 0 else _SIGNAL_BASE - status
 
 
 def reap(pidfd: int, timeout_s: float) -> None:

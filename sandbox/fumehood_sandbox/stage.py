@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType
 
+from fumehood_sandbox.cgroup import Control
 from fumehood_sandbox.grants import CheckedPolicy
 from fumehood_sandbox.identity import Identity
 from fumehood_sandbox.landlock import Ruleset
@@ -40,12 +41,23 @@ def stage_command(fd: int) -> list[str]:
     return [inner_interpreter(), *("-I", "-S", "-B", "-X", "utf8", "-c"), _BOOTSTRAP.format(fd=fd)]
 
 
-def inner_file(checked: CheckedPolicy, program: Program, identity: Identity, landlock: Ruleset, status_fd: int) -> int:
-    """Write the inner stage's file and return its descriptor, which the caller closes."""
+def inner_file(
+    checked: CheckedPolicy,
+    program: Program,
+    identity: Identity,
+    landlock: Ruleset,
+    *,
+    status_fd: int,
+    bounded: frozenset[Control],
+) -> int:
+    """Write the inner stage's file and return its descriptor, which the caller closes.
+
+    `bounded` is what a cgroup does for the process, so that no limit of its own needs to.
+    """
     policy = checked.policy
     config = {
         "status_fd": status_fd,
-        "rlimits": _rlimits(checked),
+        "rlimits": _rlimits(checked, bounded),
         "seal": _seal(),
         "identity": (identity.user, identity.group) if identity.user_namespace_fd is not None else None,
         "landlock": {"attributes": landlock.attributes, "rules": list(landlock.rules), "detail": landlock.detail},
@@ -88,12 +100,16 @@ def _seal() -> bytes:
     return encode(filter_program(sealing_list(), ARCHITECTURES[platform.machine()]))
 
 
-def _rlimits(checked: CheckedPolicy) -> list[tuple[str, int]]:
+def _rlimits(checked: CheckedPolicy, bounded: frozenset[Control]) -> list[tuple[str, int]]:
     limits = checked.policy.limits
+    # RLIMIT_AS counts what is reserved as well, and RLIMIT_NPROC other sandboxes of the same identity.
+    stand_ins = [
+        *([] if Control.MEMORY in bounded else [("RLIMIT_AS", limits.memory_bytes)]),
+        *([] if Control.PROCESSES in bounded else [("RLIMIT_NPROC", limits.processes)]),
+    ]
     return [
-        ("RLIMIT_AS", limits.memory_bytes),
+        *stand_ins,
         ("RLIMIT_CPU", limits.cpu_s),
-        ("RLIMIT_NPROC", limits.processes),
         ("RLIMIT_NOFILE", limits.open_files),
         ("RLIMIT_FSIZE", limits.file_size_bytes),
         # 1 byte, not 0: no core file is as small, and it is the one value at which the kernel doesn't run a handler

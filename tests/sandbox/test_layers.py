@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 from fumehood_sandbox import Level, Limits, Policy
+from fumehood_sandbox.cgroup import cgroups as usable_cgroups
 
 from .harness import BOUND_S, inside, read_line, read_to_end, running
+
+CGROUP = usable_cgroups()
+"""What this user may use: nothing, for the ordinary one."""
 
 
 def test_only_what_the_policy_names_exists(tmp_path: Path) -> None:
@@ -193,7 +197,8 @@ def test_nothing_is_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found == {"environment": {"GIVEN": "yes", "PATH": "/x"}, "descriptors": [0, 1, 2]}
 
 
-def test_limits_hold(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cgroups", [True, False])
+def test_limits_hold(tmp_path: Path, *, cgroups: bool) -> None:
     found = inside(
         tmp_path,
         """
@@ -207,8 +212,8 @@ def test_limits_hold(tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         report({
             "descriptors": error_of(open_many),
-            "memory": error_of(lambda: mmap.mmap(-1, 1 << 30)),
-            "less memory": error_of(lambda: mmap.mmap(-1, 1 << 20)),
+            "address space": error_of(lambda: mmap.mmap(-1, 1 << 30)),
+            "less of it": error_of(lambda: mmap.mmap(-1, 1 << 20)),
             "file": error_of(lambda: write("/tmp/big", 32)),
             "small file": error_of(lambda: write("/tmp/small", 8)),
             "scratch": error_of(lambda: [write(f"/dev/shm/{n}", 15) for n in range(5)]),
@@ -217,6 +222,7 @@ def test_limits_hold(tmp_path: Path) -> None:
         """,
         Policy(
             level=Level.NONE,
+            cgroups=cgroups,
             limits=Limits(
                 memory_bytes=512 << 20, open_files=32, file_size_bytes=1 << 20, scratch_bytes=4 << 20, processes=8
             ),
@@ -224,8 +230,9 @@ def test_limits_hold(tmp_path: Path) -> None:
     )
     assert found == {
         "descriptors": "EMFILE",
-        "memory": "ENOMEM",
-        "less memory": "done",
+        # A cgroup bounds what is held, so that nobody has to bound what is only reserved.
+        "address space": "done" if cgroups and not CGROUP.missing else "ENOMEM",
+        "less of it": "done",
         "file": "EFBIG",
         "small file": "done",
         "scratch": "ENOSPC",
@@ -258,14 +265,17 @@ def test_processor_time_is_limited(tmp_path: Path) -> None:
         assert process.exit_description in {"killed by SIGXCPU", "killed by SIGKILL"}
 
 
-def test_receipt_names_every_layer_in_force(tmp_path: Path) -> None:
-    with running(tmp_path, "report(1)") as process:
+@pytest.mark.parametrize("wanted", [True, False])
+def test_receipt_names_every_layer_in_force(tmp_path: Path, *, wanted: bool) -> None:
+    with running(tmp_path, "report(1)", Policy(level=Level.NONE, cgroups=wanted)) as process:
         receipt = process.receipt
         read_to_end(process)
+    has_leaf = wanted and bool(CGROUP.parents)
     assert [layer.name for layer in receipt.layers] == [
-        "namespaces", "environment", "rlimits", "identity", "capabilities", "landlock", "descriptors", "seccomp",
+        "namespaces", "environment", *(["cgroup"] if has_leaf else []), "rlimits",
+        "identity", "capabilities", "landlock", "descriptors", "seccomp",
     ]  # fmt: skip
-    assert receipt.weaker == ()
+    assert receipt.weaker == (() if wanted and not CGROUP.missing else ("rlimits",))
     assert receipt.level is Level.NONE
     assert receipt.policy_digest.startswith("sha256:")
     assert all(layer.detail for layer in receipt.layers)

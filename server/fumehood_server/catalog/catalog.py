@@ -174,6 +174,7 @@ class Catalog:
                     plugin.path,
                     describe=self._describe_in_turn,
                     limits=self._config.limits,
+                    sandbox=self._config.sandbox,
                     pins=self._lock.plugins.get,
                     locked=self._locked,
                 )

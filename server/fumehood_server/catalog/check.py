@@ -12,7 +12,7 @@ from fumehood_sandbox import Level, Limits
 
 from fumehood_server.catalog.capability import Capability, CapabilityKind, parse_capability
 from fumehood_server.catalog.changes import ToolChange, changes
-from fumehood_server.catalog.config import LimitsConfig, default_config
+from fumehood_server.catalog.config import LimitsConfig, SandboxConfig, default_config
 from fumehood_server.catalog.definitions import definition_digest
 from fumehood_server.catalog.loading import Describe, LoadedPlugin, PluginRefusedError, load_plugin
 from fumehood_server.catalog.lock import Pinned, pin, read_lock
@@ -112,7 +112,9 @@ async def check_plugin(folder: Path, *, describe: Describe, limits: LimitsConfig
     """Read the plugin in `folder` as a sidecar would, with no configuration and no lock. Problems are in the report."""
     limits = limits or default_config(Path("/")).limits
     try:
-        loaded = await load_plugin(folder, describe=describe, limits=limits, pins=lambda _: None)
+        loaded = await load_plugin(
+            folder, describe=describe, limits=limits, sandbox=SandboxConfig(), pins=lambda _: None
+        )
     except PluginRefusedError as exc:
         return CheckReport(folder=folder, name=exc.name, loaded=None, problems=exc.reasons, faults=exc.problems)
     return CheckReport(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fumehood_sandbox import Limits
 
-from fumehood_server.catalog.config_file import ConfigFile, LimitsTable, LogLevel, PluginTable, ServerTable
+from fumehood_server.catalog.config_file import CgroupUse, ConfigFile, LimitsTable, LogLevel, PluginTable, ServerTable
 from fumehood_server.catalog.grants import GrantError, Protected, check_links, protected_paths, resolve_grants
 from fumehood_server.catalog.listen import Listen, ListenError, parse_listen
 from fumehood_server.catalog.tables import read_table
@@ -62,6 +62,14 @@ class LimitsConfig:
         return limits, min(_or(declared.output_bytes, self.default_output_bytes), self.cap_output_bytes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxConfig:
+    """`[sandbox]`: what the operator says of every sandbox."""
+
+    cgroups: bool = True
+    """Whether a cgroup may bound workers where this machine has one for the sidecar."""
+
+
 _SANDBOX_LIMITS = ("memory_bytes", "cpu_s", "processes", "open_files", "file_size_bytes", "scratch_bytes")
 
 
@@ -90,6 +98,7 @@ class SidecarConfig:
     lock_path: Path
     server: ServerConfig
     limits: LimitsConfig
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     plugins: tuple[PluginConfig, ...] = ()
 
 
@@ -153,6 +162,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         lock_path=lock_path,
         server=server,
         limits=_limits(file.limits, source),
+        sandbox=SandboxConfig(cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
         plugins=plugins,
     )
 

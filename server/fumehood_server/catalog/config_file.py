@@ -9,7 +9,7 @@ from fumehood_sandbox import Level
 from pydantic import Field
 
 from fumehood_server.catalog.tables import Table, check_with, one_of, refused
-from fumehood_server.model.tool import MAX_TIMEOUT_S, Permission
+from fumehood_server.model.tool import MAX_TIMEOUT_S, MIN_SCRATCH_BYTES, Permission
 
 _KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
 
@@ -48,7 +48,7 @@ class DefaultLimitsTable(Table):
     processes: int | None = Field(default=None, ge=1)
     open_files: int | None = Field(default=None, ge=16)
     file_size_bytes: int | None = Field(default=None, ge=1)
-    scratch_bytes: int | None = Field(default=None, ge=4 * _KIB)
+    scratch_bytes: int | None = Field(default=None, ge=MIN_SCRATCH_BYTES)
     output_bytes: int | None = Field(default=None, ge=_KIB, le=MAX_PAYLOAD_BYTES)
 
 
@@ -60,7 +60,7 @@ class CapLimitsTable(Table):
     processes: int = Field(default=512, ge=1)
     open_files: int = Field(default=4096, ge=16)
     file_size_bytes: int = Field(default=_GIB, ge=1)
-    scratch_bytes: int = Field(default=_GIB, ge=4 * _KIB)
+    scratch_bytes: int = Field(default=_GIB, ge=MIN_SCRATCH_BYTES)
     output_bytes: int = Field(default=MAX_PAYLOAD_BYTES, ge=_KIB, le=MAX_PAYLOAD_BYTES)
     timeout_s: float = Field(default=MAX_TIMEOUT_S, gt=0, le=MAX_TIMEOUT_S)
 
@@ -70,6 +70,21 @@ class LimitsTable(Table):
 
     default: DefaultLimitsTable = DefaultLimitsTable()
     cap: CapLimitsTable = CapLimitsTable()
+
+
+class CgroupUse(StrEnum):
+    """Whether workers are put into control groups."""
+
+    AUTO = "auto"
+    """Where this machine lets the sidecar; elsewhere something weaker stands in."""
+    OFF = "off"
+    """Never. Something weaker stands in everywhere."""
+
+
+class SandboxTable(Table):
+    """`[sandbox]`."""
+
+    cgroups: Annotated[CgroupUse, one_of(CgroupUse, "use of cgroups")] = CgroupUse.AUTO
 
 
 class ToolGrantTable(Table):
@@ -108,7 +123,8 @@ class ConfigFile(Table):
 
     server: ServerTable = ServerTable()
     limits: LimitsTable = LimitsTable()
+    sandbox: SandboxTable = SandboxTable()
     plugin: list[PluginTable] = Field(default=[])
 
 
-__all__ = ["MAX_PAYLOAD_BYTES", "ConfigFile", "LimitsTable", "LogLevel", "PluginTable", "ServerTable"]
+__all__ = ["MAX_PAYLOAD_BYTES", "CgroupUse", "ConfigFile", "LimitsTable", "LogLevel", "PluginTable", "ServerTable"]

@@ -18,6 +18,7 @@ from fumehood_server.catalog.schema import SchemaError, check_schema, sha256_of
 from fumehood_server.model.tool import (
     DEFAULT_TIMEOUT_S,
     MAX_TIMEOUT_S,
+    MIN_SCRATCH_BYTES,
     DeclaredLimits,
     ExecutionMode,
     Isolation,
@@ -196,4 +197,6 @@ class _Checker:
         for name, value in limits.items():
             if not 0 < value <= _MAX_LIMIT:
                 self._note(f"limits.{name}", f"must be more than 0 and below 2^53, not {value}")
+            elif name == "scratch_bytes" and value < MIN_SCRATCH_BYTES:
+                self._note(f"limits.{name}", f"must be at least {MIN_SCRATCH_BYTES}, not {value}")
         return DeclaredLimits(**limits)

@@ -11,7 +11,7 @@ from typing import Protocol
 from fumehood.v1 import tool_pb2
 from fumehood_sandbox import Level, SandboxError, SandboxUnavailableError
 
-from fumehood_server.catalog.config import LimitsConfig
+from fumehood_server.catalog.config import LimitsConfig, SandboxConfig
 from fumehood_server.catalog.conversion import from_proto
 from fumehood_server.catalog.definitions import FieldProblem, check_definition
 from fumehood_server.catalog.digest import folder_digest
@@ -73,6 +73,7 @@ async def load_plugin(
     *,
     describe: Describe,
     limits: LimitsConfig,
+    sandbox: SandboxConfig,
     pins: Callable[[str], Pinned | None],
     locked: bool = False,
 ) -> LoadedPlugin:
@@ -94,7 +95,7 @@ async def load_plugin(
     elif pinned is not None and pinned.digest == digest:
         tools = pinned.tools
     else:
-        tools = await _describe(manifest, digest, describe, limits)
+        tools = await _describe(manifest, digest, describe, limits, sandbox)
         if await asyncio.to_thread(_read_digest, manifest) != digest:
             reason = Reason("plugin_changed", f"{manifest.folder} changed while it was read", "read it again")
             raise PluginRefusedError(manifest.name, (reason,))
@@ -126,7 +127,7 @@ def _invalid(name: str, problems: tuple[ConfigError, ...]) -> PluginRefusedError
 
 
 async def _describe(
-    manifest: Manifest, digest: str, describe: Describe, limits: LimitsConfig
+    manifest: Manifest, digest: str, describe: Describe, limits: LimitsConfig, sandbox: SandboxConfig
 ) -> tuple[ToolDefinition, ...]:
     try:
         maker = SpecMaker(
@@ -135,6 +136,7 @@ async def _describe(
             built=build(manifest.kind, manifest.folder, entrypoint=manifest.entrypoint),
             grants=Grants(max_side_effects=Level.NONE),
             limits=limits,
+            sandbox=sandbox,
             max_workers=1,
         )
         async with asyncio.timeout(DESCRIBE_TIMEOUT_S):

@@ -72,6 +72,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         built=built,
         grants=plugin.grants,
         limits=config.limits,
+        sandbox=config.sandbox,
         max_workers=plugin.max_workers,
     )
     tools: list[RegisteredTool] = []

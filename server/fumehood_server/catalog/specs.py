@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 from fumehood_sandbox import Level, Policy
 
-from fumehood_server.catalog.config import LimitsConfig
+from fumehood_server.catalog.config import LimitsConfig, SandboxConfig
 from fumehood_server.catalog.manifest import Manifest
 from fumehood_server.model.plugin import Grants, Kind, WorkerSpec
 from fumehood_server.model.tool import DeclaredLimits
@@ -24,6 +24,7 @@ class SpecMaker:
     built: BuiltProgram
     grants: Grants
     limits: LimitsConfig
+    sandbox: SandboxConfig
     max_workers: int
     _made: dict[tuple[Level, DeclaredLimits], WorkerSpec] = field(default_factory=dict)
 
@@ -49,6 +50,7 @@ class SpecMaker:
             environment=self.built.environment,
             working_directory=self.built.working_directory,
             identity=self.manifest.name,
+            cgroups=self.sandbox.cgroups,
         )
         fields = {
             "plugin": self.manifest.name,

@@ -15,6 +15,8 @@ DEFAULT_TIMEOUT_S = 30.0
 enough for a search of a large tree, short enough for an agent that waits.
 """
 MAX_TIMEOUT_S = 3600.0
+MIN_SCRATCH_BYTES = 64 * 1024
+"""Least that the sandbox makes a scratch folder of."""
 
 
 class Permission(StrEnum):

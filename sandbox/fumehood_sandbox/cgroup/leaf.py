@@ -1,0 +1,150 @@
+"""A leaf: one sandbox's own cgroup, in as many hierarchies as it takes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+
+from fumehood_sandbox.cgroup.mechanism import Control, Mechanism, Reading, members, write
+
+_NUMBER_BYTES = 4096
+"""All of these files are shorter than a page."""
+
+
+class Leaf:
+    """Folders that were made for one sandbox, with their limits set. Owned: `discard` it when its processes are gone.
+
+    Readings are a pread(2) of a file that is kept open, 0.5 to 1.5 microseconds each. They work after the processes'
+    end as well, until `discard`. What a leaf doesn't measure reads as None.
+    """
+
+    def __init__(
+        self,
+        folders: Mapping[str, tuple[Mechanism, frozenset[Control]]],
+        *,
+        spare_processes: int,
+        retry: Callable[[Leaf], None],
+    ) -> None:
+        """`folders` exist. `spare_processes` are those of the sandbox's own, counted but no part of the limit.
+
+        `retry` is given a leaf that couldn't be removed yet.
+        """
+        self._folders = dict(folders)
+        self._spare = spare_processes
+        self._retry = retry
+        self._fds: dict[str, tuple[int, Reading]] = {}
+        self.controls: frozenset[Control] = frozenset().union(*(given for _, given in folders.values()))
+        """What it does."""
+        for folder, (mechanism, controls) in folders.items():
+            for name, control, reading in (
+                ("time", Control.TIME, mechanism.time),
+                ("peak", Control.MEMORY, mechanism.peak),
+                ("held", Control.MEMORY, mechanism.held),
+                ("oom_kills", Control.MEMORY, mechanism.oom_kills),
+                ("refused", Control.PROCESSES, mechanism.refused),
+                ("processes", Control.PROCESSES, mechanism.processes),
+                ("most_processes", Control.PROCESSES, mechanism.most_processes),
+            ):
+                if control in controls:
+                    self._open(name, folder, reading)
+        measuring = [
+            mechanism.name
+            for control in (Control.TIME, Control.MEMORY)
+            for mechanism, given in folders.values()
+            if control in given
+        ]
+        self.source = "+".join(dict.fromkeys(measuring))
+        """What measures time and memory: "cgroup2", "cgroup1", or "cgroup2+cgroup1" where they share the work."""
+
+    def _open(self, name: str, folder: str, reading: Reading) -> None:
+        # memory.peak and pids.peak came late, with Linux 5.19 and 6.1.
+        with contextlib.suppress(FileNotFoundError):
+            self._fds[name] = (os.open(f"{folder}/{reading.name}", os.O_RDONLY | os.O_CLOEXEC), reading)
+
+    def add(self, pid: int) -> None:
+        """Put a process into the leaf. Its children come into it by birth; those that it has already do not.
+
+        May take 15 ms: the kernel waits for a grace period when no process was moved for a while. Safe to call from
+        another thread than the one that owns the leaf.
+
+        Raises:
+            OSError: the kernel refuses, or there is no such process.
+        """
+        for folder in self._folders:
+            write(f"{folder}/cgroup.procs", str(pid))
+
+    def members(self) -> list[int]:
+        """Its processes."""
+        return sorted({pid for folder in self._folders for pid in members(folder)})
+
+    def kill_at_once(self) -> None:
+        """Kill every process in it where the kernel does that in one write (version 2). Elsewhere nothing happens."""
+        for folder, (mechanism, controls) in self._folders.items():
+            if Control.KILL in controls and mechanism.kills_at_once:
+                with contextlib.suppress(OSError):
+                    mechanism.kill(folder)
+
+    def kill(self) -> None:
+        """Kill every process in it. With version 1 that takes some milliseconds of rounds, and blocks."""
+        for folder, (mechanism, controls) in self._folders.items():
+            if Control.KILL in controls:
+                with contextlib.suppress(OSError):
+                    mechanism.kill(folder)
+
+    def cpu_ns(self) -> int | None:
+        """Processor time, user and system, of everything that ever ran in it, in nanoseconds."""
+        return self._read("time")
+
+    def peak_memory_bytes(self) -> int | None:
+        """The most memory that it held: anonymous memory, tmpfs, memfd, file cache and the kernel's own for it."""
+        return self._read("peak")
+
+    def memory_bytes(self) -> int | None:
+        """The memory that it holds."""
+        return self._read("held")
+
+    def oom_kills(self) -> int | None:
+        """How many processes were killed because it was full."""
+        return self._read("oom_kills")
+
+    def refused_forks(self) -> int | None:
+        """How often a fork failed because it held as many processes as it may."""
+        return self._read("refused")
+
+    def processes(self) -> int | None:
+        """Processes and threads of the program."""
+        count = self._read("processes")
+        return None if count is None else max(count - self._spare, 0)
+
+    def most_processes(self) -> int | None:
+        """The most of them at a time."""
+        count = self._read("most_processes")
+        return None if count is None else max(count - self._spare, 0)
+
+    def _read(self, name: str) -> int | None:
+        found = self._fds.get(name)
+        return None if found is None else found[1].number(os.pread(found[0], _NUMBER_BYTES, 0))
+
+    def close(self) -> None:
+        """Close what is read from. Idempotent."""
+        while self._fds:
+            os.close(self._fds.popitem()[1][0])
+
+    def discard(self) -> None:
+        """Remove it, now or, where a process is still vanishing, at some later leaf's making. Idempotent."""
+        if not self.remove():
+            self._retry(self)
+
+    def remove(self) -> bool:
+        """Close it and remove its folders. False: something is still in it, so try again later. Idempotent."""
+        self.close()
+        for folder in tuple(self._folders):
+            try:
+                os.rmdir(folder)  # noqa: PTH106 - plain text paths here
+            except FileNotFoundError:
+                pass
+            except OSError:
+                continue
+            del self._folders[folder]
+        return not self._folders

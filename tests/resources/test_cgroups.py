@@ -1,0 +1,332 @@
+"""Leaves against the real kernel: made, joined, bounding, counting, killing, removed.
+
+Where this machine has a controller in version 1 only, version 2's way to use it is tried on a folder of plain files:
+what is written where, and how what is read is understood. What version 2 has without controllers is the kernel's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fumehood_sandbox import LaunchError, Limits
+from fumehood_sandbox.cgroup import Cgroups, Control, Leaf
+from fumehood_sandbox.cgroup.cgroup1 import Cgroup1
+from fumehood_sandbox.cgroup.cgroup2 import Cgroup2
+from fumehood_sandbox.cgroup.hierarchy import Hierarchy, hierarchies, parse
+from fumehood_sandbox.cgroup.mechanism import Mechanism, members, write
+from fumehood_sandbox.cgroup.names import new_name, sweep
+from fumehood_sandbox.cgroup.parents import SPARE_PROCESSES, find
+
+BOUND_S = 20.0
+MIB = 1024 * 1024
+LIMITS = Limits(memory_bytes=64 * MIB, processes=8)
+MOST_CHILDREN = LIMITS.processes + SPARE_PROCESSES - 1
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="nobody gave this user a cgroup")
+
+
+def of_version(version: int) -> Cgroups:
+    return find(tuple(each for each in hierarchies() if each.version == version))
+
+
+@contextlib.contextmanager
+def running(code: str, leaf: Leaf) -> Iterator[subprocess.Popen[str]]:
+    """A program in a leaf. It begins once it is in."""
+    begun = f"import os, signal, sys\nsys.stdin.readline()\n{code}"
+    command = [sys.executable, "-I", "-S", "-c", begun]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        leaf.add(process.pid)
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        try:
+            yield process
+        finally:
+            leaf.kill()
+            process.wait(BOUND_S)
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], BOUND_S)
+    assert ready
+    return process.stdout.readline().strip()
+
+
+@pytest.fixture
+def leaf(request: pytest.FixtureRequest) -> Iterator[Leaf]:
+    """A leaf of one version, removed afterwards."""
+    made = of_version(request.param).leaf(LIMITS)
+    assert made is not None
+    yield made
+    for pid in made.members():
+        pidfd = os.pidfd_open(pid)
+        made.kill()
+        assert select.select([pidfd], [], [], BOUND_S)[0]
+        os.close(pidfd)
+    assert made.remove()
+
+
+def test_this_machine_bounds_trees_by_cgroups() -> None:
+    found = find(hierarchies())
+    assert found.missing == ()
+    assert Control.KILL in found.controls
+
+
+@pytest.mark.parametrize("leaf", [1], indirect=True)
+def test_version_1_kills_who_holds_more_than_the_leaf_may_and_counts_it(leaf: Leaf) -> None:
+    with running("held = bytearray(32 << 20); print(len(held), flush=True); sys.stdin.read()", leaf) as process:
+        assert line_of(process) == str(32 * MIB)
+        assert leaf.oom_kills() == 0
+        assert 32 * MIB <= (leaf.memory_bytes() or 0) <= (leaf.peak_memory_bytes() or 0) <= 64 * MIB
+    with running("held = bytearray(96 << 20); print(len(held), flush=True)", leaf) as process:
+        assert process.wait(BOUND_S) == -signal.SIGKILL
+    assert leaf.oom_kills() == 1
+    assert leaf.peak_memory_bytes() == 64 * MIB
+
+
+@pytest.mark.parametrize("leaf", [1], indirect=True)
+def test_version_1_counts_files_in_memory(leaf: Leaf) -> None:
+    code = "fd = os.memfd_create('m')\nfor _ in range({}): os.write(fd, bytes(1 << 20))\nprint('done', flush=True)"
+    with running(code.format(32), leaf) as process:
+        assert line_of(process) == "done"
+        assert process.wait(BOUND_S) == 0
+    with running(code.format(96), leaf) as process:
+        assert process.wait(BOUND_S) == -signal.SIGKILL
+    assert leaf.oom_kills() == 1
+
+
+FORKS = """
+count = 0
+try:
+    while count < {}:
+        if os.fork() == 0:
+            signal.pause()
+        count += 1
+except BlockingIOError:
+    pass
+print(count, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("leaf", [1], indirect=True)
+@pytest.mark.parametrize(("forks", "children", "refused"), [(4, 4, 0), (100, MOST_CHILDREN, 1)])
+def test_version_1_refuses_forks_above_the_limit_and_counts_them(
+    leaf: Leaf, forks: int, children: int, refused: int
+) -> None:
+    with running(FORKS.format(forks), leaf) as process:
+        assert int(line_of(process)) == children
+        assert len(leaf.members()) == children + 1
+        assert leaf.refused_forks() == refused
+        assert leaf.processes() == leaf.most_processes() == children + 1 - SPARE_PROCESSES
+
+
+@pytest.mark.parametrize("leaf", [1, 2], indirect=True)
+def test_a_whole_tree_is_counted_and_killed_also_what_left_its_session(leaf: Leaf) -> None:
+    code = """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for number in range(10**6): pass
+        print("deep", flush=True)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True: signal.pause()
+    os._exit(0)
+os.wait()
+while True: signal.pause()
+"""
+    before = leaf.cpu_ns()
+    with running(code, leaf) as process:
+        assert line_of(process) == "deep"
+        tree = leaf.members()
+        assert len(tree) == 2
+        pidfds = [os.pidfd_open(pid) for pid in tree]
+        leaf.kill()
+        for pidfd in pidfds:
+            assert select.select([pidfd], [], [], BOUND_S)[0], "a process is left"
+            os.close(pidfd)
+        assert process.wait(BOUND_S) == -signal.SIGKILL
+    assert before is not None
+    # A million steps of a loop take milliseconds on any machine.
+    assert (leaf.cpu_ns() or 0) - before > 1_000_000
+
+
+def test_what_a_dead_process_left_is_swept_and_what_lives_stays() -> None:
+    parent = of_version(2).parents[0]
+    dead = subprocess.run(
+        [sys.executable, "-c", "from fumehood_sandbox.cgroup.names import new_name; print(new_name())"],
+        capture_output=True, check=True, text=True, timeout=BOUND_S,
+    ).stdout.strip()  # fmt: skip
+    own, foreign = new_name(), "fumehood-1-2-3-4"
+    for name in (dead, own, foreign):
+        Path(parent.folder, name).mkdir()
+    try:
+        sweep(parent.folder)
+        assert not Path(parent.folder, dead).exists()
+        assert Path(parent.folder, own).exists()
+        # Of another PID namespace: whether its process lives can't be known here.
+        assert Path(parent.folder, foreign).exists()
+    finally:
+        for name in (own, foreign):
+            Path(parent.folder, name).rmdir()
+
+
+def test_a_leaf_that_is_still_busy_is_removed_later() -> None:
+    found = of_version(2)
+    leaf = found.leaf(LIMITS)
+    assert leaf is not None
+    (folder,) = leaf._folders
+    with running("sys.stdin.read()", leaf):
+        leaf.discard()
+        assert Path(folder).exists()
+    found.tidy()
+    assert not Path(folder).exists()
+
+
+def test_a_leaf_that_can_no_longer_be_made_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    parents = of_version(2).parents
+    gone = Cgroups((*parents, type(parents[0])(str(tmp_path / "gone"), Cgroup2(), frozenset({Control.TIME}))), ())
+    before = set(Path(parents[0].folder).iterdir())
+    with pytest.raises(LaunchError) as caught:
+        gone.leaf(LIMITS)
+    assert (caught.value.step, caught.value.errno) == ("cgroup", 2)
+    assert set(Path(parents[0].folder).iterdir()) == before
+
+
+# Version 2's controllers, which this kernel has bound to version 1.
+
+
+def fake_of_version_2(folder: Path) -> Path:
+    files = {
+        "cgroup.controllers": "cpu memory pids", "cgroup.subtree_control": "", "cgroup.procs": "",
+        "memory.max": "max", "memory.swap.max": "max", "memory.peak": "4096", "memory.current": "1024",
+        "memory.events": "low 0\nhigh 0\nmax 7\noom 3\noom_kill 2\noom_group_kill 0\n",
+        "pids.max": "max", "pids.events": "max 5\n", "pids.current": "6", "pids.peak": "9",
+        "cpu.stat": "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\n", "cgroup.kill": "",
+    }  # fmt: skip
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    return folder
+
+
+def test_version_2_writes_and_reads_its_controllers_files(tmp_path: Path) -> None:
+    folder, mechanism = str(fake_of_version_2(tmp_path)), Cgroup2()
+    assert mechanism.offered(folder) == set(Control)
+    mechanism.limit_memory(folder, 4096)
+    mechanism.limit_processes(folder, 10)
+    assert (tmp_path / "memory.swap.max").read_text() == "0ax"  # plain files aren't cut when they are written
+    mechanism.enable(folder, frozenset({Control.MEMORY}))
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory"
+    leaf = Leaf({folder: (mechanism, frozenset(Control))}, spare_processes=2, retry=lambda _: None)
+    assert (leaf.cpu_ns(), leaf.memory_bytes(), leaf.peak_memory_bytes()) == (1_500_000, 1024, 4096)
+    assert (leaf.oom_kills(), leaf.refused_forks()) == (2, 5)
+    assert (leaf.processes(), leaf.most_processes(), leaf.source) == (4, 7, "cgroup2")
+    leaf.close()
+
+
+def test_a_kernel_without_peaks_or_swap_accounting_measures_what_it_can(tmp_path: Path) -> None:
+    fake_of_version_2(tmp_path)
+    for name in ("memory.peak", "pids.peak", "memory.swap.max"):
+        (tmp_path / name).unlink()
+    mechanism = Cgroup2()
+    mechanism.limit_memory(str(tmp_path), 4096)
+    leaf = Leaf({str(tmp_path): (mechanism, frozenset(Control))}, spare_processes=2, retry=lambda _: None)
+    assert (leaf.peak_memory_bytes(), leaf.most_processes(), leaf.memory_bytes()) == (None, None, 1024)
+    leaf.close()
+
+
+class Refusing:
+    """A mechanism whose folders can be had, but in which one control doesn't do what it is told."""
+
+    def __init__(self, mechanism: Mechanism, broken: str) -> None:
+        self._mechanism = mechanism
+        self._broken = broken
+
+    def __getattr__(self, name: str) -> object:
+        return (lambda *_: 0) if name == self._broken else getattr(self._mechanism, name)
+
+
+@pytest.mark.parametrize(("broken", "lost"), [("memory_limit", Control.MEMORY), ("processes_limit", Control.PROCESSES)])
+def test_what_does_not_do_what_it_is_told_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, broken: str, lost: Control
+) -> None:
+    def refusing(controllers: frozenset[str]) -> Refusing:
+        return Refusing(Cgroup1(controllers), broken)
+
+    assert lost in of_version(1).controls
+    monkeypatch.setattr("fumehood_sandbox.cgroup.parents.Cgroup1", refusing)
+    found = of_version(1)
+    assert lost not in found.controls
+    assert any("doesn't do what it was told" in problem for problem in found.problems)
+
+
+def test_folders_that_are_not_ours_are_passed_over(tmp_path: Path) -> None:
+    (real,) = (each for each in hierarchies() if each.version == 2)
+    found = find((Hierarchy(2, frozenset(), (str(tmp_path / "missing"), *real.folders)),))
+    assert [parent.folder for parent in found.parents] == [real.folders[0]]
+    assert find(()).missing == ("memory", "processes", "time")
+    assert find(()).leaf(LIMITS) is None
+
+
+def test_places_are_read_from_what_the_kernel_says() -> None:
+    mounts = [
+        "30 20 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw",
+        "31 30 0:27 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory",
+        r"32 30 0:28 / /sys/fs/cgroup/cpu\040acct rw - cgroup cgroup rw,cpu,cpuacct",
+        "33 30 0:29 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd",
+        "34 30 0:30 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw,nsdelegate",
+    ]
+    own = [
+        "4:memory:/docker/abc/inner",
+        "3:cpu,cpuacct:/",
+        "2:name=systemd:/a",
+        "0::/system.slice/fumehood.service/main",
+    ]
+    found = {(each.version, ",".join(sorted(each.controllers))): each.folders for each in parse(mounts, own)}
+    unified = "/sys/fs/cgroup/unified"
+    assert found == {
+        (2, ""): (
+            f"{unified}/system.slice/fumehood.service/main",
+            f"{unified}/system.slice/fumehood.service",
+            unified,
+        ),
+        (1, "memory"): ("/sys/fs/cgroup/memory/inner", "/sys/fs/cgroup/memory"),
+        (1, "cpu,cpuacct"): ("/sys/fs/cgroup/cpu acct",),
+        (1, "name=systemd"): ("/sys/fs/cgroup/systemd/a", "/sys/fs/cgroup/systemd"),
+    }
+    # In a cgroup namespace, one's own cgroup may lie above its root.
+    outside = parse(mounts[:2], ["4:memory:/docker/other"])
+    assert outside[0].folders == ("/sys/fs/cgroup/memory",)
+
+
+def test_a_folder_with_processes_of_others_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = str(fake_of_version_2(tmp_path))
+
+    def busy(path: str, text: str) -> None:
+        if path.endswith("subtree_control") and members(folder):
+            raise OSError(16, "Device or resource busy")
+        write(path, text)
+        if "fumehood-sidecar" in path:
+            (tmp_path / "cgroup.procs").write_text("")
+
+    monkeypatch.setattr("fumehood_sandbox.cgroup.cgroup2.write", busy)
+    (tmp_path / "cgroup.procs").write_text(f"1\n{os.getpid()}\n")
+    with pytest.raises(OSError, match="busy"):
+        Cgroup2().enable(folder, frozenset({Control.MEMORY}))
+    assert not (tmp_path / "fumehood-sidecar").exists()
+    # Where this process is alone it moves aside.
+    (tmp_path / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    (tmp_path / "fumehood-sidecar").mkdir()
+    (tmp_path / "fumehood-sidecar" / "cgroup.procs").write_text("")
+    Cgroup2().enable(folder, frozenset({Control.MEMORY}))
+    assert (tmp_path / "fumehood-sidecar" / "cgroup.procs").read_text() == str(os.getpid())
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory"
