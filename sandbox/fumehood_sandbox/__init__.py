@@ -1,5 +1,6 @@
 """A sandbox for one Linux process tree: one `Policy` in, one process and its `Receipt` out."""
 
+from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.cgroup import Control, Leaf
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
 from fumehood_sandbox.launch import launch, start
@@ -14,6 +15,7 @@ from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.receipt import Layer, Receipt
 
 __all__ = [
+    "Backend",
     "Control",
     "Executable",
     "Finding",

@@ -68,6 +68,11 @@ def find() -> str:
     raise SandboxUnavailableError("bubblewrap", f"none works: {problems}", remedy_for(problems))
 
 
+def works() -> bool:
+    """Whether there is one that works."""
+    return any(not candidate.problem for candidate in candidates())
+
+
 def remedy_for(problem: str) -> str:
     """What an operator can do about bubblewrap's complaint."""
     text = problem.lower()

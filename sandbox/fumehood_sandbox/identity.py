@@ -79,6 +79,18 @@ def identity_for(name: str) -> Identity:
     return Identity(chosen, chosen, _namespaces.fd(*same_ids))
 
 
+def user_for(name: str) -> tuple[int, int] | None:
+    """User and group of processes of this name where there are no namespaces; None: the launcher's own.
+
+    Raises:
+        SandboxUnavailableError: the launcher is root and has no other users.
+    """
+    if os.geteuid() != 0:
+        return None
+    chosen = _choose(name, _mapped_ranges("/proc/self/uid_map"))
+    return chosen, chosen
+
+
 def owner_namespace(user: int, group: int, identity: Identity) -> int:
     """A user namespace that makes an idmapped mount show this owner as the identity. Don't close it."""
     return _namespaces.fd(f"{user} {identity.user} 1\n", f"{group} {identity.group} 1\n")

@@ -35,6 +35,7 @@ _SYS_LANDLOCK_RESTRICT_SELF = 446
 _LANDLOCK_RULE_PATH_BENEATH = 1
 _LANDLOCK_ON_FILES = 0b1100000000000111  # execute, write_file, read_file, truncate, ioctl_dev: all that a file has
 _FAILED_STATUS = 125
+CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapAmb", "CapBnd")
 _INTERVAL_S = 0.001
 _PATIENCE = 5000
 """Pid 1 is ready long before this stage, as a rule; on a machine where it takes 5 s, no start succeeds."""
@@ -44,31 +45,39 @@ def main(config: "dict[str, Any]") -> None:
     """Apply every layer and become the program. Comes back only by the exit of a `PythonModule`."""
     status: int = config["status_fd"]
     try:
-        rules = _open_rules(config["landlock"])
-        _limit(status, config["rlimits"])
-        _drop_identity(status, config["identity"])
-        _seal_limits(config["seal"])
-        _drop_capabilities(status)
-        _restrict(status, config["landlock"], rules)
-        _close_descriptors(status)
-        _check_what_outside_applied(status, config["identity"])
-        _enter(config["working_directory"])
+        rules = open_rules(config["landlock"])
+        limit(status, config["rlimits"])
+        empty_bounding_set()
+        drop_identity(status, config["identity"])
+        load_filter(config["seal"], what="keep the limits")
+        drop_capabilities(status)
+        restrict(status, config["landlock"], rules)
+        close_descriptors(status)
+        check_what_is_in_force(status, config["identity"])
+        enter(config["working_directory"])
         if config["executable"]:
-            _become(status, config["executable"], config["environment"])
-        code, module = _prepare_module(config)
+            _ready(status)
+            become(config["executable"], config["environment"])
+        code, module = prepare_module(config)
         _ready(status)
         os.close(status)
     except StepError as error:
-        _fail(status, *error.fields)
+        fail(status, *error.fields)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher must hear of it
-        _fail(status, "inner", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
+        fail(status, "inner", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
     del status, rules, config
-    for name in [name for name in sys.modules if name.partition(".")[0] == "fumehood_sandbox"]:
-        del sys.modules[name]  # this stage is not something that the program could import
+    forget_stages()
     exec(code, module)  # noqa: S102 - the module that the caller asked for
 
 
-def _fail(status: int, *fields: str) -> "NoReturn":
+def forget_stages() -> None:
+    """Leave nothing of the package where the program could import it."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "fumehood_sandbox"]:
+        del sys.modules[name]
+
+
+def fail(status: int, *fields: str) -> "NoReturn":
+    """Report a failed step and end this process."""
     try:
         say(status, "error", *fields)
     finally:  # the launcher may be gone
@@ -83,32 +92,34 @@ def _ready(status: int) -> None:
     both were alive when pid 1 had asked; if it doesn't, the exception ends this process, and pid 1 ends with it.
     """
     for _ in range(_PATIENCE):
-        if _status_of("1").get("Seccomp", "").strip() == "2":
+        if status_of("1").get("Seccomp", "").strip() == "2":
             say(status, "ready")
             return
         time.sleep(_INTERVAL_S)
     raise StepError("seccomp", "pid 1 of the namespace runs without the filter")
 
 
-def _status_of(process: str) -> "dict[str, str]":
+def status_of(process: str) -> "dict[str, str]":
+    """The fields of /proc/PROCESS/status."""
     with open(f"/proc/{process}/status", encoding="utf-8", errors="replace") as stream:  # noqa: PTH123 - an import
         return dict(line.split(":\t", 1) for line in stream if ":\t" in line)
 
 
-def _open_rules(landlock: "dict[str, Any]") -> "list[tuple[int, int]]":
-    """Open what Landlock will allow while root's identity can still reach it."""
+def open_rules(landlock: "dict[str, Any]") -> "list[tuple[int, int]]":
+    """Open what Landlock will allow while root's identity can still reach it. A number is a descriptor of such."""
     opened = []
     for path, access in landlock["rules"]:
         try:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            descriptor = path if isinstance(path, int) else os.open(path, os.O_PATH | os.O_CLOEXEC)
             is_folder = os.fstat(descriptor).st_mode & 0o170000 == 0o040000  # noqa: PLR2004 - S_IFMT, S_IFDIR
         except OSError as error:
-            raise StepError("landlock", f"open: {error.strerror}", path, error.errno or 0) from error
+            raise StepError("landlock", f"open: {error.strerror}", str(path), error.errno or 0) from error
         opened.append((descriptor, access if is_folder else access & _LANDLOCK_ON_FILES))
     return opened
 
 
-def _limit(status: int, rlimits: "list[tuple[str, int]]") -> None:
+def limit(status: int, rlimits: "list[tuple[str, int]]") -> None:
+    """Set the limits, soft and hard, none above what this process may have."""
     import resource  # noqa: PLC0415 - not before the try block of `main`
 
     for name, value in rlimits:
@@ -123,13 +134,17 @@ def _limit(status: int, rlimits: "list[tuple[str, int]]") -> None:
     say(status, "layer", "rlimits", in_force)
 
 
-def _drop_identity(status: int, identity: "tuple[int, int] | None") -> None:
-    call("identity", "prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, what="no_new_privs")
-    # The bounding set can be emptied only while CAP_SETPCAP is still held, so before the user id changes.
+def empty_bounding_set() -> None:
+    """Only possible while CAP_SETPCAP is still held, so before the user id changes."""
     prctl = function("prctl")
     for capability in range(_LAST_POSSIBLE_CAPABILITY + 1):
         if prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) == 1:
             call("capabilities", "prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0, what=f"drop {capability}")
+
+
+def drop_identity(status: int, identity: "tuple[int, int] | None") -> None:
+    """Set no_new_privs and become this user and group, without others; None: stay who this process is."""
+    call("identity", "prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, what="no_new_privs")
     if identity is not None:
         user, group = identity
         try:
@@ -144,26 +159,28 @@ def _drop_identity(status: int, identity: "tuple[int, int] | None") -> None:
     say(status, "layer", "identity", f"uid {os.getuid()}, gid {os.getgid()}, no root among the ids")
 
 
-def _seal_limits(program: bytes) -> None:
-    """Load the second filter, which keeps the limit of core dumps. Needs no_new_privs."""
+def load_filter(program: bytes, *, what: str) -> None:
+    """Load a system-call filter. It can't be taken off, and every descendant has it. Needs no_new_privs."""
     address, held = pinned(program)
     # struct sock_fprog: the count of instructions in 16 bits, padded to a pointer's size, and their address.
     count = (len(program) // _INSTRUCTION_BYTES).to_bytes(2, sys.byteorder)
     structure = count + bytes(6) + address.to_bytes(8, sys.byteorder)
-    call("seccomp", "prctl", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, structure, 0, 0, what="keep the limits")
+    call("seccomp", "prctl", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, structure, 0, 0, what=what)
     del held
 
 
-def _drop_capabilities(status: int) -> None:
+def drop_capabilities(status: int, detail: str = "inheritable, permitted, effective, bounding and ambient") -> None:
+    """Empty all sets but the bounding one. `detail` names what is empty by then."""
     call("capabilities", "prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, what="clear the ambient set")
     header = _CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4)  # process 0: this one
     call("capabilities", "capset", header, bytes(24), what="clear the sets")
     # Changed ids make a process undumpable, and /proc/self root's. Nothing here is hidden from the program itself.
     call("capabilities", "prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0, what="dumpable")
-    say(status, "layer", "capabilities", "inheritable, permitted, effective, bounding and ambient sets cleared")
+    say(status, "layer", "capabilities", f"{detail} sets cleared")
 
 
-def _restrict(status: int, landlock: "dict[str, Any]", rules: "list[tuple[int, int]]") -> None:
+def restrict(status: int, landlock: "dict[str, Any]", rules: "list[tuple[int, int]]") -> None:
+    """Enter a Landlock domain of these rules."""
     attributes: bytes = landlock["attributes"]
     ruleset = call(
         "landlock",
@@ -191,7 +208,8 @@ def _restrict(status: int, landlock: "dict[str, Any]", rules: "list[tuple[int, i
     say(status, "layer", "landlock", landlock["detail"])
 
 
-def _close_descriptors(status: int) -> None:
+def close_descriptors(status: int) -> None:
+    """Close all but 0, 1, 2 and the status pipe, which closes at execve(2)."""
     os.set_inheritable(status, False)
     os.closerange(3, status)
     os.closerange(status + 1, 0x7FFFFFFF)
@@ -212,10 +230,12 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-def _check_what_outside_applied(status: int, identity: "tuple[int, int] | None") -> None:
+def check_what_is_in_force(
+    status: int, identity: "tuple[int, int] | None", sets: "tuple[str, ...]" = CAPABILITY_SETS
+) -> None:
     """Believe the kernel, not the steps: what it says of this process must be what was asked for."""
-    found = _status_of("self")
-    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+    found = status_of("self")
+    for name in sets:
         if int(found.get(name, "1"), 16):
             raise StepError("capabilities", f"{name} is {found[name].strip()}")
     if found.get("NoNewPrivs", "").strip() != "1":
@@ -227,19 +247,19 @@ def _check_what_outside_applied(status: int, identity: "tuple[int, int] | None")
     say(status, "layer", "seccomp", "filter in force, no_new_privs set")
 
 
-def _enter(folder: str) -> None:
+def enter(folder: str) -> None:
+    """Change to the working directory."""
     try:
         os.chdir(folder)
     except OSError as error:
         raise StepError("working directory", error.strerror or "", folder, error.errno or 0) from error
 
 
-def _become(status: int, argv: "tuple[str, ...]", environment: "dict[str, str]") -> "NoReturn":
+def become(argv: "tuple[str, ...]", environment: "dict[str, str]") -> "NoReturn":
     """Replace this process. The status pipe closes by itself when it has worked, which is the launcher's sign."""
     name = argv[0]
     places = environment.get("PATH", "/usr/bin:/bin").split(":") if "/" not in name else [""]
     failure = StepError("exec", "not found on PATH", name, 2)
-    _ready(status)
     restore_signals()
     for place in places:
         path = f"{place}/{name}" if place else name
@@ -257,7 +277,7 @@ def _become(status: int, argv: "tuple[str, ...]", environment: "dict[str, str]")
     raise failure
 
 
-def _prepare_module(config: "dict[str, Any]") -> "tuple[CodeType, dict[str, Any]]":
+def prepare_module(config: "dict[str, Any]") -> "tuple[CodeType, dict[str, Any]]":
     """Make this interpreter look as `python -m module` would, without the imports that runpy costs."""
     import _frozen_importlib_external  # noqa: PLC0415 - what importlib.machinery, which imports much, is made of
 

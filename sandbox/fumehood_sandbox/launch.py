@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from fumehood_sandbox import bubblewrap
+from fumehood_sandbox import bubblewrap, landlock_only
+from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.cgroup import NONE as NO_CGROUPS
 from fumehood_sandbox.cgroup import Cgroups, Control, Leaf, cgroups
 from fumehood_sandbox.entrance import Entrance
@@ -54,11 +55,14 @@ class _Plan:
     cgroups: Cgroups
 
 
-def start(policy: Policy, program: Program) -> Launching:
+def start(policy: Policy, program: Program, *, backend: Backend | None = None) -> Launching:
     """Start a sandboxed process and come back at once: the caller polls `Launching` for the rest.
 
     Call it from a thread that lives as long as the process: the kernel ties --die-with-parent (PR_SET_PDEATHSIG) to the
     thread that started it, so the process dies with that thread.
+
+    Without `backend` it is the strongest that can be had, and never weaker than the policy's minimum; a named one is
+    used or the start refused.
 
     Raises:
         PolicyError: the policy must be changed.
@@ -67,13 +71,17 @@ def start(policy: Policy, program: Program) -> Launching:
     """
     _check_program(program)
     with ExitStack() as stack:
+        if _chosen(policy.minimum, backend) is Backend.LANDLOCK:
+            return landlock_only.start(policy, program, stack)
         return _spawn(_plan(policy, program, stack), stack)
 
 
-def launch(policy: Policy, program: Program, *, timeout_s: float = 10.0) -> SandboxedProcess:
+def launch(
+    policy: Policy, program: Program, *, timeout_s: float = 10.0, backend: Backend | None = None
+) -> SandboxedProcess:
     """Start a sandboxed process and wait until every layer is in force and the program is about to run.
 
-    Same thread rule as `start`.
+    Same thread rule and same choice of the backend as for `start`.
 
     Raises:
         PolicyError: the policy must be changed.
@@ -81,7 +89,7 @@ def launch(policy: Policy, program: Program, *, timeout_s: float = 10.0) -> Sand
         LaunchError: a step failed, or it took longer than `timeout_s`. Nothing is left running.
     """
     deadline = time.monotonic() + timeout_s
-    launching = start(policy, program)
+    launching = start(policy, program, backend=backend)
     try:
         poller = select.poll()
         poller.register(launching.fileno(), select.POLLIN)
@@ -95,6 +103,23 @@ def launch(policy: Policy, program: Program, *, timeout_s: float = 10.0) -> Sand
         raise
     launching.abort()
     raise LaunchError("launch", f"not done after {timeout_s} s")
+
+
+def _chosen(minimum: Backend, wanted: Backend | None) -> Backend:
+    """The backend to use.
+
+    Raises:
+        SandboxUnavailableError: the wanted one is weaker than the minimum.
+    """
+    if minimum is Backend.NAMESPACES:
+        if wanted is Backend.LANDLOCK:
+            raise SandboxUnavailableError(
+                "namespaces", "the policy's minimum is namespaces", "allow less with minimum = landlock"
+            )
+        return Backend.NAMESPACES
+    if wanted is not None:
+        return wanted
+    return Backend.NAMESPACES if bubblewrap.works() else Backend.LANDLOCK
 
 
 def _plan(policy: Policy, program: Program, stack: ExitStack) -> _Plan:

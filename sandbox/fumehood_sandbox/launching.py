@@ -131,7 +131,7 @@ class Launching:
         lines = [line.split("\t") for line in self._status.decode("utf-8", "replace").splitlines()]
         for line in lines:
             if line[0] == "error":
-                raise _error_of(line)
+                raise self._error_of(line)
         not_in = self._entrance.finish() if self._entrance is not None else None
         if not_in is not None:
             raise LaunchError(
@@ -139,6 +139,14 @@ class Launching:
             )
         if ["ready"] not in lines:
             raise LaunchError("namespaces", self._complaint())
+        process = self._made(lines)
+        self._over = True
+        os.close(self._status_fd)
+        os.close(self._info_fd)
+        return process
+
+    def _made(self, lines: list[list[str]]) -> SandboxedProcess:
+        """The process, from the reports of a start that has worked."""
         reported = {line[1]: line[2] for line in lines if line[0] == "layer"}
         missing = [name for name in _INNER_LAYERS if name not in reported]
         if missing:
@@ -150,20 +158,18 @@ class Launching:
             self._receipt.policy_digest,
             (*self._receipt.layers, *(self._layer(name, reported[name]) for name in _INNER_LAYERS)),
         )
+        leaf = self._entrance.leaf if self._entrance is not None else None
+        return SandboxedProcess(self._popen, self._init_pid, self._init_pidfd, receipt, self._fds(), leaf=leaf)
+
+    def _fds(self) -> tuple[int, int, int]:
+        """This side's ends of the program's pipes, taken from the objects around them."""
         popen = self._popen
         assert popen.stdin and popen.stdout and popen.stderr  # noqa: S101, PT018 - all three were asked for
         streams = (popen.stdin, popen.stdout, popen.stderr)
         fds = [os.dup(stream.fileno()) for stream in streams]
         for stream in streams:
             stream.close()
-        leaf = self._entrance.leaf if self._entrance is not None else None
-        process = SandboxedProcess(
-            popen, self._init_pid, self._init_pidfd, receipt, (fds[0], fds[1], fds[2]), leaf=leaf
-        )
-        self._over = True
-        os.close(self._status_fd)
-        os.close(self._info_fd)
-        return process
+        return fds[0], fds[1], fds[2]
 
     def _layer(self, name: str, detail: str) -> Layer:
         controls = self._entrance.leaf.controls if self._entrance is not None else frozenset[Control]()
@@ -216,15 +222,14 @@ class Launching:
                 return text
         return f"bubblewrap ended with status {self._popen.returncode} and said nothing"
 
-
-def _error_of(line: list[str]) -> SandboxError:
-    """The error that a stage reported: step, problem, path, errno."""
-    _, step, problem, path, errno = (*line, "", "", "", "0")[:5]
-    if step == IDMAPPED_MOUNT:
-        return SandboxUnavailableError(
-            step,
-            f"{path} belongs to another user than the program's, and can't be mapped to it: {problem}",
-            "give it to the program's user with chown -R (docs/sandbox.md, Identity), or run the sidecar as its owner, "
-            "or as root with CAP_SYS_ADMIN on a file system that has idmapped mounts",
-        )
-    return LaunchError(step, problem, path=path, errno=int(errno or 0))
+    def _error_of(self, line: list[str]) -> SandboxError:
+        """The error that a stage reported: step, problem, path, errno."""
+        _, step, problem, path, errno = (*line, "", "", "", "0")[:5]
+        if step == IDMAPPED_MOUNT:
+            return SandboxUnavailableError(
+                step,
+                f"{path} belongs to another user than the program's, and can't be mapped to it: {problem}",
+                "give it to the program's user with chown -R (docs/sandbox.md, Identity), or run the sidecar as its "
+                "owner, or as root with CAP_SYS_ADMIN on a file system that has idmapped mounts",
+            )
+        return LaunchError(step, problem, path=path, errno=int(errno or 0))

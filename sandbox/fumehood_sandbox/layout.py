@@ -12,7 +12,7 @@ from fumehood_sandbox.grants import CheckedPolicy
 from fumehood_sandbox.policy import Mount
 
 SCRATCH = ("/tmp", "/dev/shm")  # noqa: S108 - places inside
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _DEVICE_LINKS = {
     "/dev/fd": "/proc/self/fd",
     "/dev/stdin": "/proc/self/fd/0",
@@ -53,7 +53,7 @@ def landlock_ruleset(checked: CheckedPolicy, abi: int) -> landlock.Ruleset:
         listing=("/",),
         read=("/proc", *(grant.path for grant in checked.read)),
         write=(*SCRATCH, *(grant.path for grant in checked.write)),
-        devices=_DEVICES,
+        devices=DEVICES,
     )
 
 
@@ -72,7 +72,7 @@ def _folders_to(targets: Iterable[str]) -> Iterator[str]:
 def _own_places(scratch_bytes: int) -> Iterator[str]:
     yield from ("--proc", "/proc")
     # Not bubblewrap's --dev, which brings terminals: nine mounts for the five devices that a tool needs.
-    for device in _DEVICES:
+    for device in DEVICES:
         yield from ("--dev-bind", device, device)
     for link, target in _DEVICE_LINKS.items():
         yield from ("--symlink", target, link)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
+from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.limits import Limits
 
@@ -59,6 +60,11 @@ class Policy:
     """Whose process it is, such as a plugin's name.
 
     Where the launcher is root, processes of different identities get different user ids.
+    """
+    minimum: Backend = Backend.NAMESPACES
+    """The weakest backend that the operator accepts.
+
+    It is used where no stronger one can be had, and the receipt names each layer that is weaker for it.
     """
 
     cgroups: bool = True

@@ -29,7 +29,7 @@ class Receipt:
 
     level: Level
     backend: str
-    """What made the namespaces: "bubblewrap"."""
+    """What made the sandbox: "bubblewrap", or "landlock" where there are no namespaces."""
     policy_digest: str
     layers: tuple[Layer, ...]
     """Outermost first."""

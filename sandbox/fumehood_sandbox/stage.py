@@ -14,6 +14,7 @@ from fumehood_sandbox.cgroup import Control
 from fumehood_sandbox.grants import CheckedPolicy
 from fumehood_sandbox.identity import Identity
 from fumehood_sandbox.landlock import Ruleset
+from fumehood_sandbox.limits import Limits
 from fumehood_sandbox.mounts import inner_interpreter
 from fumehood_sandbox.program import Executable, Program
 from fumehood_sandbox.seccomp import ARCHITECTURES, encode, filter_program, sealing_list
@@ -27,6 +28,12 @@ for n,c in s:
 del f,s,n,c
 m.main(k)
 """
+_PARTS = {
+    "inner": ("libc", "inner"),
+    "outer": ("libc", "outer"),
+    "keeper": ("libc", "inner", "landlock_only.removal", "landlock_only.keeper"),
+}
+"""The modules of each stage, what is imported first. The last one's `main` is called."""
 _MESSAGE_QUEUE_BYTES = 0
 _LOCKED_BYTES = 64 * 1024
 _CORE_BYTES = 1
@@ -57,18 +64,31 @@ def inner_file(
     policy = checked.policy
     config = {
         "status_fd": status_fd,
-        "rlimits": _rlimits(checked, bounded),
+        "rlimits": rlimits(policy.limits, bounded),
         "seal": _seal(),
         "identity": (identity.user, identity.group) if identity.user_namespace_fd is not None else None,
         "landlock": {"attributes": landlock.attributes, "rules": list(landlock.rules), "detail": landlock.detail},
         "environment": dict(policy.environment),
         "working_directory": policy.working_directory,
-        "executable": program.argv if isinstance(program, Executable) else (),
+        **program_config(program),
+    }
+    return stage_file("inner", config)
+
+
+def program_config(program: Program) -> dict[str, object]:
+    """What a stage must know of the program that it becomes."""
+    executable = isinstance(program, Executable)
+    return {
+        "executable": program.argv if executable else (),
         "module": "" if isinstance(program, Executable) else program.module,
         "argv": program.argv,
         "path": () if isinstance(program, Executable) else program.path,
     }
-    return memory_file("fumehood-inner", marshal.dumps((_code("inner"), config)))
+
+
+def stage_file(stage: str, config: dict[str, object]) -> int:
+    """Write a stage's file and return its descriptor, which the caller closes."""
+    return memory_file(f"fumehood-{stage}", marshal.dumps((_code(stage), config)))
 
 
 def outer_file(grants: Sequence[tuple[str, int, int]], command: Sequence[str], status_fd: int) -> int:
@@ -77,7 +97,7 @@ def outer_file(grants: Sequence[tuple[str, int, int]], command: Sequence[str], s
     `grants` are path, descriptor, and the user namespace that maps its owner; `command` is bubblewrap's.
     """
     config = {"status_fd": status_fd, "grants": list(grants), "command": list(command)}
-    return memory_file("fumehood-outer", marshal.dumps((_code("outer"), config)))
+    return stage_file("outer", config)
 
 
 def memory_file(name: str, content: bytes) -> int:
@@ -100,8 +120,8 @@ def _seal() -> bytes:
     return encode(filter_program(sealing_list(), ARCHITECTURES[platform.machine()]))
 
 
-def _rlimits(checked: CheckedPolicy, bounded: frozenset[Control]) -> list[tuple[str, int]]:
-    limits = checked.policy.limits
+def rlimits(limits: Limits, bounded: frozenset[Control] = frozenset()) -> list[tuple[str, int]]:
+    """What the kernel is told of these limits, but for what a cgroup bounds: names of `resource` and values."""
     # RLIMIT_AS counts what is reserved as well, and RLIMIT_NPROC other sandboxes of the same identity.
     stand_ins = [
         *([] if Control.MEMORY in bounded else [("RLIMIT_AS", limits.memory_bytes)]),
@@ -130,7 +150,8 @@ def _code(stage: str) -> tuple[tuple[str, CodeType], ...]:
     folder = Path(__file__).resolve().parent
     sources = [("fumehood_sandbox", "")]
     sources += [
-        (f"fumehood_sandbox.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")) for name in ("libc", stage)
+        (f"fumehood_sandbox.{name}", (folder / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8"))
+        for name in _PARTS[stage]
     ]
     return tuple(
         (name, compile(source, f"<{name}>", "exec", dont_inherit=True, optimize=2)) for name, source in sources

@@ -19,7 +19,7 @@ BOUND_S = 20.0
 """For every wait of these tests: far above what anything here takes, so that only a hang meets it."""
 CODE = "/run/fumehood/test"
 
-_PRELUDE = """
+PRELUDE = """
 import ctypes, errno, json, os, signal, socket, stat, subprocess, sys
 def report(value):
     sys.stdout.write(json.dumps(value) + "\\n")
@@ -44,7 +44,7 @@ def running(folder: Path, code: str, policy: Policy | None = None) -> Iterator[S
     """A sandbox in which this code runs as a module. Closed at the end."""
     source = folder / "inside_code"
     source.mkdir(exist_ok=True)
-    (source / "inside.py").write_text(_PRELUDE + textwrap.dedent(code), encoding="utf-8")
+    (source / "inside.py").write_text(PRELUDE + textwrap.dedent(code), encoding="utf-8")
     policy = policy or Policy(level=Level.NONE)
     policy = replace(policy, runtime=(*policy.runtime, Mount(str(source), CODE)))
     with launch(policy, PythonModule("inside", path=(CODE,)), timeout_s=BOUND_S) as process:

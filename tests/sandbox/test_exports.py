@@ -7,8 +7,8 @@ import fumehood_sandbox
 
 def test_public_names_are_these() -> None:
     assert set(fumehood_sandbox.__all__) == {
-        "Control", "Executable", "Finding", "LaunchError", "Launching", "Layer", "Leaf", "Level", "Limits", "Mount",
-        "Policy", "PolicyError", "Program", "PythonModule", "Receipt", "Report", "SandboxError",
+        "Backend", "Control", "Executable", "Finding", "LaunchError", "Launching", "Layer", "Leaf", "Level", "Limits",
+        "Mount", "Policy", "PolicyError", "Program", "PythonModule", "Receipt", "Report", "SandboxError",
         "SandboxUnavailableError", "SandboxedProcess",
         "check", "launch", "probe", "python_runtime", "start", "system_runtime",
     }  # fmt: skip

@@ -1,0 +1,215 @@
+"""The keeper: starts the program in a child that can't leave its process group, and ends all of it when it is time.
+
+It does what a pid namespace's first process does: what loses its parent becomes its child, its end is everybody's, and
+it dies with the launcher. It is outside the program's Landlock domain, so the program can neither signal nor trace it.
+Like the inner stage, whose steps the child goes through, it is run by `python -I -S` and takes nothing of the package
+but what it is handed. Read `main` and `_child` for the order.
+"""
+
+import _signal  # type: ignore[import-not-found] # what signal, an import of 3 ms, is made from
+import os
+
+from fumehood_sandbox.inner import (
+    become,
+    check_what_is_in_force,
+    close_descriptors,
+    drop_capabilities,
+    drop_identity,
+    empty_bounding_set,
+    enter,
+    fail,
+    forget_stages,
+    limit,
+    load_filter,
+    open_rules,
+    prepare_module,
+    restrict,
+    status_of,
+)
+from fumehood_sandbox.landlock_only.removal import empty
+from fumehood_sandbox.libc import StepError, call, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_CAP_SETPCAP = 1 << 8
+_CAPABILITIES_OF_ROOT = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
+"""What a launcher that is root needs to make a process another user's, and to end it then."""
+_SIGNALLED = 128
+_REMOVAL_S = 5.0
+"""For what the program left in its scratch folder; some 100,000 files. The rest stays, closed to everybody else."""
+
+
+def main(config: "dict[str, Any]") -> None:
+    """Be the keeper; come back only in the child, when a module's code has run to its end."""
+    status: int = config["status_fd"]
+    leader = 0
+    try:
+        # From here on the end of the launcher, and its wish for the end, are things to be waited for.
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, {_signal.SIGTERM, _signal.SIGCHLD})
+        _die_with(config["launcher"], _signal.SIGTERM)
+        call("keeper", "prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, what="become a subreaper")
+        if config["identity"] is not None:
+            _check_rights_of_root()
+        keeper = os.getpid()
+        leader = os.fork()
+    except StepError as error:
+        fail(status, *error.fields)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher must hear of it
+        fail(status, "keeper", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
+    if leader == 0:
+        _child(config, keeper)
+    else:
+        _keep(config, leader)
+
+
+def _die_with(parent: int, number: int) -> None:
+    """Have a signal sent at the parent's death, also if it has died already."""
+    call("keeper", "prctl", _PR_SET_PDEATHSIG, number, 0, 0, 0, what="die with the parent")
+    if os.getppid() != parent:
+        raise StepError("keeper", "the parent is dead")
+
+
+def _check_rights_of_root() -> None:
+    effective = int(status_of("self")["CapEff"], 16)
+    missing = [name for name, bit in _CAPABILITIES_OF_ROOT.items() if not effective >> bit & 1]
+    if missing:
+        raise StepError("rights", f"root lacks {', '.join(missing)}")
+
+
+# The child.
+
+
+def _child(config: "dict[str, Any]", keeper: int) -> None:
+    """Apply every layer and become the program."""
+    status: int = config["status_fd"]
+    try:
+        os.setsid()
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, set())
+        rules = open_rules(config["landlock"])
+        limit(status, config["rlimits"])
+        sets = _drop_identity(status, config["identity"])
+        # Changed ids take this back, so it comes after them; execve(2) and dropped capabilities don't.
+        _die_with(keeper, _signal.SIGKILL)
+        _check_access(config["needed"])
+        restrict(status, config["landlock"], rules)
+        close_descriptors(status)
+        load_filter(config["filter"], what="load the filter")
+        check_what_is_in_force(status, config["identity"], sets)
+        enter(config["working_directory"])
+        say(status, "leader", str(os.getpid()))
+        if config["executable"]:
+            say(status, "ready")
+            become(config["executable"], config["environment"])
+        code, module = prepare_module(config)
+        say(status, "ready")
+        os.close(status)
+    except StepError as error:
+        fail(status, *error.fields)
+    except BaseException as error:  # noqa: BLE001 - likewise
+        fail(status, "inner", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
+    del status, rules, config, sets, keeper
+    forget_stages()
+    exec(code, module)  # noqa: S102 - the module that the caller asked for
+
+
+def _drop_identity(status: int, identity: "tuple[int, int] | None") -> "tuple[str, ...]":
+    """Give up what can be given up. Returns the sets of capabilities that must be empty from here on."""
+    sets: tuple[str, ...] = ("CapInh", "CapPrm", "CapEff", "CapAmb")
+    detail = "inheritable, permitted, effective and ambient"
+    if int(status_of("self")["CapEff"], 16) & _CAP_SETPCAP:
+        empty_bounding_set()
+        sets, detail = (*sets, "CapBnd"), "inheritable, permitted, effective, bounding and ambient"
+    drop_identity(status, identity)
+    drop_capabilities(status, detail)
+    return sets
+
+
+def _check_access(needed: "list[tuple[str, int]]") -> None:
+    for path, mode in needed:
+        if not os.access(path, mode):
+            raise StepError("access", f"user {os.getuid()} has no rights to it", path)
+
+
+# The keeper.
+
+
+def _keep(config: "dict[str, Any]", leader: int) -> "NoReturn":
+    """Wait for the program's end, the launcher's or its wish; then end the group, reap everybody and tidy up."""
+    try:
+        # The program's ends of the pipes must be nobody else's, and the files of /proc must stay what they are: the
+        # kernel makes them anew when it has forgotten them, and Landlock's rules would not know the new ones.
+        held = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in _still_there(config["process_files"], leader)]
+        null = os.open("/dev/null", os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(null, standard)
+        _close_all_but(held)
+        code = _wait_for_end(leader)
+    finally:
+        os.killpg(leader, _signal.SIGKILL)  # the leader is not reaped yet, so the number is still its group's
+        status = _reap_all(leader)
+    _tidy_up(config)
+    os._exit(_SIGNALLED + _signal.SIGKILL if code is None else status)
+
+
+def _still_there(paths: "list[str]", leader: int) -> "list[str]":
+    return [each for each in (path.replace("/self/", f"/{leader}/") for path in paths) if os.path.lexists(each)]
+
+
+def _close_all_but(held: "list[int]") -> None:
+    last = 2
+    for descriptor in sorted(held):
+        os.closerange(last + 1, descriptor)
+        last = descriptor
+    os.closerange(last + 1, 0x7FFFFFFF)
+
+
+def _wait_for_end(leader: int) -> "int | None":
+    """Reap what dies meanwhile. Returns the leader's number once it has ended, None if the end is asked for."""
+    while True:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if found is None:
+            if _signal.sigwait({_signal.SIGTERM, _signal.SIGCHLD}) == _signal.SIGTERM:
+                return None
+        elif found.si_pid == leader:
+            return leader
+        else:
+            os.waitpid(found.si_pid, 0)
+
+
+def _reap_all(leader: int) -> int:
+    """Reap until nobody is left. Returns the leader's exit status, as a shell counts it."""
+    code = 0
+    while True:
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return code
+        if pid == leader:
+            code = os.waitstatus_to_exitcode(status)
+            code = code if code >= 0 else _SIGNALLED - code
+
+
+def _tidy_up(config: "dict[str, Any]") -> None:
+    """Remove the folders. What the program made is removed with the program's rights, and no more."""
+    cleaner = os.fork()
+    if cleaner == 0:
+        try:
+            if config["identity"] is not None:
+                user, group = config["identity"]
+                os.setgroups([])
+                os.setresgid(group, group, group)
+                os.setresuid(user, user, user)
+            empty(config["scratch"], _REMOVAL_S)
+        finally:
+            os._exit(0)
+    os.waitpid(cleaner, 0)
+    try:
+        empty(config["view"], _REMOVAL_S)
+        for folder in (config["scratch"], config["view"], config["base"]):
+            os.rmdir(folder)  # noqa: PTH106 - pathlib is an import
+    except OSError:
+        return  # what is left lies in a folder that nobody else can enter

@@ -1,0 +1,178 @@
+"""What stands for the file system of a policy where nothing can be mounted: real paths, and links to them.
+
+A program sees the machine's own tree, of which Landlock lets it open what the policy names. Three kinds of places need
+more than a rule: the private scratch folders; mounts whose path inside differs from the one outside; and folders that
+the policy hides within others that it shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fumehood_sandbox.errors import LaunchError, SandboxUnavailableError
+from fumehood_sandbox.layout import SCRATCH
+from fumehood_sandbox.policy import Mount
+from fumehood_sandbox.program import Executable, Program
+
+_TRAVERSABLE = 0o711
+_PREFIX = "fumehood-"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The folders of one sandbox, and what takes the place of each path that exists only inside."""
+
+    base: str
+    """Holds the two below. The launcher's; removed by the keeper."""
+    scratch: str
+    """The program's own, rights 0700."""
+    view: str
+    """Links to what lies elsewhere; the program can't change it."""
+    moved: tuple[str, ...]
+    """Paths inside that are links in `view`."""
+    kept: tuple[str, ...]
+    """Paths that are the same inside and outside, also where they lie in /tmp."""
+
+    def instead(self, path: str) -> str:
+        """The path to use for one that the policy or the program names."""
+        if _beneath(path, self.moved):
+            return self.view + path
+        place = next((place for place in SCRATCH if _beneath(path, (place,))), None)
+        if place is None or _beneath(path, self.kept):
+            return path
+        return self.scratch + path[len(place) :]
+
+    def environment(self, variables: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """The variables with their paths replaced, also in lists such as PATH, and TMPDIR for the scratch folder."""
+        replaced = {name: ":".join(map(self.instead, value.split(":"))) for name, value in variables}
+        return {"TMPDIR": self.scratch, **replaced}
+
+    def program(self, program: Program) -> Program:
+        """The program with its paths replaced.
+
+        Its further arguments are replaced only where one begins with a moved mount's path: /tmp in an argument is data.
+        """
+        if isinstance(program, Executable):
+            name = program.argv[0]
+            return Executable((self.instead(name) if name.startswith("/") else name, *self._data(program.argv[1:])))
+        return replace(program, path=tuple(map(self.instead, program.path)), argv=tuple(self._data(program.argv)))
+
+    def _data(self, arguments: Iterable[str]) -> Iterator[str]:
+        return (self.instead(each) if _beneath(each, self.moved) else each for each in arguments)
+
+
+def _beneath(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def make_places(runtime: tuple[Mount, ...], grants: Iterable[str], owner: tuple[int, int] | None) -> Places:
+    """Make the folders in the launcher's own temporary folder, the scratch folder for `owner`, None being oneself.
+
+    Raises:
+        SandboxUnavailableError: a mount lies within one that is shown elsewhere, so that no link can show it.
+        LaunchError: the folders can't be made.
+    """
+    links = _links(runtime)
+    try:
+        base = tempfile.mkdtemp(prefix=_PREFIX)
+    except OSError as error:
+        raise LaunchError(
+            "scratch", error.strerror or "", path=tempfile.gettempdir(), errno=error.errno or 0
+        ) from error
+    scratch, view = f"{base}/scratch", f"{base}/view"
+    try:
+        Path(base).chmod(_TRAVERSABLE)
+        Path(scratch).mkdir(mode=0o700)
+        if owner is not None:
+            os.chown(scratch, *owner)
+        Path(view).mkdir(mode=0o755)
+        for target, source in links.items():
+            place = Path(view + target)
+            place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            place.symlink_to(source)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            discard(base, scratch, view)
+        raise LaunchError(
+            "scratch", error.strerror or "", path=error.filename or base, errno=error.errno or 0
+        ) from error
+    kept = (*(mount.target for mount in runtime if mount.source == mount.target), *grants)
+    return Places(base, scratch, view, tuple(links), kept)
+
+
+def discard(base: str, scratch: str, view: str) -> None:
+    """Remove the folders of a sandbox of which nothing runs, as far as that goes at once."""
+    from fumehood_sandbox.landlock_only.removal import empty  # noqa: PLC0415 - only where the keeper could not do it
+
+    for folder in (scratch, view):
+        with contextlib.suppress(FileNotFoundError):
+            empty(folder, seconds=1.0)
+            Path(folder).rmdir()
+    Path(base).rmdir()
+
+
+def _links(runtime: tuple[Mount, ...]) -> dict[str, str]:
+    """What is to be shown elsewhere, by its path inside."""
+    links = {mount.target: mount.source for mount in runtime if mount.source and mount.source != mount.target}
+    for target in links:
+        for above in links:
+            if target != above and _beneath(target, (above,)):
+                raise SandboxUnavailableError(
+                    "mounts",
+                    f"{target} lies within {above}, which is a link where there is no mount namespace",
+                    "mount both side by side, or run where user namespaces are allowed",
+                )
+    return links
+
+
+def runtime_rules(runtime: tuple[Mount, ...]) -> tuple[list[str], list[str]]:
+    """Paths that may be read and run, and paths that may only be listed: folders in which something is hidden.
+
+    Landlock's rules add up: what is allowed of a folder can't be taken away within it. So a folder with something
+    hidden is listed, and all in it but that is allowed one by one. Links are left out: what they lead to has a rule of
+    its own where the policy names it. The names of what is hidden can be seen, its content can't.
+    """
+    shown = [mount for mount in runtime if mount.source]
+    hidden = {_real(mount.target, shown) for mount in runtime if not mount.source}
+    # What a moved mount covers inside must not be reached by its own path.
+    hidden |= {
+        mount.target
+        for mount in shown
+        if mount.source != mount.target and any(mount.target.startswith(other.target + "/") for other in shown)
+    }
+    run: list[str] = []
+    listed: list[str] = []
+    for mount in shown:
+        _allow(os.path.realpath(mount.source), {os.path.realpath(each) for each in hidden}, run, listed)
+    return run, listed
+
+
+def _allow(path: str, hidden: set[str], run: list[str], listed: list[str]) -> None:
+    if path in hidden:
+        return
+    if not any(each.startswith(path + "/") for each in hidden):
+        run.append(path)
+        return
+    listed.append(path)
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if not entry.is_symlink():
+                _allow(entry.path, hidden, run, listed)
+
+
+def _real(target: str, shown: list[Mount]) -> str:
+    """Where a path of the sandbox lies outside."""
+    best = max(
+        (mount for mount in shown if target == mount.target or target.startswith(mount.target + "/")),
+        key=lambda mount: len(mount.target),
+        default=None,
+    )
+    if best is None:
+        return target
+    return posixpath.normpath(best.source + target[len(best.target) :])

@@ -1,0 +1,223 @@
+"""From a policy and a program to a process that is held without namespaces."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from fumehood_sandbox import landlock
+from fumehood_sandbox.errors import LaunchError, SandboxUnavailableError
+from fumehood_sandbox.grants import CheckedPolicy, check_policy
+from fumehood_sandbox.identity import user_for
+from fumehood_sandbox.landlock_only.places import Places, discard, make_places, runtime_rules
+from fumehood_sandbox.landlock_only.process import GroupLaunching
+from fumehood_sandbox.launching import Launching
+from fumehood_sandbox.layout import DEVICES
+from fumehood_sandbox.level import Level
+from fumehood_sandbox.limits import Limits
+from fumehood_sandbox.mounts import inner_interpreter
+from fumehood_sandbox.policy import Policy
+from fumehood_sandbox.program import Program
+from fumehood_sandbox.receipt import Layer, Receipt
+from fumehood_sandbox.seccomp import (
+    ARCHITECTURES,
+    deny_list,
+    encode,
+    filter_program,
+    rules_without_namespaces,
+    sealing_list,
+)
+from fumehood_sandbox.stage import program_config, rlimits, stage_command, stage_file
+
+_WEAKER_AS_THE_LAUNCHER = frozenset({"identity"})
+"""Inner layers that are weaker where the program's user is the launcher's. The limits are in any case: no cgroup."""
+LOWEST_ABI = 6
+"""The first with scopes: without them nothing keeps signals from the user's other processes."""
+_DOCUMENT = "docs/deploy/README.md says what each place needs"
+
+_OWN_PROCESS = tuple(
+    f"/proc/self/{name}"
+    for name in (
+        *("auxv", "cgroup", "cmdline", "comm", "environ", "fd", "fdinfo", "io", "limits", "maps", "oom_score"),
+        *("smaps_rollup", "stat", "statm", "status"),
+    )
+)
+"""What a program may read of itself. Not its task, net and mount files, which tell of the machine."""
+_MACHINE = tuple(
+    f"/proc/{name}"
+    for name in (
+        *("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "uptime", "version"),
+        *("sys/kernel/cap_last_cap", "sys/kernel/ngroups_max", "sys/kernel/osrelease", "sys/kernel/pid_max"),
+        *("sys/kernel/random", "sys/kernel/threads-max", "sys/vm/max_map_count", "sys/vm/overcommit_memory"),
+    )
+)
+"""What runtimes ask of the machine at their start."""
+
+
+def unavailable() -> SandboxUnavailableError | None:
+    """Why this backend can't be had here. Looks; `probe` is what tries."""
+    if platform.machine() not in ARCHITECTURES:
+        return SandboxUnavailableError("seccomp", f"there is no filter for {platform.machine()}")
+    abi = landlock.supported_abi()
+    if abi < LOWEST_ABI:
+        found = f"the kernel has ABI {abi}" if abi else "the kernel has none"
+        return SandboxUnavailableError(
+            "landlock", f"{found}, and without namespaces ABI {LOWEST_ABI} is needed", f"use Linux 6.12; {_DOCUMENT}"
+        )
+    return None
+
+
+def start(policy: Policy, program: Program, stack: ExitStack) -> Launching:
+    """Start it. As `fumehood_sandbox.start`, for a program that has been checked.
+
+    Raises:
+        PolicyError: the policy contradicts itself.
+        SandboxUnavailableError: it asks for what this backend can't express.
+        LaunchError: the keeper could not be started.
+    """
+    problem = unavailable()
+    if problem is not None:
+        raise problem
+    checked = check_policy(policy, stack)
+    identity = user_for(policy.identity)
+    places = make_places(checked.runtime, (*policy.read, *policy.write), identity)
+    try:
+        return _spawn(checked, program, places, identity, stack)
+    except BaseException:
+        discard(places.base, places.scratch, places.view)
+        raise
+
+
+def _spawn(
+    checked: CheckedPolicy, program: Program, places: Places, identity: tuple[int, int] | None, stack: ExitStack
+) -> Launching:
+    policy = checked.policy
+    run, listed = runtime_rules(checked.runtime)
+    ruleset = landlock.ruleset(
+        landlock.supported_abi(),
+        run=run,
+        listing=listed,
+        read=(places.view, *_OWN_PROCESS, *filter(os.path.exists, _MACHINE), *(grant.path for grant in checked.read)),
+        write=(places.scratch, *(grant.path for grant in checked.write)),
+        devices=DEVICES,
+    )
+    pinned = {grant.path: grant.fd for grant in (*checked.read, *checked.write)}
+    needed = list(_needed(checked, places))
+    limits = policy.limits if identity is not None else _beside_own_processes(policy.limits)
+    status_read, status_write = os.pipe2(os.O_CLOEXEC)
+    stack.callback(os.close, status_read)
+    stack.callback(os.close, status_write)
+    config: dict[str, object] = {
+        "status_fd": status_write,
+        "launcher": os.getpid(),
+        "identity": identity,
+        "rlimits": rlimits(limits),
+        "landlock": {
+            "attributes": ruleset.attributes,
+            # A grant is the inode that was checked, whatever lies at its path by now.
+            "rules": [(pinned.get(path, path), access) for path, access in ruleset.rules],
+            "detail": ruleset.detail,
+        },
+        "filter": _filter(policy.level),
+        "needed": needed,
+        "process_files": [*_OWN_PROCESS, *_MACHINE],
+        "environment": places.environment(policy.environment),
+        "working_directory": places.instead(policy.working_directory),
+        "base": places.base,
+        "scratch": places.scratch,
+        "view": places.view,
+        **program_config(places.program(program)),
+    }
+    stage_fd = stage_file("keeper", config)
+    stack.callback(os.close, stage_fd)
+    popen = _run(stage_command(stage_fd), [status_write, stage_fd, *pinned.values()])
+    receipt = Receipt(policy.level, "landlock", policy.digest(), tuple(_layers(policy, places)))
+    os.set_blocking(status_read, False)
+    return GroupLaunching(
+        popen, os.dup(status_read), receipt, places, weaker=_WEAKER_AS_THE_LAUNCHER if identity is None else frozenset()
+    )
+
+
+def _needed(checked: CheckedPolicy, places: Places) -> Iterator[tuple[str, int]]:
+    """What the program's user must have rights to by the files' own permissions: no mount can give it any here."""
+    yield inner_interpreter(), os.R_OK | os.X_OK
+    for mount in checked.runtime:
+        if mount.source:
+            yield mount.source, os.R_OK | (os.X_OK if Path(mount.source).is_dir() else 0)
+    for grant in checked.read:
+        yield grant.path, os.R_OK | (os.X_OK if grant.is_folder else 0)
+    for grant in checked.write:
+        yield grant.path, os.R_OK | os.W_OK | os.X_OK
+    yield places.scratch, os.R_OK | os.W_OK | os.X_OK
+
+
+def _beside_own_processes(limits: Limits) -> Limits:
+    """For a program that is the launcher's own user: RLIMIT_NPROC counts all processes of a user.
+
+    Those that run already are added, so that the program can be started at all.
+    """
+    return replace(limits, processes=limits.processes + _tasks_of(os.getuid()))
+
+
+def _tasks_of(user: int) -> int:
+    count = 0
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                if entry.stat().st_uid == user:
+                    count += len(os.listdir(f"/proc/{entry.name}/task"))  # noqa: PTH208 - names alone
+            except OSError:
+                continue
+    return count
+
+
+@functools.cache
+def _filter(level: Level) -> bytes:
+    rules = (*rules_without_namespaces(), *sealing_list(), *deny_list(level))
+    return encode(filter_program(rules, ARCHITECTURES[platform.machine()]))
+
+
+def _layers(policy: Policy, places: Places) -> Iterator[Layer]:
+    """What stands in for the namespaces, each of which is weaker."""
+    yield Layer(
+        "file system",
+        "Landlock alone: what isn't granted can't be opened or changed; that it exists, its size and times can be seen "
+        "where its folder's rights allow",
+        weaker=True,
+    )
+    yield Layer(
+        "processes",
+        "a process group that can't be left: others can't be signalled, traced or read, but seen to exist",
+        weaker=True,
+    )
+    yield Layer("network", "no socket can be made, by the filter; no namespace", weaker=True)
+    yield Layer("ipc", "System V ipc and message queues denied by the filter; no namespace", weaker=True)
+    yield Layer(
+        "scratch",
+        f"unbounded: {places.scratch}, limited by its file system and {policy.limits.file_size_bytes} bytes a file",
+        weaker=True,
+    )
+    yield Layer("environment", f"{len(policy.environment)} variables and TMPDIR, none inherited")
+
+
+def _run(command: list[str], inherited: list[int]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=inherited,
+            env={},
+            cwd="/",
+            process_group=0,
+            bufsize=0,
+        )
+    except OSError as error:
+        raise LaunchError("keeper", error.strerror or "", path=command[0], errno=error.errno or 0) from error
