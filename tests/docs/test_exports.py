@@ -17,7 +17,7 @@ SERVER = {
     "cli": {"main"},
     "execution": {"ActiveCall", "CallState", "Executor"},
     "rpc": {"Admission", "ListenFailedError", "Parts", "Serving", "serving"},
-    "telemetry": {"configure_logging", "get_logger"},
+    "telemetry": {"call_lines", "configure_logging", "get_logger"},
     "wire": {"MAX_LENGTH_BYTES", "FrameDecoder", "FrameError", "FrameFault", "prefixed"},
     "worker": {
         "BuiltProgram", "LogLine", "LogSink", "LogSubscription", "PluginLog", "Pools", "ReadyInfo", "WorkerSettings",

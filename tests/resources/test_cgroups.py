@@ -170,7 +170,7 @@ def test_what_a_dead_process_left_is_swept_and_what_lives_stays() -> None:
     for name in (dead, own, foreign):
         Path(parent.folder, name).mkdir()
     try:
-        sweep(parent.folder)
+        sweep(parent.folder, parent.mechanism)
         assert not Path(parent.folder, dead).exists()
         assert Path(parent.folder, own).exists()
         # Of another PID namespace: whether its process lives can't be known here.
@@ -178,6 +178,26 @@ def test_what_a_dead_process_left_is_swept_and_what_lives_stays() -> None:
     finally:
         for name in (own, foreign):
             Path(parent.folder, name).rmdir()
+
+
+def test_what_still_runs_in_a_dead_process_leaf_is_killed() -> None:
+    script = """
+import subprocess, sys
+from fumehood_sandbox import Limits
+from fumehood_sandbox.cgroup import cgroups
+leaf = cgroups().leaf(Limits())
+left = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+leaf.add(left.pid)
+print(left.pid, *leaf._folders)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True, timeout=BOUND_S)
+    pid, *folders = done.stdout.split()
+    pidfd = os.pidfd_open(int(pid))
+    assert all(members(folder) == [int(pid)] for folder in folders)
+    find(hierarchies())
+    assert select.select([pidfd], [], [], 0)[0], "it still runs"
+    os.close(pidfd)
+    assert not any(Path(folder).exists() for folder in folders)
 
 
 def test_a_leaf_that_is_still_busy_is_removed_later() -> None:

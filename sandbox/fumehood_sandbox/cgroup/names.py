@@ -6,11 +6,17 @@ import contextlib
 import itertools
 import os
 import re
+import select
+import signal
+
+from fumehood_sandbox.cgroup.mechanism import Mechanism, members
 
 _PREFIX = "fumehood"
 _NAME = re.compile(rf"{_PREFIX}-(\d+)-(\d+)-(\d+)-\d+")
 _START_TIME_FIELD = 19
 """Of /proc/PID/stat, counted after the name: field 22 of proc_pid_stat(5)."""
+_END_S = 10.0
+"""For the death of what was killed; milliseconds, but for a process that hangs in the kernel."""
 _numbers = itertools.count(1)
 
 
@@ -22,14 +28,34 @@ def new_name() -> str:
     return f"{_PREFIX}-{_own_namespace()}-{os.getpid()}-{_started(os.getpid())}-{next(_numbers)}"
 
 
-def sweep(folder: str) -> None:
-    """Remove the leaves of processes that are gone. Nobody is killed: a leaf with processes in it stays."""
+def sweep(folder: str, mechanism: Mechanism) -> None:
+    """Remove the leaves of processes that are gone, and kill what is still in them.
+
+    That is a child of bubblewrap's which waits for ever, because both were killed in the moment between its birth and
+    the one in which it asks to die with its parent.
+    """
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):  # noqa: PTH208 - names alone
             match = _NAME.fullmatch(name)
             if match and match[1] == _own_namespace() and _started(int(match[2])) != match[3]:
                 with contextlib.suppress(OSError):
-                    os.rmdir(f"{folder}/{name}")  # noqa: PTH106 - plain text paths here
+                    _remove(f"{folder}/{name}", mechanism)
+
+
+def _remove(leaf: str, mechanism: Mechanism) -> None:
+    pidfds = []
+    for pid in members(leaf):
+        with contextlib.suppress(ProcessLookupError):
+            pidfds.append(os.pidfd_open(pid))
+            # By its number: the version 2 leaf may lack what version 1 has, and the other way round.
+            os.kill(pid, signal.SIGKILL)
+    if pidfds:
+        with contextlib.suppress(OSError):
+            mechanism.kill(leaf)
+    for pidfd in pidfds:
+        select.select([pidfd], [], [], _END_S)
+        os.close(pidfd)
+    os.rmdir(leaf)  # noqa: PTH106 - plain text paths here
 
 
 def _own_namespace() -> str:

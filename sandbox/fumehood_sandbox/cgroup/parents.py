@@ -134,7 +134,7 @@ def find(mounted: tuple[Hierarchy, ...]) -> Cgroups:
             have = frozenset().union(*(each.controls for each in parents))
             given = _tried(folder, mechanism, mechanism.offered(folder) - have, problems)
             if given:
-                sweep(folder)
+                sweep(folder, mechanism)
                 parents.append(Parent(folder, mechanism, given))
                 break
     return Cgroups(tuple(parents), tuple(problems))
