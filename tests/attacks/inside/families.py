@@ -82,6 +82,12 @@ def unix_pair_by_a_family_with_a_high_bit(_: Arena) -> Pair:
 
 
 @attack("S401", "EPERM")
+def families_that_do_not_exist_yet(_: Arena) -> Pair:
+    found = {syscall("socket", family, 1, 0) for family in (*range(_LAST_FAMILY + 1, 256), -1)}
+    return found.pop() if len(found) == 1 else str(found), _connected()
+
+
+@attack("S401", "EPERM")
 def direct_dial(_: Arena) -> Pair:
     """With no proxy named anywhere: what a program does that wants out."""
     return outcome(lambda: socket.create_connection(("127.0.0.1", 1), timeout=1)), _connected()

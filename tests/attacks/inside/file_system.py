@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
 
-from tests.attacks.inside.kit import DONE, Arena, Pair, attack, outcome, read_file, write_file
+from tests.attacks.inside.kit import DONE, Arena, Pair, attack, outcome, read_file, syscall, write_file
 
 Attempts = Mapping[str, Callable[[], object]]
 ABSENT = ("ENOENT",)
@@ -132,6 +134,55 @@ def change_the_runtime(arena: Arena) -> Pair:
     }
     found = _first_not_in((*CLOSED, "EEXIST", "ETXTBSY"), attempts)
     return found, outcome(lambda: read_file(os.__file__))
+
+
+@attack("S102", "EACCES")
+def map_the_runtime_for_writing(arena: Arena) -> Pair:
+    """A shared mapping would be a way of writing without a descriptor that may; nor can one be turned into it."""
+    fd = os.open(os.__file__, os.O_RDONLY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    place = libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    turned = libc.mprotect(ctypes.c_void_p(place), ctypes.c_size_t(4096), mmap.PROT_READ | mmap.PROT_WRITE)
+    found = outcome(lambda: mmap.mmap(fd, 4096, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+    private = mmap.PROT_READ | mmap.PROT_WRITE
+    return found if turned == -1 else "turned", outcome(
+        lambda: mmap.mmap(fd, 4096, flags=mmap.MAP_PRIVATE, prot=private)
+    )
+
+
+@attack("S102", *CLOSED)
+def reopen_the_runtime_for_writing(arena: Arena) -> Pair:
+    """A descriptor's link in /proc leads to the file itself, but not around the mount that it was opened by."""
+    link = f"/proc/self/fd/{os.open(os.__file__, os.O_RDONLY)}"
+    return outcome(lambda: os.open(link, os.O_RDWR)), outcome(lambda: os.open(link, os.O_RDONLY))
+
+
+@attack("S102", *CLOSED, "ENOTTY", "ENOTSUP")
+def change_the_runtimes_inode_flags(arena: Arena) -> Pair:
+    """Immutable, append-only, verity: what ioctl changes of a file."""
+    fd = os.open(os.__file__, os.O_RDONLY)
+    set_flags, set_extended, enable_verity = 0x40086602, 0x401C5820, 0x40806685
+    found = [syscall("ioctl", fd, command, bytes(128)) for command in (set_flags, set_extended, enable_verity)]
+    good = {*CLOSED, "ENOTTY", "ENOTSUP", "EOPNOTSUPP"}
+    return found[0] if set(found) <= good else str(found), outcome(lambda: os.fstat(fd))
+
+
+@attack("S103", "EACCES")
+def run_a_program_from_scratch_by_descriptor(arena: Arena) -> Pair:
+    program = f"{arena.own}/described"
+    shutil.copyfile(os.path.realpath(sys.executable), program)
+    os.chmod(program, 0o755)
+    fd = os.open(program, os.O_RDONLY)
+    return outcome(lambda: os.execve(fd, [program], {})), _run_the_interpreter()
+
+
+@attack("S103", "EACCES")
+def run_a_script_from_scratch(arena: Arena) -> Pair:
+    write_file(f"{arena.own}/script", f"#!{os.path.realpath(sys.executable)}\n")
+    os.chmod(f"{arena.own}/script", 0o755)
+    return outcome(lambda: os.execv(f"{arena.own}/script", ["script"])), _run_the_interpreter()
 
 
 @attack("S103", "EACCES")

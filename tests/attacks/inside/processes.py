@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable
 
 from tests.attacks.inside.kit import Arena, Pair, answer, attack, outcome, syscall
 
 _PTRACE_TRACEME, _PTRACE_PEEKDATA, _PTRACE_ATTACH, _PTRACE_SEIZE = 0, 2, 16, 0x4206
 _PRIO_PROCESS = 0
+_CLONE_PARENT = 0x8000
+_TRUE = (os.path.realpath(sys.executable), ["python", "-I", "-S", "-c", ""], {})
 _SCHED_FIFO, _SCHED_RR, _SCHED_BATCH, _SCHED_DEADLINE = 1, 2, 3, 6
 _IOPRIO_WHO_PROCESS, _IOPRIO_REALTIME = 1, 1 << 13
 
@@ -122,6 +126,15 @@ def take_a_descriptor(_: Arena) -> Pair:
 def take_a_descriptor_of_the_first_process_by_proc(_: Arena) -> Pair:
     child = _child()
     return outcome(lambda: os.open("/proc/1/fd/1", os.O_WRONLY)), outcome(lambda: os.listdir(f"/proc/{child}/fd"))
+
+
+@attack("S208", "EPERM")
+def child_as_a_sibling(_: Arena) -> Pair:
+    """A child of this process's own parent would not be among what this process is ended with."""
+    pid = answer("clone", _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    return errno.errorcode.get(-pid, "done"), outcome(lambda: os.waitpid(os.posix_spawn(*_TRUE), 0))
 
 
 @attack("S205", "EPERM")
