@@ -42,14 +42,16 @@ class ResultWriter:
 
     def result(self, outcome: CallOutcome) -> bytes:
         """The outcome as a serialised `ToolResult`."""
-        message = tool_pb2.ToolResult(
-            call_id=outcome.call_id,
-            tool=outcome.tool,
-            content=[_content(block) for block in outcome.content],
-            details_json=outcome.details_json,
-            terminate=outcome.terminate,
-            attempts=outcome.attempts,
-        )
+        # Set one by one: a message made with keywords takes twice as long.
+        message = tool_pb2.ToolResult()
+        message.call_id = outcome.call_id
+        message.tool = outcome.tool
+        content = message.content
+        for block in outcome.content:
+            _add(content.add(), block)
+        message.details_json = outcome.details_json
+        message.terminate = outcome.terminate
+        message.attempts = outcome.attempts
         if outcome.error is not None:
             message.is_error = True
             message.error.CopyFrom(error_message(outcome.error))
@@ -135,10 +137,12 @@ def _details(details: Mapping[str, Any]) -> str:
     return data.decode()
 
 
-def _content(block: Block) -> content_pb2.Content:
+def _add(into: content_pb2.Content, block: Block) -> None:
     if block.data is not None:
-        return content_pb2.Content(blob=content_pb2.Blob(data=block.data, media_type=block.media_type))
-    return content_pb2.Content(text=block.text or "")
+        into.blob.data = block.data
+        into.blob.media_type = block.media_type
+    else:
+        into.text = block.text or ""
 
 
 def _set(duration: Duration, seconds: float) -> None:
