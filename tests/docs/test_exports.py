@@ -15,6 +15,12 @@ SERVER = {
         "SidecarConfig", "check_plugin", "find_config", "load_config", "propose_pin",
     },
     "cli": {"main"},
+    "egress": {
+        "MAX_PIECE_BYTES", "Access", "Asker", "Askers", "EgressBroker", "EgressError", "EgressEvent",
+        "EgressFailedError", "EgressLimits", "EgressRefusedError", "EgressRequest", "EgressResponse", "EventSink",
+        "Headers", "Hop", "HostEntry", "HostEntryError", "HostRules", "Outcome", "Reason", "RelayServer", "access_for",
+        "log_event", "open_broker", "open_relay", "parse_denied", "parse_granted",
+    },
     "execution": {"ActiveCall", "CallState", "Executor"},
     "rpc": {"Admission", "ListenFailedError", "Parts", "Serving", "serving"},
     "telemetry": {"call_lines", "configure_logging", "get_logger"},

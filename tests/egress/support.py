@@ -68,6 +68,25 @@ class Recorder:
         return TcpStream(*await asyncio.open_connection("127.0.0.1", self.to))
 
 
+class Events(list[EgressEvent]):
+    """A sink that keeps what it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = asyncio.Event()
+
+    def __call__(self, event: EgressEvent) -> None:
+        self.append(event)
+        self._changed.set()
+
+    async def reach(self, count: int) -> None:
+        """Wait until there are so many."""
+        async with asyncio.timeout(10):
+            while len(self) < count:
+                self._changed.clear()
+                await self._changed.wait()
+
+
 @dataclass(slots=True)
 class Net:
     """A broker with its notes."""
@@ -75,14 +94,14 @@ class Net:
     broker: Broker
     names: Names
     recorder: Recorder
-    events: list[EgressEvent]
+    events: Events
 
 
 def net(*, resolver: Names | None = None, to: int | None = None, real: bool = False) -> Net:
     """A broker that dials through a recorder, or through the real dialler."""
-    events: list[EgressEvent] = []
+    events = Events()
     table, recorder = resolver or Names({}), Recorder(to)
-    broker = Broker(resolver=table, dialler=TcpDialler() if real else recorder, sink=events.append)
+    broker = Broker(resolver=table, dialler=TcpDialler() if real else recorder, sink=events)
     return Net(broker, table, recorder, events)
 
 

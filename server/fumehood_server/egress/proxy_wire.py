@@ -81,8 +81,7 @@ class ProxyWire:
 
     async def accept_tunnel(self) -> bytes:
         """Answer CONNECT with success. Returns what the program has sent for the tunnel already."""
-        while self._http.next_event() not in {h11.PAUSED, h11.NEED_DATA}:
-            pass  # the end of a request that has no body
+        self._http.next_event()  # the end of the request: CONNECT has no body (RFC 9110 section 9.3.6)
         await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
         self._answered = True
         return bytes(self._http.trailing_data[0])

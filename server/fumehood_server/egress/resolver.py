@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import Protocol
 
@@ -33,8 +34,9 @@ class Resolver(Protocol):
 class SystemResolver:
     """What getaddrinfo(3) says: the hosts file, DNS, whatever the machine is set up for."""
 
-    def __init__(self) -> None:
-        """Nothing is looked up yet."""
+    def __init__(self, lookup: Callable[[str], Awaitable[list[str]]] | None = None) -> None:
+        """Nothing is looked up yet. `lookup` takes the place of getaddrinfo(3)."""
+        self._lookup = lookup or _getaddrinfo
         self._free = asyncio.Condition()
         self._running: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -62,8 +64,7 @@ class SystemResolver:
     ) -> None:
         result: tuple[IPAddress, ...] | OSError | UnicodeError = OSError("the look-up was given up")
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-            result = tuple(dict.fromkeys(ip_address(each[4][0]) for each in found))
+            result = tuple(dict.fromkeys(map(ip_address, await self._lookup(name))))
         except (OSError, UnicodeError) as error:
             result = error
         finally:
@@ -73,3 +74,8 @@ class SystemResolver:
             self._running += Counter()  # drops what is zero
             async with self._free:
                 self._free.notify_all()
+
+
+async def _getaddrinfo(name: str) -> list[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return [str(each[4][0]) for each in found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
+import socket
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Protocol
@@ -15,6 +15,8 @@ from fumehood_server.egress.tls import TlsTrust
 
 _FINISH_S = 2.0
 """For a peer to take the last bytes. One that does not want them by then is cut off."""
+
+_IPV4 = 4
 
 
 class Stream(Protocol):
@@ -100,23 +102,39 @@ class TcpDialler:
     async def dial(self, address: IPAddress, port: int, *, tls_name: str | None) -> Stream:
         """See `Dialler`."""
         context = None if tls_name is None else await self._trust.context()
+        sock = await _connected(address, port)
         try:
-            # An address in numbers is not looked up again, neither by asyncio nor by uvloop.
             reader, writer = await asyncio.open_connection(
-                str(address), port, limit=MAX_PIECE_BYTES, ssl=context, server_hostname=tls_name
+                sock=sock, limit=MAX_PIECE_BYTES, ssl=context, server_hostname=tls_name
             )
-        except ssl.SSLError as error:
-            why = getattr(error, "verify_message", "") or error.reason or "the handshake failed"
-            raise EgressFailedError(Reason.TLS_FAILED, f"TLS with {tls_name}:{port}: {why}") from error
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise EgressFailedError(Reason.CONNECT_FAILED, f"{address} port {port} can't be reached: {why}") from error
-        stream = TcpStream(reader, writer)
-        peer = writer.get_extra_info("peername")
-        if not peer or ip_address(peer[0]) != address or peer[1] != port:  # what was checked is what was dialled
-            stream.close()
-            raise EgressFailedError(Reason.CONNECT_FAILED, f"connected to {peer}, not to {address} port {port}")
-        return stream
+        except OSError as error:  # ssl.SSLError is one
+            why = getattr(error, "verify_message", "") or getattr(error, "reason", "") or "the handshake broke off"
+            raise EgressFailedError(Reason.TLS_FAILED, f"TLS with {tls_name}, port {port}: {why}") from error
+        return TcpStream(reader, writer)
+
+
+async def _connected(address: IPAddress, port: int) -> socket.socket:
+    """A socket of our own, connected: so that no library between here and the kernel can look anything up again."""
+    sock = socket.socket(socket.AF_INET if address.version == _IPV4 else socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
+        _check_peer(sock, address, port)
+    except OSError as error:
+        sock.close()
+        why = error.strerror or str(error)
+        raise EgressFailedError(Reason.CONNECT_FAILED, f"{address} port {port} can't be reached: {why}") from error
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _check_peer(sock: socket.socket, address: IPAddress, port: int) -> None:
+    """Hold what was dialled against what was judged. It can't differ, unless a library or this module changes."""
+    peer = sock.getpeername()
+    if ip_address(peer[0]) != address or peer[1] != port:
+        raise ConnectionError(f"connected to {peer[0]} port {peer[1]}")
 
 
 @dataclass(slots=True)
