@@ -309,6 +309,16 @@ async def test_a_body_is_carried_within_its_cap(framing: str) -> None:
         ),
         (b"GET http://good.test/ HTTP/1.1\r\nx: " + b"y" * 200_000, 400, Reason.PROXY_REQUEST_INVALID),
         (b"CONNECT good.test:443 HTTP/1.1\r\nbad name: x\r\n\r\n", 400, Reason.PROXY_REQUEST_INVALID),
+        (
+            b"CONNECT good.test:443 HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbody",
+            400,
+            Reason.PROXY_REQUEST_INVALID,
+        ),
+        (
+            b"CONNECT good.test:443 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+            Reason.PROXY_REQUEST_INVALID,
+        ),
     ],
 )
 async def test_a_request_that_is_none_for_a_proxy_is_refused(request_bytes: bytes, status: int, reason: Reason) -> None:

@@ -35,6 +35,35 @@ async def test_a_body_comes_in_pieces_of_bounded_size() -> None:
             assert min(got.pieces) > 0
 
 
+async def test_many_small_chunks_become_few_pieces_and_leave_the_loop_to_others() -> None:
+    async with answering(_chunked(*[b"x"] * 20_000)) as server:
+        network, access = _net(server.port)
+        turns = 0
+        done = asyncio.Event()
+
+        async def other() -> None:
+            nonlocal turns
+            while not done.is_set():
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        got = await fetch(network, _A, access)
+        done.set()
+        await beside
+    assert got.body == b"x" * 20_000
+    assert len(got.pieces) < 100
+    assert turns > 20_000 / 200
+
+
+async def test_what_came_before_a_fault_is_handed_out() -> None:
+    answer = b"HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\nnonsense\r\n"
+    async with answering(answer) as server:
+        network, access = _net(server.port)
+        got = await fetch(network, _A, access)
+    assert (got.body, got.reason) == (b"abc", Reason.RESPONSE_INVALID)
+
+
 @pytest.mark.parametrize("framing", ["length", "chunked", "until close"])
 async def test_a_body_over_the_cap_is_cut_exactly_there(framing: str) -> None:
     def answer(length: int) -> bytes:

@@ -51,11 +51,13 @@ class Broker:
             raise
         finally:
             # The event first: closing can be cancelled, the event must not be.
-            if response is not None:
-                error = response.error
-            trail.end(self.sink, error=error, whole=response is not None and response.ended)
-            if response is not None:
-                await response.close()
+            try:
+                if response is not None:
+                    error = response.error
+                trail.end(self.sink, error=error, whole=response is not None and response.ended)
+            finally:
+                if response is not None:
+                    await response.close()
 
     async def _respond(self, request: EgressRequest, access: Access, asker: Asker, trail: Trail) -> StreamedResponse:
         limits = access.limits.lowered(

@@ -15,6 +15,8 @@ from fumehood_server.egress.url import Url
 
 _MAX_INFORMATIONAL = 10
 """Responses 1xx before the one that counts: a server may send any number (RFC 9110 section 15.2)."""
+_EVENTS_AT_A_TIME = 200
+"""Chunks that are taken before others get their turn: a body of one-byte chunks would keep the loop for long."""
 _HTTP_HEAD_TOO_LARGE = 431
 """h11's hint for a head that does not end."""
 
@@ -47,6 +49,7 @@ class Exchange:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=max_head_bytes)
         self._sending: asyncio.Task[None] | None = None
         self._ended = False
+        self._over = False
 
     async def start(self, request: Outgoing) -> Head:
         """Send the request and read the head of its response.
@@ -73,15 +76,29 @@ class Exchange:
         Raises:
             EgressFailedError: `BODY_TRUNCATED`, `CONNECTION_LOST`, `RESPONSE_INVALID` or `RESPONSE_TOO_LARGE`.
         """
-        while True:
-            event = await self._event(in_body=True)
+        body = bytearray()
+        taken = 0
+        while not self._over and len(body) < MAX_PIECE_BYTES:
+            try:
+                event = self._take(in_body=True)
+            except EgressFailedError:
+                if body:
+                    break  # what came before the fault first; h11 tells of it again
+                raise
             if isinstance(event, h11.Data):
-                if event.data:
-                    return bytes(event.data)
+                body += event.data
             elif isinstance(event, h11.EndOfMessage):
-                return b""
-            else:
+                self._over = True
+            elif event is not h11.NEED_DATA:
                 raise EgressFailedError(Reason.BODY_TRUNCATED, "the response's body ends too early")
+            elif body:
+                break
+            else:
+                await self._receive(in_body=True)
+            taken += 1
+            if not taken % _EVENTS_AT_A_TIME:
+                await asyncio.sleep(0)
+        return bytes(body)
 
     async def close(self) -> None:
         """End the connection."""
@@ -100,7 +117,8 @@ class Exchange:
 
     async def _read_head(self) -> Head:
         for _ in range(_MAX_INFORMATIONAL + 1):
-            event = await self._event(in_body=False)
+            while (event := self._take(in_body=False)) is h11.NEED_DATA:
+                await self._receive(in_body=False)
             if isinstance(event, h11.Response):
                 headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
                 if too_large(headers, self._max_head_bytes):
@@ -113,21 +131,25 @@ class Exchange:
                 break
         raise EgressFailedError(Reason.RESPONSE_INVALID, "the server sent something that is no response")
 
-    async def _event(self, *, in_body: bool) -> object:
+    def _take(self, *, in_body: bool) -> object:
+        """What h11 makes of the bytes that are here: an event, or `h11.NEED_DATA`."""
         try:
-            while (event := self._http.next_event()) is h11.NEED_DATA:
-                data = await self._stream.read()
-                self._ended = not data
-                self._http.receive_data(data)
+            return self._http.next_event()
         except h11.RemoteProtocolError as error:
             if self._ended:
                 raise self._lost(in_body=in_body) from error
             if error.error_status_hint == _HTTP_HEAD_TOO_LARGE and not in_body:
                 raise self._head_too_large() from error
             raise EgressFailedError(Reason.RESPONSE_INVALID, f"the response is not valid HTTP/1.1: {error}") from error
+
+    async def _receive(self, *, in_body: bool) -> None:
+        """Wait for more bytes, or for the end of them."""
+        try:
+            data = await self._stream.read()
         except OSError as error:
             raise self._lost(in_body=in_body) from error
-        return event
+        self._ended = not data
+        self._http.receive_data(data)
 
     def _head_too_large(self) -> EgressFailedError:
         return EgressFailedError(

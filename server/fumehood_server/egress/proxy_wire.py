@@ -52,6 +52,10 @@ class ProxyWire:
         if not isinstance(event, h11.Request):
             return None
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
+        if event.method == b"CONNECT" and any(
+            name == "transfer-encoding" or (name == "content-length" and value != "0") for name, value in headers
+        ):
+            raise EgressRefusedError(Reason.PROXY_REQUEST_INVALID, "CONNECT has no body")
         kept = tuple(
             field
             for field in end_to_end(headers)
@@ -81,7 +85,7 @@ class ProxyWire:
 
     async def accept_tunnel(self) -> bytes:
         """Answer CONNECT with success. Returns what the program has sent for the tunnel already."""
-        self._http.next_event()  # the end of the request: CONNECT has no body (RFC 9110 section 9.3.6)
+        self._http.next_event()  # the end of the request: there is no body, see `read_request`
         await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
         self._answered = True
         return bytes(self._http.trailing_data[0])

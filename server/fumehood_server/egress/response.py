@@ -97,6 +97,8 @@ class StreamedResponse:
         """The next piece of the body, none at its end."""
         while True:
             for piece in self._pieces:
+                if self._decoder is not None:
+                    await asyncio.sleep(0)  # a small body may grow to many pieces, none of which is waited for
                 return piece
             data = await self._read()
             if not data:
