@@ -11,7 +11,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,19 +68,31 @@ class Sidecar:
 
 @contextmanager
 def running_sidecar(
-    plugins: Sequence[Plugin] = (), *, server: str = "", more: str = "", arguments: Sequence[str] = ()
+    plugins: Sequence[Plugin] = (),
+    *,
+    server: str = "",
+    more: str = "",
+    arguments: Sequence[str] = (),
+    interpreter: Sequence[str] = (sys.executable,),
+    environment: Mapping[str, str] | None = None,
+    everybody: bool = False,
 ) -> Iterator[Sidecar]:
     """Start a sidecar on a unix socket in a folder of its own; end it, and see it gone, when the block ends.
 
-    `server` holds more lines of `[server]`, `more` whatever else stands in fumehood.toml.
+    `server` holds more lines of `[server]`, `more` whatever else stands in fumehood.toml. With `everybody` the folder
+    is open to every user: `interpreter` may lead to another one.
     """
     # Not pytest's tmp_path: the path of a unix socket may have 107 bytes.
     with tempfile.TemporaryDirectory(prefix="fh-") as name:
         folder = Path(name)
+        if everybody:
+            folder.chmod(0o777)
         (folder / "fumehood.toml").write_text(_config(plugins, server, more))
-        command = [sys.executable, "-c", _LAUNCH, str(folder / "fumehood.toml"), *arguments]
+        command = [*interpreter, "-c", _LAUNCH, str(folder / "fumehood.toml"), *arguments]
         with (folder / "stderr").open("wb") as stderr:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=stderr, stdin=subprocess.DEVNULL, env=environment
+            )
         try:
             yield Sidecar(_targets(process, folder), process, folder)
         finally:

@@ -80,10 +80,13 @@ def remedy_for(problem: str) -> str:
         return (
             "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 (Debian), "
             "kernel.apparmor_restrict_unprivileged_userns=0 or bubblewrap's AppArmor profile (Ubuntu), "
-            "a seccomp profile with unshare (containers)"
+            "a seccomp profile with unshare (containers; docs/deploy/README.md says which, and what can be had without)"
         )
     if "proc" in text:
-        return "a container that masks parts of /proc can't hold one: run it with --security-opt systempaths=unconfined"
+        return (
+            "a container that masks parts of /proc can't hold one: run it with --security-opt systempaths=unconfined "
+            "(docs/deploy/README.md)"
+        )
     return ""
 
 

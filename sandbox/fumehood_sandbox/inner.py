@@ -45,13 +45,13 @@ def main(config: "dict[str, Any]") -> None:
     """Apply every layer and become the program. Comes back only by the exit of a `PythonModule`."""
     status: int = config["status_fd"]
     try:
-        rules = open_rules(config["landlock"])
+        ruleset = make_ruleset(config["landlock"])
         limit(status, config["rlimits"])
         empty_bounding_set()
         drop_identity(status, config["identity"])
         load_filter(config["seal"], what="keep the limits")
         drop_capabilities(status)
-        restrict(status, config["landlock"], rules)
+        restrict(status, ruleset, config["landlock"]["detail"])
         close_descriptors(status)
         check_what_is_in_force(status, config["identity"])
         enter(config["working_directory"])
@@ -65,7 +65,7 @@ def main(config: "dict[str, Any]") -> None:
         fail(status, *error.fields)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher must hear of it
         fail(status, "inner", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
-    del status, rules, config
+    del status, ruleset, config
     forget_stages()
     exec(code, module)  # noqa: S102 - the module that the caller asked for
 
@@ -105,17 +105,27 @@ def status_of(process: str) -> "dict[str, str]":
         return dict(line.split(":\t", 1) for line in stream if ":\t" in line)
 
 
-def open_rules(landlock: "dict[str, Any]") -> "list[tuple[int, int]]":
-    """Open what Landlock will allow while root's identity can still reach it. A number is a descriptor of such."""
-    opened = []
+def make_ruleset(landlock: "dict[str, Any]") -> int:
+    """Make the Landlock rule set while root's identity can still reach what it allows. Returns its descriptor.
+
+    A rule's path may be a number: a descriptor of what is meant.
+    """
+    attributes: bytes = landlock["attributes"]
+    create = (_SYS_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
+    ruleset = call("landlock", "syscall", *create, what="create the rule set")
     for path, access in landlock["rules"]:
         try:
-            descriptor = path if isinstance(path, int) else os.open(path, os.O_PATH | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC) if isinstance(path, str) else path
             is_folder = os.fstat(descriptor).st_mode & 0o170000 == 0o040000  # noqa: PLR2004 - S_IFMT, S_IFDIR
         except OSError as error:
             raise StepError("landlock", f"open: {error.strerror}", str(path), error.errno or 0) from error
-        opened.append((descriptor, access if is_folder else access & _LANDLOCK_ON_FILES))
-    return opened
+        allowed = access if is_folder else access & _LANDLOCK_ON_FILES
+        # struct landlock_path_beneath_attr is packed: 8 bytes of access, 4 of descriptor.
+        rule = allowed.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
+        add = (_SYS_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_RULE_PATH_BENEATH, rule, 0)
+        call("landlock", "syscall", *add, what="add a rule", path=str(path))
+        os.close(descriptor)  # there may be more rules than a process may have descriptors
+    return ruleset
 
 
 def limit(status: int, rlimits: "list[tuple[str, int]]") -> None:
@@ -179,33 +189,10 @@ def drop_capabilities(status: int, detail: str = "inheritable, permitted, effect
     say(status, "layer", "capabilities", f"{detail} sets cleared")
 
 
-def restrict(status: int, landlock: "dict[str, Any]", rules: "list[tuple[int, int]]") -> None:
+def restrict(status: int, ruleset: int, detail: str) -> None:
     """Enter a Landlock domain of these rules."""
-    attributes: bytes = landlock["attributes"]
-    ruleset = call(
-        "landlock",
-        "syscall",
-        _SYS_LANDLOCK_CREATE_RULESET,
-        attributes,
-        len(attributes),
-        0,
-        what="create the rule set",
-    )
-    for descriptor, access in rules:
-        # struct landlock_path_beneath_attr is packed: 8 bytes of access, 4 of descriptor.
-        rule = access.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
-        call(
-            "landlock",
-            "syscall",
-            _SYS_LANDLOCK_ADD_RULE,
-            ruleset,
-            _LANDLOCK_RULE_PATH_BENEATH,
-            rule,
-            0,
-            what="add a rule",
-        )
     call("landlock", "syscall", _SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, what="restrict")
-    say(status, "layer", "landlock", landlock["detail"])
+    say(status, "layer", "landlock", detail)
 
 
 def close_descriptors(status: int) -> None:

@@ -119,7 +119,19 @@ def _chosen(minimum: Backend, wanted: Backend | None) -> Backend:
         return Backend.NAMESPACES
     if wanted is not None:
         return wanted
-    return Backend.NAMESPACES if bubblewrap.works() else Backend.LANDLOCK
+    return Backend.NAMESPACES if _namespaces_work() else Backend.LANDLOCK
+
+
+@functools.cache
+def _namespaces_work() -> bool:
+    """Whether bubblewrap works, and root has users to give away in a namespace."""
+    if not bubblewrap.works():
+        return False
+    try:
+        identity_for("")
+    except SandboxUnavailableError:
+        return False
+    return True
 
 
 def _plan(policy: Policy, program: Program, stack: ExitStack) -> _Plan:

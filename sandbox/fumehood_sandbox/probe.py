@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fumehood_sandbox import bubblewrap
+from fumehood_sandbox import bubblewrap, landlock_only
+from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.cgroup import cgroups
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
 from fumehood_sandbox.landlock import supported_abi
@@ -25,7 +26,9 @@ from fumehood_sandbox.seccomp import ARCHITECTURES
 
 Status = Literal["in force", "weaker", "missing"]
 
-_SELFTEST = Path(__file__).resolve().with_name("selftest.py")
+_FOLDER = Path(__file__).resolve().parent
+_SELFTESTS = {"selftest": _FOLDER / "selftest.py", "selftest_alone": _FOLDER / "landlock_only" / "selftest.py"}
+_MODULES = {Backend.NAMESPACES: "selftest", Backend.LANDLOCK: "selftest_alone"}
 _INSIDE = "/run/fumehood/selftest"
 _TIMEOUT_S = 20.0
 """The checks take 30 ms. A machine that needs this long is not one to serve from."""
@@ -64,33 +67,41 @@ class Report:
         return bool(self.findings) and not self.missing
 
 
-def probe() -> Report:
-    """Try every layer. Takes some 50 ms, and starts processes; the same thread rule as for `launch`."""
+def probe(backend: Backend = Backend.NAMESPACES) -> Report:
+    """Try every layer of a backend. Takes some 50 ms, and starts processes; the same thread rule as for `launch`."""
     platform_finding = _platform()
     if platform_finding.status == "missing":
         return Report((platform_finding,))
-    findings = [platform_finding, _bubblewrap(), _landlock()]
+    if backend is Backend.LANDLOCK:
+        findings = [platform_finding, _landlock_alone()]
+    else:
+        findings = [platform_finding, _bubblewrap(), _landlock()]
     if not any(finding.status == "missing" for finding in findings):
-        findings.append(_cgroups())
-        findings.extend(_inside())
+        if backend is Backend.NAMESPACES:
+            findings.append(_cgroups())
+        findings.extend(_inside(backend))
     return Report(tuple(findings))
 
 
 @functools.cache
-def _cached_probe() -> Report:
-    return probe()
+def _cached_probe(backend: Backend) -> Report:
+    return probe(backend)
 
 
-def check() -> Report:
-    """The report of this process's first probe.
+def check(minimum: Backend = Backend.NAMESPACES) -> Report:
+    """The report of this process's first probe of the strongest backend that can be had, down to the minimum.
 
     Raises:
-        SandboxUnavailableError: a layer is missing; it names the first.
+        SandboxUnavailableError: none can; it names the first layer that is missing, of the strongest backend.
     """
-    report = _cached_probe()
-    for finding in report.missing:
-        raise SandboxUnavailableError(finding.layer, f"{finding.feature}: {finding.detail}", finding.remedy)
-    return report
+    reports = [_cached_probe(Backend.NAMESPACES)]
+    if minimum is Backend.LANDLOCK and not reports[0].usable:
+        reports.append(_cached_probe(Backend.LANDLOCK))
+    if reports[-1].usable:
+        return reports[-1]
+    problems = [f"{report.missing[0].feature}: {report.missing[0].detail}" for report in reports]
+    finding = reports[0].missing[0]
+    raise SandboxUnavailableError(finding.layer, "; without namespaces: ".join(problems), finding.remedy)
 
 
 def _platform() -> Finding:
@@ -120,6 +131,13 @@ def _landlock() -> Finding:
     return Finding("landlock", "kernel support", "in force", f"ABI {abi}{without}")
 
 
+def _landlock_alone() -> Finding:
+    problem = landlock_only.unavailable()
+    if problem is not None:
+        return Finding(problem.feature, "kernel support", "missing", problem.problem, problem.remedy)
+    return Finding("landlock", "kernel support", "in force", f"ABI {supported_abi()}, with scopes")
+
+
 def _cgroups() -> Finding:
     found = cgroups()
     if not found.missing:
@@ -137,16 +155,19 @@ _DELEGATE = (
 )
 
 
-def _inside() -> list[Finding]:
+def _inside(backend: Backend) -> list[Finding]:
     # At the highest level that needs no grant; the layers are the same at each.
     policy = Policy(
         level=Level.WRITE,
-        runtime=(Mount(str(_SELFTEST), f"{_INSIDE}/selftest.py"),),
+        minimum=backend,
+        runtime=tuple(Mount(str(path), f"{_INSIDE}/{name}.py") for name, path in _SELFTESTS.items()),
         environment=(("GIVEN", "yes"),),
         identity="fumehood selftest",
     )
     try:
-        with launch(policy, PythonModule("selftest", path=(_INSIDE,)), timeout_s=_TIMEOUT_S) as process:
+        module = PythonModule(_MODULES[backend], path=(_INSIDE,))
+        with launch(policy, module, timeout_s=_TIMEOUT_S, backend=backend) as process:
+            weaker = process.receipt.weaker if backend is Backend.LANDLOCK else ()
             answer, complaint = _read_both(process)
             description = process.exit_description
     except LaunchError as error:
@@ -158,7 +179,11 @@ def _inside() -> list[Finding]:
     lines = [line.split("\t") for line in answer.splitlines()]
     findings = [
         Finding(
-            layer, feature, "in force" if holds == "yes" else "missing", detail, "" if holds == "yes" else _REPORT_IT
+            layer,
+            feature,
+            "missing" if holds != "yes" else "weaker" if layer in weaker else "in force",
+            detail,
+            "" if holds == "yes" else _REPORT_IT,
         )
         for layer, feature, holds, detail in (line for line in lines if len(line) == 4)  # noqa: PLR2004 - as written
     ]

@@ -11,10 +11,11 @@ import socket
 import sys
 from collections.abc import Callable
 
-_Check = tuple[bool, str]
+Check = tuple[bool, str]
 
 
-def _fails(action: Callable[[], object], *expected: int) -> bool:
+def fails(action: Callable[[], object], *expected: int) -> bool:
+    """Whether it fails with one of these error numbers."""
     try:
         action()
     except OSError as error:
@@ -22,68 +23,68 @@ def _fails(action: Callable[[], object], *expected: int) -> bool:
     return False
 
 
-def _file_system() -> _Check:
+def _file_system() -> Check:
     hidden = not os.path.exists("/home") and not os.path.exists("/etc/shadow")  # noqa: PTH110 - as few imports as can be
-    fixed = _fails(lambda: os.mkdir("/made"), errno.EROFS, errno.EACCES)  # noqa: PTH102 - likewise
+    fixed = fails(lambda: os.mkdir("/made"), errno.EROFS, errno.EACCES)  # noqa: PTH102 - likewise
     with open("/tmp/made", "wb") as stream:  # noqa: PTH123, S108 - likewise; a private tmpfs
         scratch = stream.write(b"x") == 1
     return hidden and fixed and scratch, "the host's files absent, root fixed, scratch writable"
 
 
-def _processes() -> _Check:
+def _processes() -> Check:
     numbers = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - likewise
     return "1" in numbers and len(numbers) <= 3 and os.getpid() > 1, f"{len(numbers)} processes seen"  # noqa: PLR2004
 
 
-def _network() -> _Check:
+def _network() -> Check:
     with open("/proc/net/dev", encoding="utf-8") as stream:  # noqa: PTH123 - likewise
         names = [line.split(":")[0].strip() for line in stream if ":" in line]
     return names == ["lo"], f"interfaces: {' '.join(names)}"
 
 
-def _seccomp() -> _Check:
-    denied = _fails(lambda: socket.socket(socket.AF_INET), errno.EPERM) and _fails(
+def _seccomp() -> Check:
+    denied = fails(lambda: socket.socket(socket.AF_INET), errno.EPERM) and fails(
         lambda: socket.socket(socket.AF_UNIX), errno.EPERM
     )
-    datagram = _fails(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM), errno.EPERM)
+    datagram = fails(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM), errno.EPERM)
     pair = socket.socketpair()
     pair[0].sendall(b"x")
     return denied and datagram and pair[1].recv(1) == b"x", "socket() denied, stream socketpair() works"
 
 
-def _seccomp_covers_init() -> _Check:
+def _seccomp_covers_init() -> Check:
     with open("/proc/1/status", encoding="utf-8") as stream:  # noqa: PTH123 - likewise
         mode = next((line.split()[1] for line in stream if line.startswith("Seccomp:")), "0")
     return mode == "2", f"pid 1 runs under mode {mode}"
 
 
-def _landlock() -> _Check:
+def _landlock() -> Check:
     # The mount and the file's own permissions would let this be written; only Landlock's rules don't.
-    denied = _fails(lambda: os.open("/proc/self/comm", os.O_WRONLY), errno.EACCES)
+    denied = fails(lambda: os.open("/proc/self/comm", os.O_WRONLY), errno.EACCES)
     os.close(os.open("/proc/self/comm", os.O_RDONLY))
     return denied, "a write that mounts allow is denied, the read beside it works"
 
 
-def _init_memory() -> _Check:
-    denied = _fails(lambda: os.open("/proc/1/mem", os.O_RDONLY), errno.EACCES, errno.EPERM)
+def _init_memory() -> Check:
+    denied = fails(lambda: os.open("/proc/1/mem", os.O_RDONLY), errno.EACCES, errno.EPERM)
     os.close(os.open("/proc/self/mem", os.O_RDONLY))
     return denied, "/proc/1/mem can't be opened, /proc/self/mem can"
 
 
-def _identity() -> _Check:
+def _identity() -> Check:
     users = {*os.getresuid(), *os.getresgid(), *os.getgroups()}
-    denied = _fails(lambda: os.setresuid(0, 0, 0), errno.EPERM, errno.EINVAL)
+    denied = fails(lambda: os.setresuid(0, 0, 0), errno.EPERM, errno.EINVAL)
     return 0 not in users and denied, f"uid {os.getuid()}"
 
 
-def _capabilities() -> _Check:
+def _capabilities() -> Check:
     with open("/proc/self/status", encoding="utf-8") as stream:  # noqa: PTH123 - likewise
         status = dict(line.split(":", 1) for line in stream if ":" in line)
     sets = {name: int(value, 16) for name, value in status.items() if name.startswith("Cap")}
     return len(sets) == 5 and not any(sets.values()) and status["NoNewPrivs"].strip() == "1", "all five sets empty"  # noqa: PLR2004
 
 
-def _rlimits() -> _Check:
+def _rlimits() -> Check:
     low, high = resource.getrlimit(resource.RLIMIT_NOFILE)
     raised = False
     try:
@@ -94,11 +95,13 @@ def _rlimits() -> _Check:
     return not raised and resource.getrlimit(resource.RLIMIT_CORE) == (1, 1), f"open files {high}, no core dumps"
 
 
-def _environment() -> _Check:
+def _environment() -> Check:
     return dict(os.environ) == {"GIVEN": "yes"}, "only what the policy names"
 
 
-CHECKS: tuple[tuple[str, str, Callable[[], _Check]], ...] = (
+Checks = tuple[tuple[str, str, Callable[[], Check]], ...]
+
+CHECKS: Checks = (
     ("namespaces", "file system", _file_system),
     ("namespaces", "processes", _processes),
     ("namespaces", "network", _network),
@@ -113,9 +116,9 @@ CHECKS: tuple[tuple[str, str, Callable[[], _Check]], ...] = (
 )
 
 
-def main() -> None:
+def main(checks: Checks = CHECKS) -> None:
     """Print a line a check."""
-    for layer, feature, check in CHECKS:
+    for layer, feature, check in checks:
         try:
             holds, detail = check()
         except Exception as error:  # noqa: BLE001 - whatever breaks is a finding

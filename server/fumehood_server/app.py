@@ -12,7 +12,7 @@ from typing import cast
 
 import fumehood_sandbox
 import uvloop
-from fumehood_sandbox import SandboxUnavailableError
+from fumehood_sandbox import Backend, SandboxUnavailableError
 
 from fumehood_server.catalog.catalog import Catalog, Log
 from fumehood_server.catalog.config import SidecarConfig
@@ -79,7 +79,7 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
         server.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         logs = LogSink(_forward)
         async with Pools(logs, WorkerSettings(idle_s=server.idle_stop_s), verify=verify) as pools:
-            sandbox = _sandbox_problem()
+            sandbox = _sandbox_problem(config.sandbox.minimum)
             if sandbox is not None:
                 log.error("sandbox_unavailable", message=sandbox.message, remedy=sandbox.remedy)
             catalog = await _unless(
@@ -159,10 +159,10 @@ def _signals(stop: asyncio.Event, flush: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(each)
 
 
-def _sandbox_problem() -> Reason | None:
+def _sandbox_problem(minimum: Backend) -> Reason | None:
     """Why this machine can't sandbox. The sidecar serves all the same, so that callers are told."""
     try:
-        fumehood_sandbox.check()
+        fumehood_sandbox.check(minimum)
     except SandboxUnavailableError as exc:
         return Reason("sandbox_unavailable", str(exc), exc.remedy or "run `fumehood doctor`")
     return None

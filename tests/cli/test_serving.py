@@ -143,7 +143,7 @@ def test_doctor_finds_every_layer_here_and_exits_with_0(tmp_path: Path) -> None:
     assert (done.status, done.json["usable"]) == (0, True)
     findings = done.json["findings"]
     assert list(findings[0]) == ["area", "layer", "feature", "status", "detail", "remedy"]
-    assert {finding["area"] for finding in findings} == {"machine", "sandbox", "configuration", "sidecar"}
+    assert {finding["area"] for finding in findings} == {"machine", "sandbox", "landlock", "configuration", "sidecar"}
     layers = {finding["layer"] for finding in findings if finding["status"] == "in force"}
     assert {"namespaces", "seccomp", "landlock", "identity", "capabilities", "rlimits", "environment"} <= layers
     assert {"python", "kernel", "bubblewrap"} <= {finding["layer"] for finding in findings}
@@ -199,3 +199,38 @@ def test_dev_waits_for_a_plugin_that_is_broken_at_first_and_takes_it_once_it_is_
         write_plugin(plugin, "small", CODE)
         address = dev.wait_for("export FUMEHOOD_ADDRESS=").split("=")[1]
         assert fumehood("call", "echo", "text=hi", address=address).stdout == "hi\n"
+
+
+def test_doctor_shows_a_plugin_whose_pin_no_longer_fits(tmp_path: Path) -> None:
+    folder = write_plugin(tmp_path / "small", "small", CODE)
+
+    def finding() -> tuple[int, str, str, str]:
+        done = fumehood("doctor", "--json", folder=tmp_path)
+        (found,) = [each for each in done.json["findings"] if each["feature"] == "plugin small"]
+        return done.status, found["status"], found["detail"], found["remedy"]
+
+    (tmp_path / "fumehood.toml").write_text('[[plugin]]\npath = "small"\n')
+    status, mark, detail, remedy = finding()
+    assert (status, mark) == (0, "note")
+    assert "not pinned" in detail
+    assert fumehood("plugin", "add", "small", "--yes", folder=tmp_path).status == 0
+    assert finding()[:2] == (0, "ok")
+    (folder / "more.py").write_text("")
+    status, mark, detail, remedy = finding()
+    assert (status, mark) == (1, "missing")
+    assert "not the ones that were pinned" in detail
+    assert "fumehood plugin add" in remedy
+
+
+def test_doctor_tells_what_is_the_weakest_that_is_accepted(tmp_path: Path) -> None:
+    for minimum in ("namespaces", "landlock"):
+        (tmp_path / "fumehood.toml").write_text(f'[sandbox]\nminimum = "{minimum}"\n')
+        done = fumehood("doctor", "--json", folder=tmp_path)
+        (choice,) = [each for each in done.json["findings"] if each["layer"] == "backend"]
+        assert choice["status"] == "in force"
+        assert f'minimum = "{minimum}"' in choice["detail"]
+    (tmp_path / "fumehood.toml").write_text('[sandbox]\nminimum = "none"\n')
+    done = fumehood("doctor", "--json", folder=tmp_path)
+    (file,) = [each for each in done.json["findings"] if each["area"] == "configuration"]
+    assert (done.status, file["status"]) == (1, "missing")
+    assert "namespaces" in file["detail"] + file["remedy"]

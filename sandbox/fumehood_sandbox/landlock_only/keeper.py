@@ -21,7 +21,7 @@ from fumehood_sandbox.inner import (
     forget_stages,
     limit,
     load_filter,
-    open_rules,
+    make_ruleset,
     prepare_module,
     restrict,
     status_of,
@@ -89,13 +89,13 @@ def _child(config: "dict[str, Any]", keeper: int) -> None:
     try:
         os.setsid()
         _signal.pthread_sigmask(_signal.SIG_SETMASK, set())
-        rules = open_rules(config["landlock"])
+        ruleset = make_ruleset(config["landlock"])
         limit(status, config["rlimits"])
         sets = _drop_identity(status, config["identity"])
         # Changed ids take this back, so it comes after them; execve(2) and dropped capabilities don't.
         _die_with(keeper, _signal.SIGKILL)
         _check_access(config["needed"])
-        restrict(status, config["landlock"], rules)
+        restrict(status, ruleset, config["landlock"]["detail"])
         close_descriptors(status)
         load_filter(config["filter"], what="load the filter")
         check_what_is_in_force(status, config["identity"], sets)
@@ -111,7 +111,7 @@ def _child(config: "dict[str, Any]", keeper: int) -> None:
         fail(status, *error.fields)
     except BaseException as error:  # noqa: BLE001 - likewise
         fail(status, "inner", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
-    del status, rules, config, sets, keeper
+    del status, ruleset, config, sets, keeper
     forget_stages()
     exec(code, module)  # noqa: S102 - the module that the caller asked for
 

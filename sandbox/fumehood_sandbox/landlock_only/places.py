@@ -43,10 +43,13 @@ class Places:
         """The path to use for one that the policy or the program names."""
         if _beneath(path, self.moved):
             return self.view + path
-        place = next((place for place in SCRATCH if _beneath(path, (place,))), None)
-        if place is None or _beneath(path, self.kept):
+        if _beneath(path, self.kept):
             return path
-        return self.scratch + path[len(place) :]
+        for place in SCRATCH:
+            if _beneath(path, (place,)):
+                return self.scratch + path[len(place) :]
+        leads_to_moved = any(_beneath(each, (path,)) for each in self.moved)
+        return self.view + path if leads_to_moved else path
 
     def environment(self, variables: Iterable[tuple[str, str]]) -> dict[str, str]:
         """The variables with their paths replaced, also in lists such as PATH, and TMPDIR for the scratch folder."""

@@ -108,12 +108,14 @@ class PinProposal:
         await asyncio.to_thread(pin, self.lock_path, {loaded.manifest.name: loaded.pinned()})
 
 
-async def check_plugin(folder: Path, *, describe: Describe, limits: LimitsConfig | None = None) -> CheckReport:
-    """Read the plugin in `folder` as a sidecar would, with no configuration and no lock. Problems are in the report."""
+async def check_plugin(
+    folder: Path, *, describe: Describe, limits: LimitsConfig | None = None, sandbox: SandboxConfig | None = None
+) -> CheckReport:
+    """Read the plugin in `folder` as a sidecar would, with no grant and no lock. Problems are in the report."""
     limits = limits or default_config(Path("/")).limits
     try:
         loaded = await load_plugin(
-            folder, describe=describe, limits=limits, sandbox=SandboxConfig(), pins=lambda _: None
+            folder, describe=describe, limits=limits, sandbox=sandbox or SandboxConfig(), pins=lambda _: None
         )
     except PluginRefusedError as exc:
         return CheckReport(folder=folder, name=exc.name, loaded=None, problems=exc.reasons, faults=exc.problems)
@@ -123,14 +125,19 @@ async def check_plugin(folder: Path, *, describe: Describe, limits: LimitsConfig
 
 
 async def propose_pin(
-    folder: Path, lock_path: Path, *, describe: Describe, limits: LimitsConfig | None = None
+    folder: Path,
+    lock_path: Path,
+    *,
+    describe: Describe,
+    limits: LimitsConfig | None = None,
+    sandbox: SandboxConfig | None = None,
 ) -> PinProposal:
     """Check `folder` and put it beside what the lock has under its name.
 
     Raises:
         ConfigError: the lock can't be read.
     """
-    report = await check_plugin(folder, describe=describe, limits=limits)
+    report = await check_plugin(folder, describe=describe, limits=limits, sandbox=sandbox)
     lock = await asyncio.to_thread(read_lock, lock_path)
     return PinProposal(report=report, lock_path=lock_path, pinned=lock.plugins.get(report.name))
 

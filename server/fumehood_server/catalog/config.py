@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fumehood_sandbox import Limits
+from fumehood_sandbox import Backend, Limits
 
 from fumehood_server.catalog.config_file import CgroupUse, ConfigFile, LimitsTable, LogLevel, PluginTable, ServerTable
 from fumehood_server.catalog.grants import GrantError, Protected, check_links, protected_paths, resolve_grants
@@ -66,6 +66,8 @@ class LimitsConfig:
 class SandboxConfig:
     """`[sandbox]`: what the operator says of every sandbox."""
 
+    minimum: Backend = Backend.NAMESPACES
+    """The weakest backend that the operator accepts."""
     cgroups: bool = True
     """Whether a cgroup may bound workers where this machine has one for the sidecar."""
 
@@ -162,7 +164,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         lock_path=lock_path,
         server=server,
         limits=_limits(file.limits, source),
-        sandbox=SandboxConfig(cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
+        sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
         plugins=plugins,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from fumehood_sandbox import Level
+from fumehood_sandbox import Backend, Level
 from pydantic import Field
 
 from fumehood_server.catalog.tables import Table, check_with, one_of, refused
@@ -84,6 +84,7 @@ class CgroupUse(StrEnum):
 class SandboxTable(Table):
     """`[sandbox]`."""
 
+    minimum: Annotated[Backend, one_of(Backend, "minimum")] = Backend.NAMESPACES
     cgroups: Annotated[CgroupUse, one_of(CgroupUse, "use of cgroups")] = CgroupUse.AUTO
 
 

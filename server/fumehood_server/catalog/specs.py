@@ -51,6 +51,7 @@ class SpecMaker:
             working_directory=self.built.working_directory,
             identity=self.manifest.name,
             cgroups=self.sandbox.cgroups,
+            minimum=self.sandbox.minimum,
         )
         fields = {
             "plugin": self.manifest.name,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from fumehood_sandbox import Level
+from fumehood_sandbox import Backend, Level
 
 from fumehood_server.catalog.config import LOCK_NAME
 from fumehood_server.cli.failure import CommandError, ExitStatus
@@ -44,6 +44,8 @@ class DevGrants:
     max_side_effects: Level
     read: Sequence[Path] = ()
     write: Sequence[Path] = ()
+    minimum: Backend = Backend.NAMESPACES
+    """As in `[sandbox]`."""
     allowed_tools: Sequence[str] = ()
     """Tools that would wait for an approval: whoever works on a plugin has approved it."""
 
@@ -151,6 +153,8 @@ def _config(plugin: Path, grants: DevGrants) -> str:
         'listen = ["unix:s"]',
         'state_dir = "state"',
         "drain_s = 1",
+        "[sandbox]",
+        f'minimum = "{grants.minimum}"',
         "[[plugin]]",
         f"path = {quoted(plugin)}",
         f'max_side_effects = "{grants.max_side_effects}"',

@@ -8,11 +8,15 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fumehood_sandbox import probe
+from fumehood_sandbox import Backend, Report, probe
 
 from fumehood_server.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fumehood_server.catalog.lock import Lock
+    from fumehood_server.catalog.manifest import Manifest
 
 MISSING = "missing"
 """The one status that makes a machine unusable."""
@@ -26,7 +30,7 @@ class Finding:
     """One thing that was looked at."""
 
     area: str
-    """"machine", "sandbox", "configuration" or "sidecar"."""
+    """"machine", "sandbox", "landlock" (the sandbox without namespaces), "configuration" or "sidecar"."""
     layer: str
     """Within the sandbox its layer, as in receipts; elsewhere what was looked at."""
     feature: str
@@ -54,7 +58,10 @@ class Diagnosis:
 
 def diagnose(config_path: Path | None, address: str | None) -> Diagnosis:
     """Look at everything. Takes about a second, starts processes, and changes nothing."""
-    return Diagnosis((*_machine(), *_sandbox(), *_configuration(config_path), _sidecar(address)))
+    from fumehood_server.cli.inspecting import sandbox_of
+
+    sandbox = _sandbox(sandbox_of(config_path).minimum)
+    return Diagnosis((*_machine(), *sandbox, *_configuration(config_path), _sidecar(address)))
 
 
 def _machine() -> list[Finding]:
@@ -76,7 +83,7 @@ def _machine() -> list[Finding]:
             status="ok",
             detail="root: each plugin gets a user id of its own"
             if os.geteuid() == 0
-            else f"user {os.geteuid()}, without root's rights: plugins run as it, in a user namespace",
+            else f"user {os.geteuid()}, without root's rights: plugins run as it",
         ),
         *_bubblewraps(),
     ]
@@ -109,22 +116,51 @@ def _version(path: str) -> str:
     return done.stdout.strip() or f"does not say its version (exit status {done.returncode})"
 
 
-def _sandbox() -> list[Finding]:
+def _sandbox(minimum: Backend) -> list[Finding]:
+    """Both backends, each tried, and which of them a sidecar would use."""
+    namespaces, alone = probe(Backend.NAMESPACES), probe(Backend.LANDLOCK)
+    falls_back = minimum is Backend.LANDLOCK and not namespaces.usable and alone.usable
+    used = "namespaces" if namespaces.usable else "landlock, without namespaces" if falls_back else "none"
+    allowed = "is allowed" if minimum is Backend.LANDLOCK else "is not allowed"
+    offer = "" if namespaces.usable or falls_back or not alone.usable else _OFFER
     return [
         Finding(
             area="sandbox",
+            layer="backend",
+            feature="choice",
+            status="in force" if namespaces.usable else "weaker" if falls_back else MISSING,
+            detail=f'used: {used}; minimum = "{minimum}", so that less than namespaces {allowed}',
+            remedy=offer,
+        ),
+        *_tried("sandbox", namespaces, needed=not falls_back),
+        *_tried("landlock", alone, needed=minimum is Backend.LANDLOCK and not namespaces.usable),
+    ]
+
+
+_OFFER = (
+    'this machine can hold sandboxes without namespaces: `minimum = "landlock"` in [sandbox] of fumehood.toml accepts '
+    "that; docs/deploy/README.md says what is weaker then, and what namespaces need"
+)
+
+
+def _tried(area: str, report: Report, *, needed: bool) -> list[Finding]:
+    """What is missing of a backend that isn't needed is worth a note."""
+    return [
+        Finding(
+            area=area,
             layer=each.layer,
             feature=each.feature,
-            status=each.status,
+            status="note" if each.status == MISSING and not needed else each.status,
             detail=each.detail,
             remedy=each.remedy,
         )
-        for each in probe().findings
+        for each in report.findings
     ]
 
 
 def _configuration(config_path: Path | None) -> list[Finding]:
     from fumehood_server.catalog import find_config, load_config
+    from fumehood_server.catalog.lock import read_lock
     from fumehood_server.catalog.manifest import try_manifest
 
     try:
@@ -145,6 +181,10 @@ def _configuration(config_path: Path | None) -> list[Finding]:
         ]
     count = len(config.plugins)
     findings = [_configured("file", "ok", f"{found}: valid, {count} plugin{'' if count == 1 else 's'}")]
+    try:
+        lock = read_lock(config.lock_path)
+    except ConfigError as error:
+        return [*findings, _configured("lock", MISSING, f"{error.path}: {error.problem}", error.hint)]
     for plugin in config.plugins:
         reading = try_manifest(plugin.path)
         if reading.manifest is None:
@@ -158,8 +198,27 @@ def _configuration(config_path: Path | None) -> list[Finding]:
                 )
             )
         else:
-            findings.append(_configured(f"plugin {reading.name}", "ok", f"{plugin.path}: {reading.manifest.kind}"))
+            findings.append(_pinned(reading.manifest, lock))
     return findings
+
+
+def _pinned(manifest: Manifest, lock: Lock) -> Finding:
+    """A readable plugin, held against what the lock has of it."""
+    from fumehood_server.catalog.digest import folder_digest
+    from fumehood_server.catalog.loading import add_remedy
+
+    feature, where = f"plugin {manifest.name}", f"{manifest.folder}: {manifest.kind}"
+    pinned = lock.plugins.get(manifest.name)
+    try:
+        digest = folder_digest(manifest.folder)
+    except ConfigError as error:
+        return _configured(feature, MISSING, f"{where}; {error.problem}", error.hint)
+    if pinned is None:
+        return _configured(feature, "note", f"{where}; not pinned yet", add_remedy(manifest.folder))
+    if pinned.digest != digest:
+        changed = f"{where}; its files are not the ones that were pinned, so that it is not served"
+        return _configured(feature, MISSING, changed, add_remedy(manifest.folder))
+    return _configured(feature, "ok", f"{where}; as pinned")
 
 
 def _configured(feature: str, status: str, detail: str, remedy: str = "") -> Finding:

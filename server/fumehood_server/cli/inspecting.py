@@ -9,10 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fumehood_sandbox import Level, SandboxUnavailableError, check
+from fumehood_sandbox import Backend, Level, SandboxUnavailableError, check
 
-from fumehood_server.catalog import CheckReport, PinProposal, SidecarConfig, check_plugin, propose_pin
+from fumehood_server.catalog import (
+    CheckReport,
+    PinProposal,
+    SidecarConfig,
+    check_plugin,
+    find_config,
+    load_config,
+    propose_pin,
+)
+from fumehood_server.catalog.config import SandboxConfig
 from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.errors import ConfigError
 from fumehood_server.worker import LogLine, LogSink, describe
 
 if TYPE_CHECKING:
@@ -30,7 +40,8 @@ def inspect(folder: Path, said: _Said) -> CheckReport:
     Raises:
         CommandError: this machine can't sandbox.
     """
-    return _sandboxed(said, lambda ask: check_plugin(folder.resolve(), describe=ask))
+    sandbox = sandbox_here()
+    return _sandboxed(said, sandbox.minimum, lambda ask: check_plugin(folder.resolve(), describe=ask, sandbox=sandbox))
 
 
 def propose(folder: Path, config: SidecarConfig, said: _Said) -> PinProposal:
@@ -41,13 +52,33 @@ def propose(folder: Path, config: SidecarConfig, said: _Said) -> PinProposal:
         ConfigError: the lock can't be read.
     """
     return _sandboxed(
-        said, lambda ask: propose_pin(folder.resolve(), config.lock_path, describe=ask, limits=config.limits)
+        said,
+        config.sandbox.minimum,
+        lambda ask: propose_pin(
+            folder.resolve(), config.lock_path, describe=ask, limits=config.limits, sandbox=config.sandbox
+        ),
     )
 
 
-def _sandboxed(said: _Said, look: Callable[[Any], Awaitable[_T]]) -> _T:
+def sandbox_here() -> SandboxConfig:
+    """What the working directory's fumehood.toml says of sandboxes.
+
+    The backend is the operator's choice and not the plugin's, so a plugin is looked at as it would be served here.
+    """
+    return sandbox_of(None)
+
+
+def sandbox_of(config_path: Path | None) -> SandboxConfig:
+    """What a configuration says of sandboxes; the default where there is none, or a broken one."""
     try:
-        check()
+        return load_config(find_config(config_path)).sandbox
+    except ConfigError:
+        return SandboxConfig()
+
+
+def _sandboxed(said: _Said, minimum: Backend, look: Callable[[Any], Awaitable[_T]]) -> _T:
+    try:
+        check(minimum)
     except SandboxUnavailableError as error:
         raise CommandError(
             str(error),

@@ -13,6 +13,7 @@ from fumehood_server.cli.failure import ExitStatus
 _HEADINGS = {
     "machine": "This machine",
     "sandbox": "The sandbox, each layer tried by starting one",
+    "landlock": "The sandbox without namespaces, tried likewise; used only where [sandbox] minimum allows it",
     "configuration": "The configuration",
     "sidecar": "The sidecar",
 }
@@ -59,7 +60,7 @@ def doctor(config_path: Path | None, as_json: bool, address: str | None) -> int:
             mark, style = _MARKS.get(finding.status, ("?", "yellow"))
             name = finding.feature if area == "configuration" else finding.layer
             detail = output.styled(finding.detail)
-            if finding.feature not in {name, ""} and area == "sandbox":
+            if finding.feature not in {name, ""} and area in {"sandbox", "landlock"}:
                 detail = output.styled(f"{finding.feature}: {finding.detail}")
             if finding.remedy:
                 detail.append("\n" + output.visible(finding.remedy), style="cyan")
@@ -72,7 +73,9 @@ def doctor(config_path: Path | None, as_json: bool, address: str | None) -> int:
         output.show(console, table)
         console.print()
     if diagnosis.usable:
-        console.print(output.styled("This machine can hold every level that this version serves.", "green"))
+        weaker = any(finding.layer == "backend" and finding.status == "weaker" for finding in diagnosis.findings)
+        how = " without namespaces, as the configuration allows; each receipt names what is weaker" if weaker else ""
+        console.print(output.styled(f"This machine can hold every level that this version serves{how}.", "green"))
     else:
         missing = sum(finding.status == "missing" for finding in diagnosis.findings)
         console.print(

@@ -122,10 +122,11 @@ class DevSession:
         from fumehood_sandbox import Level
 
         from fumehood_server.cli.dev_sidecar import DevGrants
-        from fumehood_server.cli.inspecting import highest_level
+        from fumehood_server.cli.inspecting import highest_level, sandbox_here
 
         level = highest_level(report)
         return DevGrants(
+            minimum=sandbox_here().minimum,
             max_side_effects=Level.WRITE if level is Level.EXTERNAL else level,
             read=self._read,
             write=self._write,

@@ -1,0 +1,171 @@
+"""The whole sidecar where user namespaces are forbidden, as in a container with its engine's default profile."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fumehood
+import fumehood_sandbox
+import fumehood_sdk
+import fumehood_server
+import grpc
+import pytest
+from fumehood.v1 import tool_pb2
+from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
+from fumehood_sandbox.identity import user_for
+
+from tests.backend.harness import folder_for_everybody
+from tests.sidecar import running_sidecar
+
+_ROOT = Path(__file__).resolve().parents[2]
+_NOBODY = 65534
+_SYSTEM_PYTHON = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+_BOUND_S = 60.0
+_SOURCES = (
+    *(str(Path(module.__path__[0]).parent) for module in (fumehood, fumehood_sdk, fumehood_sandbox, fumehood_server)),
+    sysconfig.get_path("purelib"),
+)
+_LANDLOCK = '[sandbox]\nminimum = "landlock"\n'
+_PLUGINS = _ROOT / "examples" / "plugins"
+
+pytestmark = [
+    pytest.mark.skipif(
+        not Path(_SYSTEM_PYTHON).exists(), reason="no interpreter of this version that every user can run"
+    ),
+    pytest.mark.skipif(
+        not all(path.stat().st_mode & 0o5 == 0o5 for each in _SOURCES for path in (Path(each), *Path(each).parents)),
+        reason="the checkout is root's alone",
+    ),
+]
+
+
+def _interpreter(user: str, *, contained: bool = True) -> tuple[str, ...]:
+    """The system's interpreter in such a container, as root or as an ordinary user."""
+    setpriv = shutil.which("setpriv")
+    assert setpriv is not None
+    as_user = (setpriv, f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups") if user == "ordinary" else ()
+    if user == "ordinary" and os.geteuid() != 0:
+        as_user = ()
+    inside = (_SYSTEM_PYTHON, "-B", str(Path(__file__).with_name("contained.py"))) if contained else ()
+    return (*as_user, *inside, _SYSTEM_PYTHON, "-B")
+
+
+@pytest.fixture(params=["root", "ordinary"])
+def user(request: pytest.FixtureRequest) -> str:
+    if request.param == "root" and os.geteuid() != 0:
+        pytest.skip("this whole suite runs as an ordinary user")
+    return str(request.param)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with folder_for_everybody() as path:
+        yield path
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    temporary.chmod(0o777)
+    return {"PYTHONPATH": ":".join(_SOURCES), "PATH": "/usr/bin:/bin", "HOME": "/nowhere", "TMPDIR": str(temporary)}
+
+
+def _call(target: str, tool: str, **arguments: Any) -> tool_pb2.ToolResult:
+    with grpc.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        request = pb.CallToolRequest(tool=tool, arguments_json=json.dumps(arguments))
+        answer: pb.CallToolResponse = ToolServiceStub(channel).CallTool(request, timeout=_BOUND_S)
+    return answer.result
+
+
+def _data(folder: Path, user: str) -> tuple[Path, Path]:
+    """A folder to read and one to write, of the user whose the plugin `files` will be."""
+    read, write = folder / "read", folder / "write"
+    for each in (read, write):
+        each.mkdir()
+        if os.geteuid() == 0:
+            owner = (_NOBODY, _NOBODY) if user == "ordinary" else user_for("files")
+            assert owner is not None
+            os.chown(each, *owner)
+    (read / "note").write_text("a granted word\n")
+    return read, write
+
+
+def test_tools_run_without_namespaces_where_the_operator_accepts_that(folder: Path, user: str) -> None:
+    read, write = _data(folder, user)
+    grants = f'max_side_effects = "write"\nread = ["{read}"]\nwrite = ["{write}"]\n'
+    grants += '[plugin.tools.write_file]\npermission = "allow"\n'
+    with running_sidecar(
+        [_PLUGINS / "dice", (_PLUGINS / "files", grants)],
+        more=_LANDLOCK,
+        interpreter=_interpreter(user),
+        environment=_environment(folder),
+        everybody=True,
+    ) as sidecar:
+        rolled = _call(sidecar.target, "roll_dice", count=2, sides=6)
+        noted = _call(sidecar.target, "read_file", path=str(read / "note"))
+        written = _call(sidecar.target, "write_file", path=str(write / "new"), text="x")
+        outside = _call(sidecar.target, "read_file", path="/etc/passwd")
+    for result in (rolled, noted, written):
+        assert not result.is_error, result
+        assert result.sandbox.backend == "landlock"
+        weaker = {layer.name for layer in result.sandbox.layers if layer.weaker}
+        assert {"file system", "processes", "network", "ipc", "scratch", "rlimits"} <= weaker
+        assert ("identity" in weaker) is (user == "ordinary")
+    assert "a granted word" in noted.content[0].text
+    assert (write / "new").read_text() == "x"
+    assert outside.is_error
+    assert list((folder / "tmp").iterdir()) == []
+
+
+def test_nothing_runs_there_unless_the_operator_accepts_it(folder: Path, user: str) -> None:
+    with running_sidecar(
+        [_PLUGINS / "dice"], interpreter=_interpreter(user), environment=_environment(folder), everybody=True
+    ) as sidecar:
+        result = _call(sidecar.target, "roll_dice", count=2, sides=6)
+        problem = next(line for line in sidecar.log() if line["event"] == "sandbox_unavailable")
+    assert result.error.code in {"TOOL_NOT_FOUND", "CONFIG_SANDBOX_UNAVAILABLE"}
+    assert "namespace" in problem["message"]
+    assert "docs/deploy" in problem["remedy"]
+
+
+def _doctor(folder: Path, interpreter: tuple[str, ...], config: str) -> tuple[int, list[dict[str, str]]]:
+    (folder / "fumehood.toml").write_text(config)
+    done = subprocess.run(
+        [*interpreter, "-m", "fumehood_server", "doctor", "--json"],
+        env=_environment(folder),
+        cwd=folder,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=_BOUND_S,
+    )
+    return done.returncode, json.loads(done.stdout)["findings"]
+
+
+def test_doctor_tries_both_backends_and_says_which_is_used(folder: Path, user: str) -> None:
+    status, findings = _doctor(folder, _interpreter(user), _LANDLOCK)
+    (choice,) = [each for each in findings if each["layer"] == "backend"]
+    assert (status, choice["status"]) == (0, "weaker")
+    assert "landlock" in choice["detail"]
+    assert [each for each in findings if each["area"] == "landlock" and each["status"] in {"missing", "note"}] == []
+    assert {"attributes", "process group", "shared objects"} <= {each["feature"] for each in findings}
+    (namespaces,) = [each for each in findings if each["feature"] == "bubblewrap"]
+    assert namespaces["status"] == "note"
+
+    status, findings = _doctor(folder, _interpreter(user), "")
+    (choice,) = [each for each in findings if each["layer"] == "backend"]
+    assert (status, choice["status"]) == (1, "missing")
+    assert 'minimum = "landlock"' in choice["remedy"]
+
+    status, findings = _doctor(folder, _interpreter(user, contained=False), _LANDLOCK)
+    (choice,) = [each for each in findings if each["layer"] == "backend"]
+    assert (status, choice["status"]) == (0, "in force")
