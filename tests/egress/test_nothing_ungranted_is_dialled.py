@@ -101,7 +101,7 @@ class _Dialler:
 
     async def dial(self, address: IPv4Address | IPv6Address, port: int, *, tls_name: str | None) -> Stream:
         self.dials.append((address, port))
-        assert tls_name in {None, "good.test"}
+        assert tls_name in {None, "good.test", "a.wild.test", "93.184.215.14", "10.0.0.5"}
         return _Redirecting(self.locations)
 
 

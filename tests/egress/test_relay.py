@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import pytest
@@ -192,6 +193,44 @@ async def test_a_half_closed_tunnel_carries_the_other_half_to_its_end(program_en
             await network.events.reach(1)
     assert network.events[0].outcome is Outcome.DONE
     assert program_ends_first or counted == [300_000]
+
+
+async def test_a_program_that_breaks_off_its_tunnel_is_no_failure_of_the_host() -> None:
+    gone = asyncio.Event()
+
+    async def far_side(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hi")
+        try:
+            await reader.read()
+        finally:
+            gone.set()
+
+    async with serving(far_side) as far:
+        network = net(resolver=names(good_test="1.1.1.1"), to=far)
+        async with relaying(network, external("good.test:443")) as port:
+            async with tunnelled(port, "good.test:443") as (reader, writer):
+                assert await reader.read(2) == b"hi"
+                sock = writer.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset on close
+                writer.transport.abort()
+            await network.events.reach(1)
+            await asyncio.wait_for(gone.wait(), 10)
+    assert (network.events[0].outcome, network.events[0].reason) == (Outcome.CANCELLED, None)
+
+
+async def test_a_host_that_breaks_off_a_tunnel_is_named() -> None:
+    async def far_side(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    async with serving(far_side) as far:
+        network = net(resolver=names(good_test="1.1.1.1"), to=far)
+        async with relaying(network, external("good.test:443")) as port:
+            with suppress(ConnectionResetError):
+                await ask(port, _connect("good.test:443"))
+            await network.events.reach(1)
+    assert (network.events[0].outcome, network.events[0].reason) == (Outcome.FAILED, Reason.CONNECTION_LOST)
 
 
 async def test_what_a_program_sends_with_its_connect_is_not_lost() -> None:

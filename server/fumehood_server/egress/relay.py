@@ -38,16 +38,19 @@ class Relay:
     @asynccontextmanager
     async def serve(self, listener: socket.socket, access: Access, askers: Askers) -> AsyncIterator[None]:
         """See `RelayServer`."""
-        tasks: set[asyncio.Task[None]] = set()
+        served: set[asyncio.Task[None]] = set()
+        refused: set[asyncio.Task[None]] = set()
 
         def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             stream = TcpStream(reader, writer)
-            if len(tasks) >= 2 * self._max_connections:
+            if len(served) < self._max_connections:
+                tasks, work = served, self._serve_one(stream, access, askers)
+            elif len(refused) < self._max_connections:
+                tasks, work = refused, self._refuse_busy(stream, askers())
+            else:
                 stream.close()
                 return
-            busy = len(tasks) >= self._max_connections
-            serve = self._refuse_busy(stream, askers()) if busy else self._serve_one(stream, access, askers)
-            task = asyncio.create_task(serve, name="egress relay")
+            task = asyncio.create_task(work, name="egress relay")
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
@@ -56,9 +59,10 @@ class Relay:
             yield
         finally:
             server.close()
-            for task in tasks:
+            under_way = (*served, *refused)
+            for task in under_way:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _serve_one(self, stream: Stream, access: Access, askers: Askers) -> None:
         limits = access.limits
