@@ -121,6 +121,8 @@ def test_every_rule_has_a_call_that_it_denies(architecture: Architecture) -> Non
         ("fcntl", (0, 1024), (0, 1031)),
         ("fcntl", (0, 0xFFFFFFFF_00000402), (0, 4)),
         ("clone", (0x8011,), (0x11,)),
+        ("prlimit64", (1, 7, 1 << 20, 0), (0, 7, 1 << 20, 0)),
+        ("prlimit64", (1 << 40 | 1, 7, 1 << 20, 0), (11, 7, 1 << 20, 0)),
         ("personality", (0x0004_0000,), (0xFFFFFFFF,)),
         ("fchmod", (0, 0o4755), (0, 0o1755)),
         ("fchmodat", (0, 0, 0o2755), (0, 0, 0o755)),

@@ -17,6 +17,7 @@ _NOBODY = 65534
 _SYSTEM_PYTHON = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 _HERE = Path(__file__).resolve().parent
 _MODULES = ("test_layers.py", "test_process.py", "test_seccomp.py", "test_file_system.py", "test_python_module.py")
+_ATTACKS = ("test_denials.py", "test_neighbours.py", "test_next_start.py")
 _BOUND_S = 100.0
 _NO_TESTS_FAILED = 0
 
@@ -42,6 +43,7 @@ def test_every_layer_holds_for_an_ordinary_user_too() -> None:
                 *(_SYSTEM_PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"),
                 f"--basetemp={folder}/pytest",
                 *(str(_HERE / module) for module in _MODULES),
+                *(str(_HERE.parent / "attacks" / module) for module in _ATTACKS),
             ],
             env={"PYTHONPATH": ":".join(sources), "PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder},
             capture_output=True,

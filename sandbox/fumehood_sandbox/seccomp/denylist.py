@@ -76,6 +76,8 @@ def deny_list(level: Level) -> tuple[Rule, ...]:
         _when("fcntl", Condition(1, Comparison.IN, (_F_SETLEASE, _F_NOTIFY))),
         # A child that would be this process's sibling, and so not among what it is ended with.
         _when("clone", Condition(0, Comparison.ANY_BIT, mask=_CLONE_PARENT)),
+        # Pid 1 is of the same user where the launcher is an ordinary one, and its limits may be set by that user.
+        _when("prlimit64", Condition(0, Comparison.IN, (1,))),
         _when("personality", Condition(0, Comparison.NOT_IN, (_PERSONALITY_LINUX, _PERSONALITY_QUERY))),
     )
 

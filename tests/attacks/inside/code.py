@@ -57,7 +57,9 @@ def loader_as_a_program(arena: Arena) -> Pair:
         target.write(source.read())
     loaders = glob.glob("/lib64/ld-*.so.*") + glob.glob("/lib/*/ld-*.so.*") + glob.glob("/lib/ld-*.so.*")
     found = {_probe_in(loader, copy, "-I", "-S", "-c", _PROBE) for loader in loaders[:1]}
-    return found.pop() if found else "nothing was said", outcome(lambda: os.stat(copy))
+    control = outcome(lambda: os.stat(copy))
+    os.unlink(copy)  # it takes much of scratch
+    return found.pop() if found else "nothing was said", control
 
 
 @attack("S312", "held")

@@ -7,7 +7,8 @@ import mmap
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from tests.attacks.inside.kit import DONE, Arena, Pair, attack, outcome, read_file, syscall, write_file
 
@@ -170,12 +171,16 @@ def change_the_runtimes_inode_flags(arena: Arena) -> Pair:
 
 
 @attack("S103", "EACCES")
+def run_a_program_from_scratch(arena: Arena) -> Pair:
+    with _program(arena) as program:
+        return outcome(lambda: os.execv(program, [program])), _run_the_interpreter()
+
+
+@attack("S103", "EACCES")
 def run_a_program_from_scratch_by_descriptor(arena: Arena) -> Pair:
-    program = f"{arena.own}/described"
-    shutil.copyfile(os.path.realpath(sys.executable), program)
-    os.chmod(program, 0o755)
-    fd = os.open(program, os.O_RDONLY)
-    return outcome(lambda: os.execve(fd, [program], {})), _run_the_interpreter()
+    with _program(arena) as program:
+        fd = os.open(program, os.O_RDONLY)
+        return outcome(lambda: os.execve(fd, [program], {})), _run_the_interpreter()
 
 
 @attack("S103", "EACCES")
@@ -183,14 +188,6 @@ def run_a_script_from_scratch(arena: Arena) -> Pair:
     write_file(f"{arena.own}/script", f"#!{os.path.realpath(sys.executable)}\n")
     os.chmod(f"{arena.own}/script", 0o755)
     return outcome(lambda: os.execv(f"{arena.own}/script", ["script"])), _run_the_interpreter()
-
-
-@attack("S103", "EACCES")
-def run_a_program_from_scratch(arena: Arena) -> Pair:
-    program = f"{arena.own}/program"
-    shutil.copyfile(os.path.realpath(sys.executable), program)
-    os.chmod(program, 0o755)
-    return outcome(lambda: os.execv(program, [program])), _run_the_interpreter()
 
 
 @attack("S103", "EACCES", levels=("read", "write", "external"))
@@ -214,6 +211,18 @@ def fill_the_root(_: Arena) -> Pair:
         CLOSED, {folder: lambda folder=folder: write_file(f"{folder}/x") for folder in ("/", "/dev", "/run")}
     )
     return found, outcome(lambda: write_file("/tmp/x"))
+
+
+@contextmanager
+def _program(arena: Arena) -> Iterator[str]:
+    """A copy of the interpreter where one may write: a program that could be executed anywhere else."""
+    path = f"{arena.own}/program"
+    shutil.copyfile(os.path.realpath(sys.executable), path)
+    os.chmod(path, 0o755)
+    try:
+        yield path
+    finally:
+        os.unlink(path)
 
 
 def _fill(folder: str) -> None:

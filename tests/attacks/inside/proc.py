@@ -9,6 +9,12 @@ from tests.attacks.inside.kit import Arena, Pair, attack, outcome, read_file, wr
 CLOSED = ("EACCES", "EPERM", "EROFS", "ENOENT")
 
 
+def _first_bytes(path: str) -> bytes:
+    """Some of these files can be opened, and refuse to be read. Where nothing is mapped, as at 0, nothing is read."""
+    fd = os.open(path, os.O_RDONLY)
+    return b"" if path.endswith("/mem") else os.read(fd, 8)
+
+
 def _of_first_process(name: str) -> None:
     """Pid 1 of the sandbox is bubblewrap: what it was started with, and what it could reach, is not the program's."""
 
@@ -24,7 +30,7 @@ def _of_first_process(name: str) -> None:
                 return outcome(lambda: os.readlink(f"{path}/0"))
             if name == "ns":
                 return outcome(lambda: os.readlink(f"{path}/user"))
-            return outcome(lambda: os.open(path, os.O_RDONLY))
+            return outcome(lambda: _first_bytes(path))
 
         return look("1"), look("self")
 

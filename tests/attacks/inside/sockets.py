@@ -78,7 +78,7 @@ def pass_a_descriptor_that_is_not_ones_own(_: Arena) -> Pair:
     return outcome(lambda: send(9999)), control
 
 
-@attack("S403", "EPERM")
+@attack("S403", "EPERM", "EINVAL")
 def credentials_of_another(_: Arena) -> Pair:
     """Somebody else's process and user beside a message, as services check them."""
     one, _other = socket.socketpair()
