@@ -25,6 +25,7 @@ from fumehood_sandbox.launch import _plan, _spawn
 from .harness import BOUND_S, inside, read_to_end, readable
 
 
+@pytest.mark.promise("S101")
 def test_python_runtime_is_enough_for_the_standard_library_and_brings_no_packages(tmp_path: Path) -> None:
     found = inside(
         tmp_path,
@@ -40,6 +41,7 @@ def test_python_runtime_is_enough_for_the_standard_library_and_brings_no_package
     assert any(os.path.realpath(sys.executable).startswith(mount.target) for mount in python_runtime())
 
 
+@pytest.mark.promise("S101")
 def test_system_runtime_runs_the_systems_programs_and_shows_no_secrets() -> None:
     policy = Policy(level=Level.NONE, runtime=system_runtime(), environment=(("PATH", "/usr/bin:/bin"),))
     script = "grep -c . /etc/passwd; ls /etc; cat /etc/hostname /etc/shadow /etc/hosts; ls /root /home"
@@ -51,6 +53,7 @@ def test_system_runtime_runs_the_systems_programs_and_shows_no_secrets() -> None
     assert err.count("No such file") >= 4
 
 
+@pytest.mark.promise("S108")
 def test_link_left_by_a_plugin_does_not_make_setup_write_on_the_host(tmp_path: Path) -> None:
     """CVE-2026-87766: bubblewrap's setup sees the host at /oldroot and makes missing mount points through links."""
     write, victim = tmp_path / "write", tmp_path / "victim"
@@ -76,6 +79,7 @@ def test_link_left_by_a_plugin_does_not_make_setup_write_on_the_host(tmp_path: P
     assert list(victim.iterdir()) == []
 
 
+@pytest.mark.promise("S108")
 def test_grant_swapped_for_a_link_while_it_starts_is_never_followed(tmp_path: Path) -> None:
     granted, other = tmp_path / "granted", tmp_path / "other"
     for folder in (granted, other):
@@ -94,6 +98,7 @@ def test_grant_swapped_for_a_link_while_it_starts_is_never_followed(tmp_path: Pa
         assert read_to_end(process)[0].split() == ["granted"]
 
 
+@pytest.mark.promise("S108")
 def test_grant_that_has_become_a_link_is_refused_and_the_folder_itself_is_shown(tmp_path: Path) -> None:
     """A program that may write to the folder around a grant of another's could put a link in its place."""
     granted, secret = tmp_path / "shared" / "granted", tmp_path / "secret"
@@ -109,6 +114,7 @@ def test_grant_that_has_become_a_link_is_refused_and_the_folder_itself_is_shown(
             inside(tmp_path, "report(None)", Policy(level=Level.READ, read=(str(path),)))
 
 
+@pytest.mark.promise("S101")
 def test_single_files_can_be_granted_for_reading(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("1")
     (tmp_path / "two").write_text("2")
@@ -120,6 +126,7 @@ def test_single_files_can_be_granted_for_reading(tmp_path: Path) -> None:
     assert found == ["1", "ENOENT"]
 
 
+@pytest.mark.promise("S101")
 def test_empty_mount_hides_what_lies_beneath(tmp_path: Path) -> None:
     shown = tmp_path / "shown"
     (shown / "hidden").mkdir(parents=True)
@@ -138,12 +145,14 @@ def test_empty_mount_hides_what_lies_beneath(tmp_path: Path) -> None:
     assert found[2] in {"EROFS", "EACCES"}
 
 
+@pytest.mark.promise("S109")
 def test_scratch_is_private_and_gone_with_the_sandbox(tmp_path: Path) -> None:
     code = "report([os.listdir('/tmp'), os.listdir('/dev/shm'), open('/tmp/x', 'w').write('x')])"
     assert inside(tmp_path, code) == [[], [], 1]
     assert inside(tmp_path, code) == [[], [], 1]
 
 
+@pytest.mark.promise("S507")
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's grants are the program's own already")
 def test_folder_of_root_can_be_written_by_a_program_that_is_not_root(tmp_path: Path) -> None:
     write = tmp_path / "write"
@@ -167,6 +176,7 @@ def test_folder_of_root_can_be_written_by_a_program_that_is_not_root(tmp_path: P
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
 
 
+@pytest.mark.promise("S507")
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's files are the program's own already")
 def test_code_that_roots_umask_closed_to_others_can_be_run(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
@@ -187,6 +197,7 @@ def test_code_that_roots_umask_closed_to_others_can_be_run(tmp_path: Path) -> No
     assert {error for _, error in found} <= {"EROFS", "EACCES"}
 
 
+@pytest.mark.promise("S507")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_folder_given_to_the_programs_user_is_written_as_it_is(tmp_path: Path) -> None:
     user = inside(tmp_path, "report(os.getuid())", Policy(level=Level.NONE, identity="owner"))

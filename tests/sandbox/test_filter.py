@@ -71,6 +71,7 @@ def denied_by(rule: Rule, arguments: tuple[int, ...]) -> bool:
     return all(holds(condition) for condition in rule.conditions)
 
 
+@pytest.mark.promise("S313")
 @each_architecture
 @settings(deadline=None)  # other tests share the machine
 @given(number=st.integers(0, 600), arguments=st.tuples(*[BIG | st.sampled_from([0, 1, 2, 0x5412, 0o4755])] * 6))
@@ -81,6 +82,7 @@ def test_filter_means_what_its_rules_say(architecture: Architecture, number: int
     assert found in errnos if errnos else found == ALLOW
 
 
+@pytest.mark.promise("S311")
 @each_architecture
 @settings(deadline=None)  # other tests share the machine
 @given(number=st.integers(0, 2**32 - 1), audit=st.integers(0, 2**32 - 1), arguments=st.tuples(*[BIG] * 6))
@@ -91,12 +93,14 @@ def test_another_architecture_kills(
     assert (expected == KILL) == (audit != architecture.audit)
 
 
+@pytest.mark.promise("S311")
 @settings(deadline=None)  # other tests share the machine
 @given(number=st.integers(0, 0x3FFFFFFF), arguments=st.tuples(*[BIG] * 6))
 def test_x32_calls_do_not_exist(number: int, arguments: tuple[int, ...]) -> None:
     assert interpret(PROGRAMS["x86_64"], number | 0x40000000, X86_64.audit, arguments) == ENOSYS
 
 
+@pytest.mark.promise("S313")
 @each_architecture
 def test_every_rule_has_a_call_that_it_denies(architecture: Architecture) -> None:
     for rule in deny_list(Level.NONE):
@@ -105,6 +109,7 @@ def test_every_rule_has_a_call_that_it_denies(architecture: Architecture) -> Non
         assert answer(architecture, rule.syscall) == 0x00050000 | rule.errno, rule.syscall
 
 
+@pytest.mark.promise("S313")
 @each_architecture
 @pytest.mark.parametrize(
     ("syscall", "denied", "allowed"),
@@ -142,6 +147,7 @@ def test_arguments_decide(
     assert answer(architecture, syscall, *allowed) == ALLOW
 
 
+@pytest.mark.promise("S506")
 @each_architecture
 @pytest.mark.parametrize(
     ("syscall", "kept", "allowed"),
@@ -161,6 +167,7 @@ def test_limit_of_core_dumps_is_kept_and_can_be_asked_for(
     assert interpret(SEALS[architecture.name], number, architecture.audit, allowed) == ALLOW
 
 
+@pytest.mark.promise("S313")
 @each_architecture
 def test_program_is_one_that_the_kernel_takes(architecture: Architecture) -> None:
     program = PROGRAMS[architecture.name]

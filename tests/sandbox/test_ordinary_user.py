@@ -26,6 +26,7 @@ def _everybody_reads(path: Path) -> bool:
     return all(each.stat().st_mode & 0o5 == 0o5 for each in (path, *path.parents))
 
 
+@pytest.mark.promise("S902")
 @pytest.mark.skipif(os.geteuid() != 0, reason="this whole suite runs as an ordinary user already")
 @pytest.mark.skipif(not Path(_SYSTEM_PYTHON).exists(), reason="no interpreter of this version that every user can run")
 @pytest.mark.skipif(

@@ -27,6 +27,7 @@ def refused(policy: Policy) -> PolicyError:
     return caught.value
 
 
+@pytest.mark.promise("S110", "S903")
 @pytest.mark.parametrize(
     ("policy", "field"),
     [
@@ -63,6 +64,7 @@ def test_bad_policy_is_refused(policy: Policy, field: str) -> None:
     assert refused(policy).field == field
 
 
+@pytest.mark.promise("S108")
 def test_nothing_may_be_mounted_beneath_a_writable_folder(tmp_path: Path) -> None:
     below = tmp_path / "write" / "below"
     below.mkdir(parents=True)
@@ -74,22 +76,26 @@ def test_nothing_may_be_mounted_beneath_a_writable_folder(tmp_path: Path) -> Non
     start(Policy(level=Level.WRITE, write=(write,), read=(write,), runtime=system_runtime()), PROGRAM).abort()
 
 
+@pytest.mark.promise("S108")
 def test_link_to_what_cannot_be_granted_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/proc")
     assert refused(Policy(level=Level.READ, read=(str(tmp_path / "link"),))).field == "read"
 
 
+@pytest.mark.promise("S903")
 def test_sockets_and_pipes_cannot_be_granted(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert refused(Policy(level=Level.READ, read=(str(tmp_path / "pipe"),))).field == "read"
 
 
+@pytest.mark.promise("S903")
 def test_level_external_is_unavailable_not_weaker() -> None:
     with pytest.raises(SandboxUnavailableError) as caught:
         start(Policy(level=Level.EXTERNAL), PROGRAM)
     assert caught.value.feature == "egress broker"
 
 
+@pytest.mark.promise("S903")
 def test_program_without_a_name_is_refused() -> None:
     with pytest.raises(PolicyError):
         start(Policy(level=Level.NONE), Executable(()))

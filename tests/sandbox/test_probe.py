@@ -30,6 +30,7 @@ _NOBODY = 65534
 _SYSTEM_PYTHON = "/usr/bin/python3"
 
 
+@pytest.mark.promise("S901")
 def test_every_layer_is_in_force_here() -> None:
     report = probe()
     assert [finding for finding in report.findings if finding.status != "in force"] == []
@@ -55,6 +56,7 @@ print(json.dumps([dataclasses.asdict(finding) for finding in report.findings]))
     return findings
 
 
+@pytest.mark.promise("S902")
 @pytest.mark.skipif(os.geteuid() != 0, reason="this whole suite runs as an ordinary user already")
 @pytest.mark.skipif(not Path(_SYSTEM_PYTHON).exists(), reason="no interpreter that every user can run")
 @pytest.mark.skipif(
@@ -73,6 +75,7 @@ def test_every_layer_is_in_force_for_an_ordinary_user() -> None:
     assert {finding["layer"] for finding in findings} == _LAYERS
 
 
+@pytest.mark.promise("S903")
 def test_missing_bubblewrap_is_named_with_its_remedy(tmp_path: Path) -> None:
     hide = "import fumehood_sandbox.bubblewrap as b; b._SYSTEM_PATH = b._BUNDLE = 'missing'"
     findings = _report_of([sys.executable], str(tmp_path), hide)
@@ -101,6 +104,7 @@ def test_bundled_bubblewrap_works_where_the_system_has_none(tmp_path: Path) -> N
     assert any("PyPI bundle" in finding["detail"] for finding in findings)
 
 
+@pytest.mark.promise("S903")
 def test_check_names_the_first_missing_layer() -> None:
     script = """
 import sys, fumehood_sandbox

@@ -49,6 +49,7 @@ def test_terminate_lets_the_program_clean_up(tmp_path: Path) -> None:
         process.terminate()
 
 
+@pytest.mark.promise("S208")
 def test_kill_ends_the_whole_tree_also_what_left_its_session(tmp_path: Path) -> None:
     code = """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -75,6 +76,7 @@ def test_kill_ends_the_whole_tree_also_what_left_its_session(tmp_path: Path) -> 
         until_gone(tree)
 
 
+@pytest.mark.promise("S208")
 def test_orphans_end_with_the_program(tmp_path: Path) -> None:
     code = """
     if os.fork() == 0:
@@ -93,6 +95,7 @@ def test_orphans_end_with_the_program(tmp_path: Path) -> None:
         until_gone(tree)
 
 
+@pytest.mark.promise("S208")
 def test_close_is_idempotent_and_leaves_no_descriptor(tmp_path: Path) -> None:
     with running(tmp_path, "signal.pause()"):
         pass  # what is made once is made now
@@ -116,6 +119,7 @@ def test_wait_is_bounded(tmp_path: Path) -> None:
         process.wait(0.01)
 
 
+@pytest.mark.promise("S209")
 def test_death_of_the_launcher_ends_the_tree() -> None:
     script = """
 import os, sys
@@ -138,6 +142,7 @@ sys.stdin.read()
         until_gone(tree)
 
 
+@pytest.mark.promise("S208")
 def test_launcher_that_inherits_orphans_is_left_without_zombies() -> None:
     script = """
 import ctypes, os
@@ -160,6 +165,7 @@ except ChildProcessError:
     assert done.stdout == "no children\n"
 
 
+@pytest.mark.promise("S209")
 def test_launcher_killed_at_any_moment_of_the_start_leaves_no_program() -> None:
     # Without a cgroup, so that it is known when bubblewrap begins. What a launcher leaves in one, the next one kills.
     script = """
@@ -207,6 +213,7 @@ def test_program_gets_the_systems_own_signals_back() -> None:
     assert int(ignored, 16) == 0
 
 
+@pytest.mark.promise("S208")
 def test_abort_at_any_moment_leaves_nothing() -> None:
     for delay_s in (0.0, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01):
         launching = start(SHELL, Executable(("sleep", "1000")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from fumehood_sandbox import Level, Mount, Policy, PythonModule, launch
 
 from .harness import BOUND_S, inside, read_to_end
@@ -17,6 +18,7 @@ def run(folder: Path, module: str, *argv: str) -> tuple[str, str, int]:
         return out, err, process.wait(BOUND_S)
 
 
+@pytest.mark.promise("S504")
 def test_nothing_of_the_stage_is_left(tmp_path: Path) -> None:
     (tmp_path / "leftovers.py").write_text(
         """
@@ -75,6 +77,7 @@ def test_errors_of_the_module_are_its_own(tmp_path: Path) -> None:
     assert 'File "/opt/code/broken.py", line 2, in f' in err
 
 
+@pytest.mark.promise("S102")
 def test_no_bytecode_is_written(tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("")
     (tmp_path / "importing.py").write_text("import other, sys\nprint(sys.dont_write_bytecode)\n")
