@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fumehood_sdk.content import Blob, Content, Text
     from fumehood_sdk.context import Context
-    from fumehood_sdk.errors import Cancelled, PluginError, ToolError, Transient
+    from fumehood_sdk.errors import (
+        Cancelled,
+        HttpFailed,
+        HttpRefused,
+        PluginError,
+        SecretRefused,
+        ToolError,
+        Transient,
+    )
+    from fumehood_sdk.http import HttpRequest, HttpResponse
     from fumehood_sdk.plugin import Plugin
     from fumehood_sdk.schema.field import Field
 
@@ -17,8 +26,13 @@ __all__ = [
     "Content",
     "Context",
     "Field",
+    "HttpFailed",
+    "HttpRefused",
+    "HttpRequest",
+    "HttpResponse",
     "Plugin",
     "PluginError",
+    "SecretRefused",
     "Text",
     "ToolError",
     "Transient",
@@ -30,8 +44,13 @@ _MODULES = {
     "Content": "content",
     "Context": "context",
     "Field": "schema.field",
+    "HttpFailed": "errors",
+    "HttpRefused": "errors",
+    "HttpRequest": "http",
+    "HttpResponse": "http",
     "Plugin": "plugin",
     "PluginError": "errors",
+    "SecretRefused": "errors",
     "Text": "content",
     "ToolError": "errors",
     "Transient": "errors",

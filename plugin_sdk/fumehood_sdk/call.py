@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from fumehood_sdk.http import HttpRequest, HttpResponse
 
 
 class Sink(Protocol):
@@ -17,14 +20,36 @@ class Sink(Protocol):
         """Write a line to the log. A call that has ended is no longer named in it."""
 
 
+class Host(Protocol):
+    """What does for calls what their process can't. Cancelling the call, or the task, ends a request."""
+
+    def secret(self, call: Call, name: str) -> bytes:
+        """The value of a secret. Raises `SecretRefused`."""
+
+    async def secret_async(self, call: Call, name: str) -> bytes:
+        """The same, without holding up other tasks."""
+
+    def http(self, call: Call, request: HttpRequest) -> HttpResponse:
+        """Perform a request. Raises `HttpRefused` or `HttpFailed`."""
+
+    async def http_async(self, call: Call, request: HttpRequest) -> HttpResponse:
+        """The same, without holding up other tasks."""
+
+
 class Grants:
     """What the operator grants this process."""
 
-    __slots__ = ("readable_paths", "writable_paths")
+    __slots__ = ("host", "readable_paths", "writable_paths")
 
     def __init__(self, readable_paths: tuple[str, ...] = (), writable_paths: tuple[str, ...] = ()) -> None:
         self.readable_paths = readable_paths
         self.writable_paths = writable_paths
+        self.host: Callable[[], Host] = _no_host
+        """Gives what answers requests; set by whoever runs the calls."""
+
+
+def _no_host() -> Host:
+    raise RuntimeError("nobody answers requests here")
 
 
 NO_GRANTS = Grants()

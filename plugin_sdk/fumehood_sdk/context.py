@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fumehood_sdk.call import Call
+    from fumehood_sdk.http import Http
 
 MAX_LINE_BYTES = 8192
 """What fumehood/v1/plugin.proto keeps of the message of an update or of a log line."""
@@ -107,6 +108,37 @@ class Context:
     def writable_paths(self) -> tuple[str, ...]:
         """Absolute paths of the folders that the operator lets this process read and write."""
         return self._call.grants.writable_paths
+
+    def secret(self, name: str, /) -> str:
+        """The value of a secret that the tool requires (`requires=["secret:NAME"]`), as it is now.
+
+        Don't keep it beyond the call: the operator may change it.
+
+        Raises:
+            SecretRefused: it can't be had.
+            UnicodeDecodeError: it is not text: `secret_bytes`.
+            RuntimeError: this is an event loop's thread: await `asecret`.
+        """
+        return self.secret_bytes(name).decode()
+
+    def secret_bytes(self, name: str, /) -> bytes:
+        """The same as bytes."""
+        return self._call.grants.host().secret(self._call, name)
+
+    async def asecret(self, name: str, /) -> str:
+        """Like `secret`, for asynchronous tools."""
+        return (await self.asecret_bytes(name)).decode()
+
+    async def asecret_bytes(self, name: str, /) -> bytes:
+        """The same as bytes."""
+        return await self._call.grants.host().secret_async(self._call, name)
+
+    @property
+    def http(self) -> Http:
+        """Requests to granted hosts: `ctx.http.get(url)`, in async tools `await ctx.http.aget(url)`."""
+        from fumehood_sdk.http import Http  # noqa: PLC0415 - few tools need it
+
+        return Http(self._call)
 
     @property
     def correlation(self) -> Correlation:

@@ -45,6 +45,20 @@ class Transient(ToolError):  # noqa: N818 - the name is fixed by the plugin inte
     retryable = True
 
 
+class HttpRefused(ToolError):  # noqa: N818 - says what happened
+    """An HTTP request is not allowed, or can't work as it is. `reason` says why, such as "host_not_granted"."""
+
+
+class HttpFailed(ToolError):  # noqa: N818 - likewise
+    """An HTTP request was allowed and did not work out. The same request may succeed later."""
+
+    retryable = True
+
+
+class SecretRefused(ToolError):  # noqa: N818 - likewise
+    """A secret can't be had. The message says why; only the operator can change that."""
+
+
 class Cancelled(BaseException):
     """The call was cancelled. Raised into a synchronous tool that did not end by itself, and by `Context.sleep`.
 

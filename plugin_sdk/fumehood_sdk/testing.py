@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ from pydantic_core import ValidationError, from_json, to_json
 
 from fumehood_sdk.call import Call, Grants
 from fumehood_sdk.content import Blob, Text
+from fumehood_sdk.errors import HttpRefused, SecretRefused
+from fumehood_sdk.http import HttpRequest, HttpResponse
 from fumehood_sdk.plugin import Plugin, Tool
 from fumehood_sdk.runtime import failures
 from fumehood_sdk.runtime.execute import execute
@@ -39,6 +41,7 @@ DEFAULT_OUTPUT_BYTES = 1024 * 1024
 """What the sidecar lets a tool return that says nothing."""
 INTERRUPT_AFTER_S = 0.1
 """A synchronous tool that was cancelled has this long before `Cancelled` is raised in it."""
+_METHODS: dict[str | None, tuple[str, ...]] = {"none": (), "read": ("GET", "HEAD"), "write": ("GET", "HEAD")}
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}
 
 
@@ -99,6 +102,8 @@ class ToolTester:
         readable_paths: Sequence[str] = (),
         writable_paths: Sequence[str] = (),
         correlation: dict[str, str] | None = None,
+        secrets: Mapping[str, str | bytes] | None = None,
+        http: Callable[[HttpRequest], HttpResponse] | None = None,
     ) -> None:
         """Set what calls see.
 
@@ -111,12 +116,17 @@ class ToolTester:
             readable_paths: `ctx.readable_paths`.
             writable_paths: `ctx.writable_paths`.
             correlation: Fields of `ctx.correlation`, such as {"request_id": "r-1"}.
+            secrets: What `ctx.secret` gives, by name. A tool gets those that it requires.
+            http: Answers what `ctx.http` asks, or raises `HttpRefused` or `HttpFailed`. None: no host is granted. The
+                methods that the tool's level doesn't allow are refused before it is asked.
         """
         self._plugin = plugin
         self._timeout_s = timeout_s
         self._attempt = attempt
         self._call_id = call_id
         self._grants = Grants(tuple(map(str, readable_paths)), tuple(map(str, writable_paths)))
+        host = _Host(secrets or {}, http)
+        self._grants.host = lambda: host
         self._context = b"".join(
             span(CONTEXT_FIELDS.index(name) + 1 << 3 | 2, text(value)) for name, value in (correlation or {}).items()
         )
@@ -272,6 +282,41 @@ class RunningCall:
         except ValidationError as error:
             return Failure(f"the tool's result does not fit its return type: {error}", "invalid_output")
         return outcome
+
+
+class _Host:
+    """Plays the sidecar: gives what the test has, by the sidecar's rules on levels and on what a tool requires."""
+
+    def __init__(self, secrets: Mapping[str, str | bytes], http: Callable[[HttpRequest], HttpResponse] | None) -> None:
+        self._secrets = secrets
+        self._http = http
+
+    def secret(self, call: Call, name: str) -> bytes:
+        if f"secret:{name}" not in call.tool.declaration.requires:
+            problem = f'the secret "{name}" is not granted to this tool: it takes requires=["secret:{name}"]'
+            raise SecretRefused(problem, reason="secret_refused")
+        if name not in self._secrets:
+            raise SecretRefused(f'the test has no secret "{name}": secrets={{...}}', reason="secret_refused")
+        value = self._secrets[name]
+        return value.encode() if isinstance(value, str) else value
+
+    async def secret_async(self, call: Call, name: str) -> bytes:
+        return self.secret(call, name)
+
+    def http(self, call: Call, request: HttpRequest) -> HttpResponse:
+        level = call.tool.declaration.side_effects
+        if request.method not in _METHODS.get(level, (request.method,)):
+            problem = f"the method {request.method} is not allowed at the level {level}"
+            raise HttpRefused(problem, reason="method_not_allowed")
+        if self._http is None:
+            raise HttpRefused("the test grants no host: http=function", reason="host_not_granted")
+        response = self._http(request)
+        if request.max_bytes is not None and len(response.content) > request.max_bytes:
+            raise HttpRefused(f"the body is longer than {request.max_bytes} bytes", reason="response_too_large")
+        return response
+
+    async def http_async(self, call: Call, request: HttpRequest) -> HttpResponse:
+        return self.http(call, request)
 
 
 class _Sink:

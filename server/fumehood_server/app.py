@@ -18,9 +18,11 @@ from fumehood_server.catalog.catalog import Catalog, Log
 from fumehood_server.catalog.config import SidecarConfig
 from fumehood_server.errors import FumehoodError
 from fumehood_server.execution import Executor
+from fumehood_server.host import Host
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.rpc import Admission, Parts, serving
+from fumehood_server.secrets import SecretStore
 from fumehood_server.telemetry import configure_logging, get_logger
 from fumehood_server.worker import LogLine, LogSink, Pools, WorkerSettings
 
@@ -78,7 +80,9 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
     with _signals(stop, flush):
         server.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         logs = LogSink(_forward)
-        async with Pools(logs, WorkerSettings(idle_s=server.idle_stop_s), verify=verify) as pools:
+        host_calls = Host(SecretStore(config.secrets), logs)
+        settings = WorkerSettings(idle_s=server.idle_stop_s)
+        async with Pools(logs, settings, verify=verify, host_calls=host_calls) as pools:
             sandbox = _sandbox_problem(config.sandbox.minimum)
             if sandbox is not None:
                 log.error("sandbox_unavailable", message=sandbox.message, remedy=sandbox.remedy)

@@ -49,6 +49,17 @@ class WorkerUnavailableError(FumehoodError):
         self.error = error
 
 
+class HostCallError(FumehoodError):
+    """What a call asked of the sidecar is refused, or did not work. The plugin is told; `reason` is a stable word."""
+
+    def __init__(self, reason: str, message: str, *, retryable: bool = False) -> None:
+        """`message` is one printable sentence."""
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.retryable = retryable
+
+
 class RefusalReason(StrEnum):
     """Why a request was refused before anything ran. Stable: the `reason` of a status's `google.rpc.ErrorInfo`.
 

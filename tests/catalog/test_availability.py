@@ -57,7 +57,7 @@ def reasons(catalog: Catalog, tool: str) -> list[str]:
             ALL,
             ["capability_unavailable"],
         ),
-        (tool_toml("t", extra='requires = ["secret:KEY"]'), ALL, ["capability_unavailable"]),
+        (tool_toml("t", extra='requires = ["secret:KEY"]'), ALL, ["secret_not_granted"]),
         (tool_toml("t", extra='requires = ["binary:grep"]'), "", []),
         (tool_toml("t", extra='requires = ["binary:no-such-program"]'), "", ["binary_missing"]),
         (tool_toml("t", extra='isolation = "process"'), "", []),

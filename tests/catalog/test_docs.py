@@ -24,6 +24,7 @@ EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
         config_file.CapLimitsTable,
         config_file.PluginTable,
         config_file.ToolGrantTable,
+        config_file.SecretTable,
         manifest_file.PluginTable,
         manifest_file.ToolTable,
         manifest_file.LimitsTable,

@@ -17,11 +17,13 @@ from fumehood.v1 import tool_service_pb2_grpc as rpc
 from fumehood_sandbox import Limits
 from fumehood_server.catalog.config_file import ServerTable
 from fumehood_server.catalog.manifest_file import PluginTable
+from fumehood_server.egress import Reason as EgressReason
 from fumehood_server.execution import arguments, deadlines, strict_json
 from fumehood_server.rpc import admission, cancelling, listing, outcomes, paging, plugin_service
 from fumehood_server.rpc.status import REFUSALS
+from fumehood_server.secrets import source
 from fumehood_server.wire import FrameDecoder
-from fumehood_server.worker import messages, settings, stderr
+from fumehood_server.worker import host_calls, messages, settings, stderr
 from fumehood_server.worker.faults import Rung, Violation
 
 from tests.examples.test_plugins import needs_node
@@ -81,6 +83,19 @@ def test_every_reason_for_being_unavailable_is_listed_and_no_other() -> None:
     assert first_words(section("## 3.3")) == found(r'Reason\(\s*"([a-z_]+)"') - before_serving
 
 
+def test_every_word_of_a_failed_request_is_listed_as_retryable_or_not() -> None:
+    listed = {}
+    for row in rows(section("## 3.7")):
+        names = words(row[0])
+        answers = row[1].split(", ") if ", " in row[1] else [row[1]] * len(names)
+        listed |= dict(zip(names, answers, strict=True))
+    ours = found(r'HostCallError\(\s*"([a-z_]+)"') - {"secret_not_granted"}  # told in words alone
+    assert set(listed) == set(EgressReason) | ours
+    assert {reason: listed[reason] for reason in EgressReason} == {
+        reason: "yes" if reason.retryable else "no" for reason in EgressReason
+    }
+
+
 def test_every_phase_is_listed_and_no_other() -> None:
     assert first_words(section("The phases of")) == found(r'"phase": "(\w+)"') | {"call", "start"}
 
@@ -134,6 +149,15 @@ LIMITS = Limits()
         ("## 3.5", "`ToolFailure.details_json`", "60,000", messages.MAX_FAILURE_DETAILS_BYTES == 60_000),
         ("## 3.5", "updates of one call", "100,000", settings.MAX_UPDATES == 100_000),
         ("## 3.5", "log lines", "2,000 at once, 200/s", (stderr.LINES_BURST, stderr.LINES_PER_SECOND) == (2000, 200)),
+        ("## 3.5", "requests of one call at a time", "8", host_calls.MAX_UNDER_WAY == 8),
+        ("## 3.5", "requests of one call in all", "10,000", host_calls.MAX_REQUESTS == 10_000),
+        ("## 3.5", "answers that a process", "4 MiB", host_calls.MAX_UNREAD_BYTES == 4 * MIB),
+        (
+            "## 3.5",
+            "a secret",
+            "8 bytes to 64 KiB",
+            (source.MIN_SECRET_BYTES, source.MAX_SECRET_BYTES) == (8, 64 * KIB),
+        ),
         ("## 3.5", "calls at once in one process", "32", PluginTable.model_fields["concurrency"].default == 32),
         ("## 3.5", "frames to a process", "8 MiB", settings.MAX_UNSENT_BYTES == 8 * MIB),
         ("## 3.5", "calls at once in the sidecar", "256", ServerTable().max_concurrent_calls == 256),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fumehood_sdk import Blob, Context, Plugin, Text
+from fumehood_sdk import Blob, Context, HttpFailed, HttpRequest, HttpResponse, Plugin, Text
 from fumehood_sdk.testing import CallLog, CallUpdate, ToolTester
 
 from .plugins import kitchen
@@ -129,8 +129,13 @@ def test_the_package_exports_what_is_documented() -> None:
         "Content",
         "Context",
         "Field",
+        "HttpFailed",
+        "HttpRefused",
+        "HttpRequest",
+        "HttpResponse",
         "Plugin",
         "PluginError",
+        "SecretRefused",
         "Text",
         "ToolError",
         "Transient",
@@ -142,3 +147,71 @@ def test_the_package_exports_what_is_documented() -> None:
     with pytest.raises(AttributeError, match="nosuch"):
         fumehood_sdk.nosuch  # noqa: B018
     assert sys.modules["fumehood_sdk"] is fumehood_sdk
+
+
+async def _fetch(ctx: Context) -> str:
+    """Fetches, with a key."""
+    key = await ctx.asecret("KEY")
+    response = await ctx.http.aget("https://a.example/x", headers={"authorization": key}, max_bytes=20)
+    return f"{response.status} {response.json()}"
+
+
+def _plugin_that_asks() -> Plugin:
+    plugin = Plugin("asker", version="1")
+    plugin.tool(side_effects="read", requires=["secret:KEY"], name="fetch")(_fetch)
+
+    @plugin.tool(side_effects="read")
+    def post(ctx: Context) -> str:
+        """Posts, which its level does not allow."""
+        return ctx.http.request("POST", "https://a.example/x", json={"a": 1}).text
+
+    @plugin.tool(side_effects="external")
+    def send(ctx: Context) -> str:
+        """Posts."""
+        return ctx.http.request("POST", "https://a.example/x", json={"a": 1}).text
+
+    @plugin.tool(side_effects="none")
+    def peek(ctx: Context) -> str:
+        """Asks for a secret that it doesn't require."""
+        return ctx.secret("KEY")
+
+    return plugin
+
+
+def test_secrets_and_http_are_what_the_test_gives() -> None:
+    seen: list[HttpRequest] = []
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        seen.append(request)
+        return HttpResponse(200, content=b'{"b": 2}', headers={"Content-Type": "application/json"})
+
+    tester = ToolTester(_plugin_that_asks(), secrets={"KEY": "sesame"}, http=answer)
+    assert tester.call("fetch").details == "200 {'b': 2}"
+    assert tester.call("send").details == '{"b": 2}'
+    assert [(each.method, each.url) for each in seen] == [
+        ("GET", "https://a.example/x"),
+        ("POST", "https://a.example/x"),
+    ]
+    assert (seen[0].headers, seen[0].max_bytes) == ((("authorization", "sesame"),), 20)
+    assert (seen[1].headers, seen[1].body) == ((("content-type", "application/json"),), b'{"a":1}')
+
+
+def test_what_the_sidecar_would_refuse_is_refused() -> None:
+    def long(_: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, content=b"x" * 21)
+
+    def failing(_: HttpRequest) -> HttpResponse:
+        raise HttpFailed("nobody is there", reason="connect_failed")
+
+    def error_of(tool: str, **fields: Any) -> tuple[str, bool]:
+        error = ToolTester(_plugin_that_asks(), **fields).call(tool).error
+        assert error
+        return error.reason, error.retryable
+
+    keys = {"KEY": "sesame"}
+    assert error_of("peek", secrets=keys) == ("secret_refused", False)
+    assert error_of("fetch") == ("secret_refused", False)
+    assert error_of("fetch", secrets=keys) == ("host_not_granted", False)
+    assert error_of("post", http=long) == ("method_not_allowed", False)
+    assert error_of("fetch", secrets=keys, http=long) == ("response_too_large", False)
+    assert error_of("fetch", secrets=keys, http=failing) == ("connect_failed", True)

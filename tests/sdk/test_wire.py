@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 from fumehood.v1 import plugin_pb2 as pb
 from fumehood.v1.tool_pb2 import CallContext, ToolDefinition
 from fumehood_sdk.declaration import LEVELS, LIMITS, Declaration
 from fumehood_sdk.errors import WireError
-from fumehood_sdk.wire import host, varint
+from fumehood_sdk.wire import answers, host, requests, varint
 from fumehood_sdk.wire import plugin as wire
 from fumehood_sdk.wire.framing import FrameReader, delimited
 from google.protobuf.message import DecodeError
@@ -74,6 +75,82 @@ def test_what_the_sidecar_sends_is_read_field_by_field(frame: pb.HostFrame) -> N
             assert list(fields) == [field.name for field in CallContext.DESCRIPTOR.fields]
         else:
             assert value == (list(getattr(sent, name)) if isinstance(value, list) else getattr(sent, name))
+
+
+HEADERS = st.lists(st.builds(pb.HttpHeader, name=TEXT, value=TEXT), max_size=3)
+PROBLEMS = st.none() | st.builds(pb.HttpFailure, reason=TEXT, message=TEXT, retryable=st.booleans())
+ANSWERS = st.one_of(
+    st.builds(
+        pb.HttpResponse,
+        invocation_id=U64,
+        request_id=U32,
+        status=U32,
+        url=TEXT,
+        headers=HEADERS,
+        redirects=U32,
+        failure=PROBLEMS,
+    ),
+    st.builds(pb.HttpBody, invocation_id=U64, request_id=U32, data=st.binary(), end=st.booleans(), failure=PROBLEMS),
+    st.builds(pb.SecretResponse, invocation_id=U64, request_id=U32, value=st.binary(), problem=TEXT),
+)
+FRAME_OF = {pb.HttpResponse: "http_response", pb.HttpBody: "http_body", pb.SecretResponse: "secret_response"}
+
+
+@given(ANSWERS)
+def test_what_the_sidecar_answers_is_read_field_by_field(
+    answer: pb.HttpResponse | pb.HttpBody | pb.SecretResponse,
+) -> None:
+    frame = pb.HostFrame(**{FRAME_OF[type(answer)]: answer})  # type: ignore[arg-type]  # its type goes with its name
+    read = host.decode(frame.SerializeToString())
+    assert isinstance(read, host.Answer)
+    assert (read.invocation_id, read.request_id) == (answer.invocation_id, answer.request_id)
+    if isinstance(read, answers.HttpHead):
+        assert isinstance(answer, pb.HttpResponse)
+        assert (read.status, read.url, read.redirects) == (answer.status, answer.url, answer.redirects)
+        assert read.headers == [(each.name, each.value) for each in answer.headers]
+    elif isinstance(read, answers.HttpPiece):
+        assert isinstance(answer, pb.HttpBody)
+        assert (read.data, read.end) == (answer.data, answer.end)
+    else:
+        assert isinstance(read, answers.SecretAnswer)
+        assert isinstance(answer, pb.SecretResponse)
+        assert (read.value, read.problem) == (answer.value, answer.problem)
+        return
+    assert answer.HasField("failure") == (read.problem is not None)
+    if read.problem is not None:
+        said = (read.problem.reason, read.problem.message, read.problem.retryable)
+        assert said == (answer.failure.reason, answer.failure.message, answer.failure.retryable)
+
+
+@given(
+    U64,
+    st.integers(1, 2**32 - 1),
+    TEXT,
+    st.lists(st.tuples(TEXT, TEXT), max_size=3),
+    st.binary(),
+    st.none() | st.integers(0, 2**32 - 1),
+)
+def test_what_a_call_asks_is_what_the_sidecar_reads(  # noqa: PLR0917 - they are drawn, not passed
+    call: int, number: int, word: str, headers: list[tuple[str, str]], body: bytes, bound: int | None
+) -> None:
+    encoded = requests.http_request(
+        call, number, word, word, headers=headers, body=body, timeout_s=bound, max_bytes=bound, max_redirects=bound
+    )
+    read = pb.HttpRequest.FromString(encoded)
+    assert (read.invocation_id, read.request_id, read.method, read.url, read.body) == (call, number, word, word, body)
+    assert [(each.name, each.value) for each in read.headers] == headers
+    assert read.HasField("timeout") == read.HasField("max_redirects") == (bound is not None)
+    if bound is not None:
+        assert read.timeout.ToNanoseconds() == max(bound * 10**9, 1)
+        assert (read.max_response_bytes, read.max_redirects) == (max(bound, 1), bound)
+    secret = pb.SecretRequest.FromString(requests.secret_request(call, number, word))
+    assert (secret.invocation_id, secret.request_id, secret.name) == (call, number, word)
+
+
+@given(st.sampled_from([0x2A, 0x32, 0x3A]), st.binary(max_size=60))
+def test_hostile_answers_are_read_or_refused(tag: int, data: bytes) -> None:
+    with contextlib.suppress(WireError):
+        assert isinstance(host.decode(wire.span(tag, data)), host.Answer)
 
 
 @given(st.binary(max_size=200))

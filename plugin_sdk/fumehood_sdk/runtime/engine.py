@@ -28,6 +28,7 @@ from fumehood_sdk.wire import plugin as wire
 
 if TYPE_CHECKING:
     from fumehood_sdk.runtime.aio import AsyncCalls
+    from fumehood_sdk.runtime.host_port import HostPort
     from fumehood_sdk.runtime.writer import Writer
     from fumehood_sdk.wire.framing import FrameReader
 
@@ -61,6 +62,8 @@ class Engine:
         self._writer = writer
         self._entries = {name: Entry(tool) for name, tool in tools.items()}
         self._grants = grants
+        grants.host = self._host_port
+        self._port: HostPort | None = None
         self._max_calls = max_calls
         self._calls: dict[int, Call] = {}
         self._ending: list[Call] = []
@@ -125,6 +128,8 @@ class Engine:
                     self._cancel(frame)
                 elif isinstance(frame, host.Shutdown):
                     self._stop(time.monotonic() + frame.grace_s, cancel_now=False)
+                elif isinstance(frame, host.Answer) and self._port is not None:
+                    self._port.deliver(frame)
         except (WireError, OSError) as error:
             self._error = error if isinstance(error, WireError) else WireError(str(error))
             self._stop(time.monotonic() + EOF_GRACE_S, cancel_now=True)
@@ -220,6 +225,25 @@ class Engine:
             self._interruptions.append((time.monotonic() + min(INTERRUPT_AFTER_S, max(0.0, grace_s) / 2), call))
             self._ring()
 
+    # Requests of calls.
+
+    def _host_port(self) -> HostPort:
+        if self._port is None:
+            from fumehood_sdk.runtime.host_port import HostPort  # noqa: PLC0415 - few plugins ask for anything
+
+            with self._spawning:
+                if self._port is None:
+                    self._port = HostPort(self._writer, self._hand_over)
+        return self._port
+
+    def _hand_over(self) -> bool:
+        """Before a call waits for an answer: if its thread leads, another must. False: none can be had.
+
+        Any thread may ask. Where another one leads, that one loses the lead a little early.
+        """
+        stint = self._stint
+        return not stint or self._take_lead(stint)
+
     # Threads.
 
     def _hand_on(self) -> bool:
@@ -271,17 +295,19 @@ class Engine:
                 idle_ticks += 1
             self._act_on_what_is_due()
 
-    def _take_lead(self, stint: list[bool]) -> None:
+    def _take_lead(self, stint: list[bool]) -> bool:
+        """Give the lead to a thread that stands by. False: there is none."""
         wake = self._spare()
         if wake is None:
-            return
+            return False
         try:
             stint.pop()
         except IndexError:
             self._spares.append(wake)
-            return
+            return True
         self._writer.flush()
         wake()
+        return True
 
     def _ring(self) -> None:
         with contextlib.suppress(RuntimeError):  # it rings already

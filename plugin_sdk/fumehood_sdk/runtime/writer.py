@@ -97,6 +97,21 @@ class Writer:
             if not call.closed:
                 self._write(wire.frame(wire.UPDATE, body))
 
+    def request(self, call: Call, tag: int, body: bytes) -> None:
+        """Write what a call asks of the sidecar.
+
+        Raises:
+            ValueError: it does not fit into a frame.
+            RuntimeError: the call has ended.
+        """
+        size = wire.frame_bytes(body)
+        if size > self.max_frame_bytes:
+            raise ValueError(f"the request takes {size} bytes and {self.max_frame_bytes} are allowed")
+        with self.lock:
+            if call.closed:
+                raise RuntimeError("the call has ended: nothing more is done for it")
+            self._write(wire.frame(tag, body))
+
     def log(self, call: Call | None, level: int, message: str, fields_json: bytes) -> None:
         """Write a line to the log, without its fields where those don't fit into a frame."""
         with self.lock:

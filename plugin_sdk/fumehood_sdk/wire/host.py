@@ -76,7 +76,17 @@ class Shutdown:
         self.grace_s = 0.0
 
 
-HostFrame = Hello | Invoke | Cancel | Shutdown
+class Answer:
+    """Answers what a call asked of the sidecar. What kinds there are is in `answers`."""
+
+    __slots__ = ("invocation_id", "request_id")
+
+    def __init__(self) -> None:
+        self.invocation_id = 0
+        self.request_id = 0
+
+
+HostFrame = Hello | Invoke | Cancel | Shutdown | Answer
 
 CONTEXT_FIELDS = (
     "request_id",
@@ -102,10 +112,15 @@ def decode(data: bytes) -> HostFrame | None:
     while position < size:
         tag = data[position]
         if tag in _FRAMES:
-            start, position = _span(data, position + 1, size)
+            start, position = span(data, position + 1, size)
             frame = _FRAMES[tag](data, start, position)
+        elif tag in _ANSWERS:
+            from fumehood_sdk.wire.answers import DECODERS  # noqa: PLC0415 - few plugins ask for anything
+
+            start, position = span(data, position + 1, size)
+            frame = DECODERS[tag](data, start, position)
         else:
-            position = _skip(data, position, size)
+            position = skip(data, position, size)
     return frame
 
 
@@ -116,10 +131,10 @@ def decode_context(data: bytes) -> dict[str, str]:
     while position < size:
         number, kind = data[position] >> 3, data[position] & 7
         if kind == _LENGTH and 1 <= number <= len(CONTEXT_FIELDS):
-            start, position = _span(data, position + 1, size)
-            out[CONTEXT_FIELDS[number - 1]] = _text(data, start, position)
+            start, position = span(data, position + 1, size)
+            out[CONTEXT_FIELDS[number - 1]] = text(data, start, position)
         else:
-            position = _skip(data, position, size)
+            position = skip(data, position, size)
     return out
 
 
@@ -133,19 +148,19 @@ def _invoke(data: bytes, position: int, end: int) -> Invoke:
         elif tag == 0x28:
             frame.attempt, position = varint.decode(data, position + 1, end)
         elif tag in _INVOKE_SPANS:
-            start, position = _span(data, position + 1, end)
+            start, position = span(data, position + 1, end)
             if tag == 0x12:
-                frame.tool = _text(data, start, position)
+                frame.tool = text(data, start, position)
             elif tag == 0x1A:
                 frame.arguments_json = data[start:position]
             elif tag == 0x22:
-                frame.call_id = _text(data, start, position)
+                frame.call_id = text(data, start, position)
             elif tag == 0x32:
                 frame.timeout_s = _duration(data, start, position)
             else:
                 frame.context = data[start:position]
         else:
-            position = _skip(data, position, end)
+            position = skip(data, position, end)
     return frame
 
 
@@ -160,17 +175,17 @@ def _hello(data: bytes, position: int, end: int) -> Hello:
             else:
                 setattr(frame, _HELLO_NUMBERS[tag], value)
         elif tag in _HELLO_SPANS:
-            start, position = _span(data, position + 1, end)
+            start, position = span(data, position + 1, end)
             if tag == 0x0A:
                 while start < position:
                     value, start = varint.decode(data, start, position)
                     frame.protocol_versions.append(value)
             elif tag in (0x3A, 0x42):
-                getattr(frame, _HELLO_SPANS[tag]).append(_text(data, start, position))
+                getattr(frame, _HELLO_SPANS[tag]).append(text(data, start, position))
             else:
-                setattr(frame, _HELLO_SPANS[tag], _text(data, start, position))
+                setattr(frame, _HELLO_SPANS[tag], text(data, start, position))
         else:
-            position = _skip(data, position, end)
+            position = skip(data, position, end)
     return frame
 
 
@@ -183,10 +198,10 @@ def _cancel(data: bytes, position: int, end: int) -> Cancel:
         elif tag == 0x10:
             frame.reason, position = varint.decode(data, position + 1, end)
         elif tag == 0x1A:
-            start, position = _span(data, position + 1, end)
+            start, position = span(data, position + 1, end)
             frame.grace_s = _duration(data, start, position)
         else:
-            position = _skip(data, position, end)
+            position = skip(data, position, end)
     return frame
 
 
@@ -194,10 +209,10 @@ def _shutdown(data: bytes, position: int, end: int) -> Shutdown:
     frame = Shutdown()
     while position < end:
         if data[position] == 0x0A:
-            start, position = _span(data, position + 1, end)
+            start, position = span(data, position + 1, end)
             frame.grace_s = _duration(data, start, position)
         else:
-            position = _skip(data, position, end)
+            position = skip(data, position, end)
     return frame
 
 
@@ -207,6 +222,7 @@ _FRAMES: dict[int, Callable[[bytes, int, int], HostFrame]] = {
     0x1A: _cancel,
     0x22: _shutdown,
 }
+_ANSWERS = frozenset((0x2A, 0x32, 0x3A))
 _INVOKE_SPANS = frozenset((0x12, 0x1A, 0x22, 0x32, 0x3A))
 _HELLO_NUMBERS = {
     0x08: "protocol_versions",
@@ -232,7 +248,7 @@ def _duration(data: bytes, position: int, end: int) -> float:
         elif tag == 0x10:
             nanos, position = varint.decode(data, position + 1, end)
         else:
-            position = _skip(data, position, end)
+            position = skip(data, position, end)
     return _signed(seconds) + _signed(nanos) / _NANOS_PER_S
 
 
@@ -240,15 +256,24 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _text(data: bytes, start: int, end: int) -> str:
+def text(data: bytes, start: int, end: int) -> str:
+    """A string.
+
+    Raises:
+        WireError: it is not UTF-8.
+    """
     try:
         return str(data[start:end], "utf-8")
     except UnicodeDecodeError as error:
         raise WireError("a string is not UTF-8") from error
 
 
-def _span(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Start and end of a value whose length comes first."""
+def span(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """Start and end of a value whose length comes first.
+
+    Raises:
+        WireError: it goes on behind `end`.
+    """
     if position < end and data[position] < varint.CONTINUES:
         start = position + 1
         stop = start + data[position]
@@ -260,8 +285,12 @@ def _span(data: bytes, position: int, end: int) -> tuple[int, int]:
     return start, stop
 
 
-def _skip(data: bytes, position: int, end: int) -> int:
-    """The position behind a field that is not known, which begins with its tag at `position`."""
+def skip(data: bytes, position: int, end: int) -> int:
+    """The position behind a field that is not known, which begins with its tag at `position`.
+
+    Raises:
+        WireError: it is malformed.
+    """
     tag, position = varint.decode(data, position, end)
     kind = tag & 7
     if tag >> 3 == 0:
@@ -269,7 +298,7 @@ def _skip(data: bytes, position: int, end: int) -> int:
     if kind == _VARINT:
         return varint.decode(data, position, end)[1]
     if kind == _LENGTH:
-        return _span(data, position, end)[1]
+        return span(data, position, end)[1]
     if kind not in (_FIXED64, _FIXED32):
         # Groups (kinds 3 and 4) are of proto2 alone and not on this wire.
         raise WireError(f"a field is of the unknown wire type {kind}")

@@ -401,6 +401,7 @@ class EffectiveSandbox(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
     side_effects: _tool_pb2.SideEffects.ValueType
     """The level."""
     @_builtins.property
@@ -427,6 +428,10 @@ class EffectiveSandbox(_message.Message):
     def receipt(self) -> _tool_pb2.SandboxReceipt:
         """The layers that hold it."""
 
+    @_builtins.property
+    def secrets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the secrets that its tools are handed when they ask. Values are not shown."""
+
     def __init__(
         self,
         *,
@@ -437,10 +442,11 @@ class EffectiveSandbox(_message.Message):
         environment: _abc.Iterable[_builtins.str] | None = ...,
         limits: _tool_pb2.Limits | None = ...,
         receipt: _tool_pb2.SandboxReceipt | None = ...,
+        secrets: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "hosts", b"hosts", "limits", b"limits", "readable_paths", b"readable_paths", "receipt", b"receipt", "side_effects", b"side_effects", "writable_paths", b"writable_paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "hosts", b"hosts", "limits", b"limits", "readable_paths", b"readable_paths", "receipt", b"receipt", "secrets", b"secrets", "side_effects", b"side_effects", "writable_paths", b"writable_paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 
 from fumehood_sandbox import Executable, Level, Policy
 
 from fumehood_server.catalog.capability import CapabilityKind, parse_capability
 from fumehood_server.catalog.manifest import manifest_signature
 from fumehood_server.catalog.registration import Registration
+from fumehood_server.catalog.secrets import look_up
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.plugin import Kind, RegisteredTool
 from fumehood_server.model.tool import AVAILABLE, Availability, Reason
+from fumehood_server.secrets import SecretSource
 
 _Need = tuple[Level, tuple[str, ...]]
 
@@ -23,9 +26,11 @@ class AvailabilityScan:
     It is cheap because a plugin's tools share what is found: a thousand tools cost a few system calls for each plugin.
     """
 
-    def __init__(self, sandbox: Reason | None = None) -> None:
+    def __init__(self, sandbox: Reason | None = None, secrets: Mapping[str, SecretSource] | None = None) -> None:
         """`sandbox` says why this machine can't sandbox at all; None when it can."""
         self._sandbox = sandbox
+        self._secrets = secrets or {}
+        self._of_secret: dict[str, Reason | None] = {}
         self._plugins: dict[int, tuple[Reason, ...]] = {}
         self._needs: dict[int, dict[_Need, Availability]] = {}
         self._programs: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -46,6 +51,7 @@ class AvailabilityScan:
                 *self._of_plugin(registration),
                 *self._of_grants(tool.spec.policy),
                 *self._of_binaries(definition.requires, tool.spec.policy, registration),
+                *self._of_secrets(tool.spec.secrets),
             )
             found = needs[need] = Availability(reasons) if reasons else AVAILABLE
         return found
@@ -99,6 +105,12 @@ class AvailabilityScan:
                     Reason("binary_missing", message, "install it where the sandbox sees it, such as /usr/bin")
                 )
         return reasons
+
+    def _of_secrets(self, names: tuple[str, ...]) -> list[Reason]:
+        for name in names:
+            if name not in self._of_secret:
+                self._of_secret[name] = look_up(self._secrets[name])
+        return [reason for name in names if (reason := self._of_secret[name]) is not None]
 
     def _is_on_path(self, name: str, policy: Policy) -> bool:
         """Whether the sandbox finds `name`: an executable on its PATH whose real file it is shown as well."""

@@ -75,6 +75,11 @@ class Capability:
         return ":".join(parts)
 
 
+def valid_secret_name(name: str) -> bool:
+    """Whether a secret can have this name."""
+    return _SECRET.fullmatch(name) is not None
+
+
 def parse_capability(text: str) -> Capability:
     """Read one capability. There is one way to write each: host names are lower case, ports have no leading zero.
 

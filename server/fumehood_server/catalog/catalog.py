@@ -109,7 +109,7 @@ class Catalog:
     def scan(self) -> AvailabilityScan:
         """The look-ups for one listing. Take `tools` after it: a program that was installed meanwhile is found here."""
         self._retry_programs()
-        return AvailabilityScan(self._sandbox)
+        return AvailabilityScan(self._sandbox, self._config.secrets)
 
     def availability(self, tool: RegisteredTool, scan: AvailabilityScan) -> Availability:
         """Whether `tool` could run now."""

@@ -11,11 +11,13 @@ from fumehood_sandbox import Backend, Limits
 from fumehood_server.catalog.config_file import CgroupUse, ConfigFile, LimitsTable, LogLevel, PluginTable, ServerTable
 from fumehood_server.catalog.grants import GrantError, Protected, check_links, protected_paths, resolve_grants
 from fumehood_server.catalog.listen import Listen, ListenError, parse_listen
+from fumehood_server.catalog.secrets import check_secret_links, read_secrets
 from fumehood_server.catalog.tables import read_table
 from fumehood_server.catalog.toml_source import Key, TomlSource, read_toml
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.plugin import Grants, ToolGrant
 from fumehood_server.model.tool import DeclaredLimits
+from fumehood_server.secrets import SecretSource
 
 CONFIG_NAME = "fumehood.toml"
 LOCK_NAME = "fumehood.lock"
@@ -102,6 +104,7 @@ class SidecarConfig:
     limits: LimitsConfig
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     plugins: tuple[PluginConfig, ...] = ()
+    secrets: Mapping[str, SecretSource] = field(default_factory=dict)
 
 
 def find_config(explicit: Path | None) -> Path | None:
@@ -150,14 +153,17 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
             raise source.problem(
                 ("plugin", index, "path"), f'"{each}" is named twice', "one [[plugin]] for each folder"
             )
+    secrets = read_secrets(file, source, folder)
     protected = protected_paths(
         state_dir=server.state_dir.resolve(),
         lock_path=lock_path,
         config_path=source.path if exists else None,
         plugin_folders=folders,
+        secret_files={name: each.file for name, each in secrets.items() if each.file is not None},
     )
     plugins = tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin))
     _check_links(file, plugins, source, folder)
+    check_secret_links(secrets, plugins, source, folder)
     return SidecarConfig(
         path=source.path if exists else None,
         folder=folder,
@@ -166,6 +172,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         limits=_limits(file.limits, source),
         sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
         plugins=plugins,
+        secrets=secrets,
     )
 
 
@@ -220,7 +227,9 @@ def _plugin(
         grants=Grants(max_side_effects=table.max_side_effects, read=read, write=write),
         max_workers=table.max_workers,
         tools={
-            name: ToolGrant(permission=grant.permission, timeout_s=grant.timeout_s)
+            name: ToolGrant(
+                permission=grant.permission, timeout_s=grant.timeout_s, secrets=tuple(sorted(set(grant.secrets)))
+            )
             for name, grant in table.tools.items()
         },
         line=source.line(key),

@@ -18,6 +18,10 @@ MAX_PAYLOAD_BYTES = 3 * _MIB
 of 4 MiB, and the message of 4 MiB that gRPC clients accept unless told otherwise."""
 
 
+MAX_SECRETS = 64
+"""As many as a tool can require capabilities. Each is looked for in every word of a plugin that was handed it."""
+
+
 class LogLevel(StrEnum):
     """How much is logged."""
 
@@ -93,6 +97,14 @@ class ToolGrantTable(Table):
 
     permission: Annotated[Permission | None, one_of(Permission, "permission")] = None
     timeout_s: float | None = Field(default=None, gt=0, le=MAX_TIMEOUT_S)
+    secrets: list[str] = Field(default=[], max_length=MAX_SECRETS)
+
+
+class SecretTable(Table):
+    """`[secrets.NAME]`: one of the two."""
+
+    file: str | None = Field(default=None, min_length=1)
+    env: str | None = Field(default=None, min_length=1, max_length=256)
 
 
 def _grantable(value: object) -> object:
@@ -125,6 +137,7 @@ class ConfigFile(Table):
     server: ServerTable = ServerTable()
     limits: LimitsTable = LimitsTable()
     sandbox: SandboxTable = SandboxTable()
+    secrets: dict[str, SecretTable] = Field(default={}, max_length=MAX_SECRETS)
     plugin: list[PluginTable] = Field(default=[])
 
 

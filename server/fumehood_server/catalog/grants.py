@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,12 @@ class Protected:
 
 
 def protected_paths(
-    *, state_dir: Path, lock_path: Path, config_path: Path | None, plugin_folders: Sequence[Path]
+    *,
+    state_dir: Path,
+    lock_path: Path,
+    config_path: Path | None,
+    plugin_folders: Sequence[Path],
+    secret_files: Mapping[str, Path],
 ) -> tuple[Protected, ...]:
     """What a write grant must not overlap: the sidecar's own state, configuration and code, and every plugin's code."""
     own = [
@@ -49,7 +54,13 @@ def protected_paths(
     if config_path is not None:
         own.append(Protected(config_path, "the sidecar's configuration"))
     plugins = [Protected(folder, "the folder of a plugin") for folder in plugin_folders]
-    return (*own, *plugins, *_code())
+    secrets = [
+        Protected(path, f"the file of the secret {name}", unreadable=True)
+        for name, file in secret_files.items()
+        # Both the place of its name and that of what the name leads to now.
+        for path in {file.parent.resolve() / file.name, file.resolve()}
+    ]
+    return (*own, *plugins, *secrets, *_code())
 
 
 def resolve_grants(

@@ -13,6 +13,7 @@ from fumehood_server.catalog.definitions import definition_digest
 from fumehood_server.catalog.loading import LoadedPlugin
 from fumehood_server.catalog.lock import Pinned
 from fumehood_server.catalog.nearest import nearest
+from fumehood_server.catalog.secrets import not_granted, required_secrets
 from fumehood_server.catalog.specs import SpecMaker
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.plugin import Grants, PluginState, RegisteredPlugin, RegisteredTool, ToolGrant, WorkerSpec
@@ -77,8 +78,11 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
     )
     tools: list[RegisteredTool] = []
     for definition in loaded.tools:
-        reasons = (*missing, *_standing(definition, plugin.grants))
-        spec = maker.spec(definition.side_effects, definition.limits) if maker and not reasons else None
+        tool_grant = plugin.tools.get(definition.name, ToolGrant())
+        reasons = (*missing, *_standing(definition, plugin.grants, tool_grant))
+        spec = None
+        if maker and not reasons:
+            spec = maker.spec(definition.side_effects, definition.limits, required_secrets(definition))
         tools.append(_tool(config, plugin, loaded, definition, spec or reasons))
     serving = any(tool.spec for tool in tools)
     registered = RegisteredPlugin(
@@ -168,7 +172,7 @@ def _tool(
     )
 
 
-def _standing(definition: ToolDefinition, grants: Grants) -> tuple[Reason, ...]:
+def _standing(definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant) -> tuple[Reason, ...]:
     """What stands in the tool's way for as long as the configuration and this version stay as they are."""
     reasons: list[Reason] = []
     level = definition.side_effects
@@ -184,11 +188,11 @@ def _standing(definition: ToolDefinition, grants: Grants) -> tuple[Reason, ...]:
         message = f'{definition.name} declares isolation = "call", which this version can\'t give'
         reasons.append(Reason("isolation_unavailable", message, "wait for a version with a process for each call"))
     for text in definition.requires:
-        reasons += _capability(definition, parse_capability(text), grants)
+        reasons += _capability(definition, parse_capability(text), grants, tool_grant)
     return tuple(reasons)
 
 
-def _capability(definition: ToolDefinition, needed: Capability, grants: Grants) -> list[Reason]:
+def _capability(definition: ToolDefinition, needed: Capability, grants: Grants, tool_grant: ToolGrant) -> list[Reason]:
     readable = (*grants.read, *(grants.write if definition.side_effects.allows(Level.WRITE) else ()))
     if needed.kind is CapabilityKind.READ and not readable:
         message = f"{definition.name} requires a path to read, and none is granted"
@@ -196,7 +200,9 @@ def _capability(definition: ToolDefinition, needed: Capability, grants: Grants) 
     if needed.kind is CapabilityKind.WRITE and not grants.write:
         message = f"{definition.name} requires a folder to write, and none is granted"
         return [Reason("grant_missing", message, "write = [...] in its [[plugin]]")]
-    if needed.kind in {CapabilityKind.HOST, CapabilityKind.SECRET}:
+    if needed.kind is CapabilityKind.SECRET and needed.name not in tool_grant.secrets:
+        return [not_granted(definition, needed.name)]
+    if needed.kind is CapabilityKind.HOST:
         message = f"{definition.name} requires {needed}, and this version gives no {needed.kind}s"
         return [Reason("capability_unavailable", message, "wait for a version that does")]
     return []

@@ -1,4 +1,4 @@
-"""What each tool's process may touch: one `WorkerSpec` for each level and set of limits that a plugin's tools use."""
+"""What each tool's process may touch: one `WorkerSpec` for each level, limits and secrets that a plugin's tools use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fumehood_server.worker.program import BuiltProgram
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecMaker:
-    """Makes the specs of one plugin. The same level and limits give the same spec, so that tools share workers."""
+    """Makes the specs of one plugin. What tools have in common they share workers by."""
 
     manifest: Manifest
     digest: str
@@ -26,20 +26,24 @@ class SpecMaker:
     limits: LimitsConfig
     sandbox: SandboxConfig
     max_workers: int
-    _made: dict[tuple[Level, DeclaredLimits], WorkerSpec] = field(default_factory=dict)
+    _made: dict[tuple[Level, DeclaredLimits, tuple[str, ...]], WorkerSpec] = field(default_factory=dict)
 
-    def spec(self, level: Level, declared: DeclaredLimits) -> WorkerSpec:
-        """The spec for a tool of this level. A process gets what its level may use of the grants, and nothing more."""
-        made = self._made.get((level, declared))
+    def spec(self, level: Level, declared: DeclaredLimits, secrets: tuple[str, ...] = ()) -> WorkerSpec:
+        """The spec for a tool of this level. A process gets what its level may use of the grants, and nothing more.
+
+        `secrets` are those of the tool: one process never serves two tools with different ones.
+        """
+        wanted = (level, declared, secrets)
+        made = self._made.get(wanted)
         if made is None:
-            made = self._made[level, declared] = self._make(level, declared)
+            made = self._made[wanted] = self._make(level, declared, secrets)
         return made
 
     def describing(self) -> WorkerSpec:
         """The spec to learn the definitions with: level `none`, no grant, the default limits."""
         return self.spec(Level.NONE, DeclaredLimits())
 
-    def _make(self, level: Level, declared: DeclaredLimits) -> WorkerSpec:
+    def _make(self, level: Level, declared: DeclaredLimits, secrets: tuple[str, ...]) -> WorkerSpec:
         limits, output_bytes = self.limits.merge(declared)
         policy = Policy(
             level=level,
@@ -61,6 +65,7 @@ class SpecMaker:
             "output_bytes": output_bytes,
             "max_workers": self.max_workers,
             "max_concurrent_calls": self.manifest.concurrency,
+            "secrets": secrets,
         }
         return WorkerSpec(
             key="sha256:" + hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest(),
@@ -72,4 +77,5 @@ class SpecMaker:
             output_bytes=output_bytes,
             max_workers=self.max_workers,
             max_concurrent_calls=self.manifest.concurrency,
+            secrets=secrets,
         )

@@ -49,6 +49,8 @@ class ToolGrant:
     permission: Permission | None = None
     timeout_s: float | None = None
     """The operator's cap: the lower of it and the tool's own is kept."""
+    secrets: tuple[str, ...] = ()
+    """Names of the secrets that it may have. It gets those of them that it requires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,6 +74,12 @@ class WorkerSpec:
     """Most processes of this pool at a time."""
     max_concurrent_calls: int = 32
     """Most calls in one process at a time: the manifest's `concurrency`. A worker's `Ready` may ask for fewer."""
+    secrets: tuple[str, ...] = ()
+    """Names of the secrets that its tools are handed when they ask, sorted. Tools with others run elsewhere."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that the sidecar reaches for its tools, in the broker's spelling, sorted."""
+    deny_hosts: tuple[str, ...] = ()
+    """Hosts that it does not reach for them, whatever `hosts` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

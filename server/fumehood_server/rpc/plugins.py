@@ -114,6 +114,7 @@ def _sandbox(spec: WorkerSpec, receipt: Receipt | None) -> pb.EffectiveSandbox:
         environment=[name for name, _ in policy.environment],
         limits=_limits(policy.limits, spec.output_bytes),
         receipt=receipt_message(receipt) if receipt is not None else None,
+        secrets=spec.secrets,
     )
 
 

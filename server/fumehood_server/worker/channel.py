@@ -50,6 +50,7 @@ class Channel:
         self._writer = PipeWriter(loop, stdin, self._stdin_closed)
         self._reader = PipeReader(loop, stdout, self._readable, self._stdout_closed)
         self.send = self._writer.send
+        self.drained = self._writer.drained
 
     @property
     def ended(self) -> bool:

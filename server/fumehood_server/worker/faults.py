@@ -35,6 +35,8 @@ class Violation(StrEnum):
     SECOND_RESULT = "second_result"
     FRAME_AFTER_RESULT = "frame_after_result"
     TOO_MANY_UPDATES = "too_many_updates"
+    REQUEST_ID = "request_id"
+    ANSWERS_NOT_READ = "answers_not_read"
     TOO_MANY_UNKNOWN_FRAMES = "too_many_unknown_frames"
     STDIN_CLOSED = "stdin_closed"
     STDOUT_CLOSED = "stdout_closed"

@@ -11,9 +11,11 @@ from fumehood.v1 import plugin_pb2
 from fumehood_server.worker import messages
 from fumehood_server.worker.faults import Violation
 from fumehood_server.worker.rate import Allowance
+from fumehood_server.worker.scrubbing import scrub_update
 
 if TYPE_CHECKING:
     from fumehood_server.worker.call import CallTable, WorkerCall
+    from fumehood_server.worker.host_calls import HostCallRouter
     from fumehood_server.worker.logs import PluginLog
     from fumehood_server.worker.settings import WorkerSettings
 
@@ -44,6 +46,7 @@ class Incoming:
         on_ready: Callable[[plugin_pb2.Ready], None],
         on_result: Callable[[WorkerCall, plugin_pb2.Result], None],
         on_violation: Callable[[Violation, str], None],
+        host_calls: HostCallRouter,
     ) -> None:
         """`is_open` says whether `Ready` came. `on_result` gets the call that its `Result` has just ended."""
         self._worker_id = worker_id
@@ -55,6 +58,7 @@ class Incoming:
         self._on_ready = on_ready
         self._on_result = on_result
         self._on_violation = on_violation
+        self._host_calls = host_calls
         self._unknown = Allowance(burst=UNKNOWN_FRAMES_BURST, per_second=UNKNOWN_FRAMES_PER_SECOND, clock=clock)
         self._dropped_logs = 0
 
@@ -69,6 +73,14 @@ class Incoming:
             self._log_line(frame.log)
         elif kind == "ready":
             self._on_ready(frame.ready)
+        elif kind == "http_request":
+            call = self._asking(frame.http_request.invocation_id, size)
+            if call is not None:
+                self._host_calls.http(call, frame.http_request, size)
+        elif kind == "secret_request":
+            call = self._asking(frame.secret_request.invocation_id, size)
+            if call is not None:
+                self._host_calls.secret(call, frame.secret_request)
         elif not self._unknown.take():
             self._on_violation(Violation.TOO_MANY_UNKNOWN_FRAMES, "it sends nothing but frames without a meaning")
 
@@ -92,6 +104,8 @@ class Incoming:
                 Violation.TOO_MANY_UPDATES, f"it sent over {self._settings.max_updates} updates for one call"
             )
         elif call.invocation.on_update is not None and call.cancel_reason is None:
+            if self._log.redactor.active:
+                scrub_update(message, self._log.redactor)
             call.invocation.on_update(messages.update(message, call.updates))
 
     def _log_line(self, message: plugin_pb2.Log) -> None:
@@ -112,6 +126,15 @@ class Incoming:
             dropped=dropped,
             fields_json=_object_or_nothing(message.fields_json),
         )
+
+    def _asking(self, invocation_id: int, size: int) -> WorkerCall | None:
+        """The call that asks the sidecar for something. None: there is no such call, which has ended the process."""
+        call = self._calls.under_way.get(invocation_id)
+        if call is None:
+            self._stray(invocation_id, Violation.FRAME_AFTER_RESULT, "it asked for something after the result")
+        else:
+            call.output_bytes += size
+        return call
 
     def _stray(self, invocation_id: int, if_known: Violation, problem: str) -> None:
         """A frame for a call that is not under way: never was, or is over."""

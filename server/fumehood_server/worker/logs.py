@@ -10,6 +10,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 
+import orjson
+
+from fumehood_server.secrets import Redactor
 from fumehood_server.worker.messages import MAX_LINE_BYTES, cut
 
 MAX_LINES = 1000
@@ -58,6 +61,18 @@ def _escape(match: re.Match[str]) -> str:
     return ascii(match.group())[1:-1]
 
 
+def without_secrets(text: str, redactor: Redactor) -> str:
+    """JSON without the secrets. Empty where it is none any more, as a secret lay across its own signs."""
+    found = redactor.text(text)
+    if found is text or not found:
+        return found
+    try:
+        orjson.loads(found)
+    except orjson.JSONDecodeError:
+        return ""
+    return found
+
+
 class LogSubscription:
     """New lines of one plugin, for one listener. It never holds up the plugin: what is not taken in time is dropped."""
 
@@ -98,6 +113,8 @@ class PluginLog:
         self._lines: deque[LogLine] = deque()
         self._bytes = 0
         self._subscriptions: set[LogSubscription] = set()
+        self.redactor = Redactor()
+        """Takes out of the plugin's words the secrets that it was handed. Every line here has gone through it."""
 
     def write(
         self,
@@ -111,6 +128,8 @@ class PluginLog:
         fields_json: str = "",
     ) -> None:
         """Keep one line and hand it on. Never blocks."""
+        if self.redactor.active:
+            message, fields_json = self.redactor.text(message), without_secrets(fields_json, self.redactor)
         line = LogLine(
             time=time.time(),
             source=source,

@@ -10,11 +10,14 @@ from fumehood.v1 import content_pb2, plugin_pb2, tool_pb2
 from fumehood_sandbox import Level
 
 from fumehood_server.model.call import Block, CallError, CallUpdate
+from fumehood_server.model.host_calls import HttpAsk
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, InvocationResult
 from fumehood_server.wire import prefixed
 
 if TYPE_CHECKING:
+    from fumehood_server.errors import HostCallError
+    from fumehood_server.model.host_calls import HttpAnswer
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.worker import Invocation
 
@@ -123,6 +126,69 @@ def shutdown(grace_s: float) -> bytes:
     """The frame that asks a worker to exit."""
     frame = plugin_pb2.HostFrame()
     frame.shutdown.grace.FromNanoseconds(int(grace_s * _NANOS))
+    return prefixed(frame.SerializeToString())
+
+
+def secret_response(invocation_id: int, request_id: int, *, value: bytes = b"", problem: str = "") -> bytes:
+    """The frame that answers for a secret: with its value, or with why there is none."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.secret_response
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    message.value = value
+    message.problem = problem
+    return prefixed(frame.SerializeToString())
+
+
+def http_ask(message: plugin_pb2.HttpRequest) -> HttpAsk:
+    """A plugin's request, as it is."""
+    return HttpAsk(
+        method=message.method,
+        url=message.url,
+        headers=tuple((header.name, header.value) for header in message.headers),
+        body=message.body,
+        timeout_s=max(message.timeout.ToNanoseconds() / _NANOS, 0.0) if message.HasField("timeout") else None,
+        max_response_bytes=message.max_response_bytes or None,
+        max_redirects=message.max_redirects if message.HasField("max_redirects") else None,
+    )
+
+
+def http_response(invocation_id: int, request_id: int, answer: HttpAnswer) -> bytes:
+    """The frame with a response's head."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.http_response
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    message.status = answer.status
+    message.url = answer.url
+    message.redirects = answer.redirects
+    for name, value in answer.headers:
+        message.headers.add(name=name, value=value)
+    return prefixed(frame.SerializeToString())
+
+
+def http_body(invocation_id: int, request_id: int, data: bytes, *, end: bool) -> bytes:
+    """The frame with a piece of a response's body."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.http_body
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    message.data = data
+    message.end = end
+    return prefixed(frame.SerializeToString())
+
+
+def http_failure(invocation_id: int, request_id: int, error: HostCallError, *, after_head: bool) -> bytes:
+    """The frame that says why there is no response, or, after its head, no more of its body."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.http_body if after_head else frame.http_response
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    if after_head:
+        frame.http_body.end = True
+    message.failure.reason = error.reason
+    message.failure.message = error.message
+    message.failure.retryable = error.retryable
     return prefixed(frame.SerializeToString())
 
 

@@ -77,6 +77,7 @@ class PipeWriter:
         self._scheduled = False
         self._watched = False
         self._stopped = False
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.queued_bytes = 0
         """Bytes that were ever given to `send`."""
         self.written_bytes = 0
@@ -101,11 +102,34 @@ class PipeWriter:
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
+    async def drained(self, limit_bytes: int) -> None:
+        """Wait until no more than this waits for the pipe, or nothing will be written any more.
+
+        Nothing here bounds it: a reader may never read.
+        """
+        if self.unsent_bytes > limit_bytes and not self._stopped:
+            waiting = self._loop.create_future()
+            self._waiting.append((limit_bytes, waiting))
+            await waiting
+
     def stop(self) -> None:
         """Write nothing more and forget what waits. Must come before `fd` is closed. Idempotent."""
         self._stopped = True
         self._frames.clear()
         self._watch(wanted=False)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let those go on who waited for this much, and forget those who gave up."""
+        still = []
+        for limit_bytes, waiting in self._waiting:
+            if waiting.done():
+                continue
+            if self._stopped or self.unsent_bytes <= limit_bytes:
+                waiting.set_result(None)
+            else:
+                still.append((limit_bytes, waiting))
+        self._waiting = still
 
     def _flush(self) -> None:
         self._scheduled = False
@@ -123,12 +147,16 @@ class PipeWriter:
                     frames[0] = memoryview(frames[0])[taken:]
         except BlockingIOError:
             self._watch(wanted=True)
+            if self._waiting:
+                self._wake()
             return
         except OSError:
             self.stop()
             self._on_broken()
             return
         self._watch(wanted=False)
+        if self._waiting:
+            self._wake()
 
     def _watch(self, *, wanted: bool) -> None:
         if wanted and not self._watched:

@@ -20,6 +20,7 @@ from fumehood_server.worker.start import start
 
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
+    from fumehood_server.model.host_calls import HostCalls
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.tool import Reason
     from fumehood_server.model.worker import CancelReason, InvocationResult
@@ -78,9 +79,11 @@ class Pool:
         ids: itertools.count[int],
         on_empty: Callable[[Pool], None],
         verify: Verify | None = None,
+        host_calls: HostCalls | None = None,
     ) -> None:
         """`ids` numbers workers over all pools. `on_empty` is called when nothing is left that is worth keeping."""
         self._verify = verify
+        self._host_calls = host_calls
         self.spec = spec
         self._loop = asyncio.get_running_loop()
         self._log = log
@@ -232,7 +235,12 @@ class Pool:
         try:
             await self._check()
             worker = await start(
-                self.spec, self._start_id, log=self._log, settings=self._settings, on_change=self._changed
+                self.spec,
+                self._start_id,
+                log=self._log,
+                settings=self._settings,
+                on_change=self._changed,
+                host_calls=self._host_calls,
             )
         except WorkerUnavailableError as error:
             self._start = None

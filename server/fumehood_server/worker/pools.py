@@ -15,6 +15,7 @@ from fumehood_server.worker.pool import Lease, Pool, Verify
 from fumehood_server.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
+    from fumehood_server.model.host_calls import HostCalls
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.worker import WorkerInfo
     from fumehood_server.worker.logs import LogSink
@@ -27,9 +28,20 @@ class Pools:
     time to finish.
     """
 
-    def __init__(self, logs: LogSink, settings: WorkerSettings | None = None, *, verify: Verify | None = None) -> None:
-        """`logs` takes what the plugins say; `verify` is asked before each start whether it may be."""
+    def __init__(
+        self,
+        logs: LogSink,
+        settings: WorkerSettings | None = None,
+        *,
+        verify: Verify | None = None,
+        host_calls: HostCalls | None = None,
+    ) -> None:
+        """`logs` takes what the plugins say; `verify` is asked before each start whether it may be.
+
+        `host_calls` answers what calls ask of the sidecar; without it all is refused.
+        """
         self._verify = verify
+        self._host_calls = host_calls
         self._logs = logs
         self._settings = settings or WorkerSettings()
         self._pools: dict[str, Pool] = {}
@@ -66,6 +78,7 @@ class Pools:
                 ids=self._ids,
                 on_empty=self._forget,
                 verify=self._verify,
+                host_calls=self._host_calls,
             )
         return await pool.acquire()
 

@@ -20,6 +20,7 @@ from fumehood_server.worker.worker import ProcessWorker
 if TYPE_CHECKING:
     from fumehood_sandbox import Launching, SandboxedProcess
 
+    from fumehood_server.model.host_calls import HostCalls
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.worker.logs import PluginLog
     from fumehood_server.worker.settings import WorkerSettings
@@ -32,6 +33,7 @@ async def start(
     log: PluginLog,
     settings: WorkerSettings,
     on_change: Callable[[ProcessWorker], None],
+    host_calls: HostCalls | None = None,
 ) -> ProcessWorker:
     """A worker that is ready. The caller owns it from then on.
 
@@ -53,6 +55,7 @@ async def start(
             settings=settings,
             start_timeout_s=max(deadline - loop.time(), 0.0),
             on_change=on_change,
+            host_calls=host_calls,
         )
     except OSError as error:
         process.close()

@@ -60,13 +60,18 @@ class StderrLines:
             self._dropped = 0
 
     def _keep(self, data: bytes, start: int, end: int) -> None:
-        room = MAX_LINE_BYTES - len(self._partial)
+        # What lies across the cut is taken out before it is cut.
+        room = MAX_LINE_BYTES + self._log.redactor.longest_bytes - len(self._partial)
         if end - start > room:
             self._overlong = True
             end = start + room
         self._partial += data[start:end]
 
     def _write(self) -> None:
+        redactor = self._log.redactor
+        if redactor.active:
+            self._overlong |= len(self._partial) > MAX_LINE_BYTES
+            self._partial = bytearray(redactor.data(bytes(self._partial)))
         text = self._partial.decode("utf-8", "backslashreplace").removesuffix("\r")
         if self._overlong:
             text = text[: MAX_LINE_BYTES - len(_CUT.encode())] + _CUT

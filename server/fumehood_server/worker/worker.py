@@ -20,15 +20,18 @@ from fumehood_server.worker.channel import Channel
 from fumehood_server.worker.ending import Ladder
 from fumehood_server.worker.exits import ExitWatch
 from fumehood_server.worker.faults import Rung, Violation
+from fumehood_server.worker.host_calls import HostCallRouter
 from fumehood_server.worker.incoming import Incoming
 from fumehood_server.worker.lifecycle import WorkerEvent
 from fumehood_server.worker.pipes import PipeReader
 from fumehood_server.worker.rate import Allowance
+from fumehood_server.worker.scrubbing import scrub_result
 from fumehood_server.worker.stderr import LINES_BURST, LINES_PER_SECOND, StderrLines
 
 if TYPE_CHECKING:
     from fumehood_sandbox import Receipt, SandboxedProcess
 
+    from fumehood_server.model.host_calls import HostCalls
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.worker import Invocation
     from fumehood_server.worker.logs import PluginLog
@@ -56,8 +59,12 @@ class ProcessWorker:
         settings: WorkerSettings,
         start_timeout_s: float,
         on_change: Callable[[ProcessWorker], None],
+        host_calls: HostCalls | None = None,
     ) -> None:
-        """`on_change` is called when the worker takes no more calls, and again when it is dead."""
+        """`on_change` is called when the worker takes no more calls, and again when it is dead.
+
+        `host_calls` answers what its calls ask of the sidecar; without it all is refused.
+        """
         loop = asyncio.get_running_loop()
         self.spec = spec
         self.worker_id = worker_id
@@ -89,6 +96,7 @@ class ProcessWorker:
         self._ladder = Ladder(loop, process, settings, say=self._say_rung, on_stuck=self._stuck)
         self._stderr_lines = StderrLines(log, worker_id, log_allowance)
         self._stderr = PipeReader(loop, process.stderr, self._stderr_lines.feed, self._bury_when_drained)
+        self._host_calls = HostCallRouter(spec, host_calls, log.redactor, on_violation=self._violated)
         incoming = Incoming(
             worker_id,
             self._table,
@@ -100,6 +108,7 @@ class ProcessWorker:
             on_ready=self._on_ready,
             on_result=self._on_result,
             on_violation=self._violated,
+            host_calls=self._host_calls,
         )
         self._channel = Channel(
             loop,
@@ -109,6 +118,7 @@ class ProcessWorker:
             on_frame=incoming.frame,
             on_fault=self._on_channel_fault,
         )
+        self._host_calls.open(self._channel)
         self._exit = ExitWatch(loop, process, on_first=self._on_first_exit, on_all=self._on_exit)
         self._after("start", start_timeout_s, self._never_ready)
         self._channel.send(messages.hello(spec, max_frame_bytes=settings.max_frame_bytes))
@@ -204,6 +214,9 @@ class ProcessWorker:
 
     def _on_result(self, call: WorkerCall, message: plugin_pb2.Result) -> None:
         self.calls_served += 1
+        self._host_calls.end(call.invocation_id)
+        if self._log.redactor.active:
+            scrub_result(message, self._log.redactor)
         if call.cancel_reason is None:
             call.resolve(messages.result(message, output_bytes=call.output_bytes))
         else:
@@ -215,6 +228,7 @@ class ProcessWorker:
     # Calls that are to end.
 
     def _cancel(self, call: WorkerCall, reason: CancelReason) -> None:
+        self._host_calls.cancel(call.invocation_id)
         grace_s = self._settings.cancel_grace_s
         self._channel.send(messages.cancel(call.invocation_id, reason, grace_s))
         call.grace_timer = self._loop.call_later(grace_s, self._ignored_cancel, call)
@@ -316,6 +330,7 @@ class ProcessWorker:
         self._forget(*self._timers)
         self._ladder.stop()
         mid_frame = self._channel.mid_frame
+        self._host_calls.close()
         self._channel.stop()
         self._stderr.stop()
         self._stderr_lines.close()

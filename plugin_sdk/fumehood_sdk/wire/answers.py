@@ -1,0 +1,157 @@
+# ruff: noqa: PLR2004 - the numbers are the tags of fields, as in `host`
+"""Answers of the sidecar to what a call asked of it, decoded. Imported when the first one comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fumehood_sdk.wire import varint
+from fumehood_sdk.wire.host import Answer, skip, span, text
+
+
+class HttpProblem:
+    """Why a request was refused or failed."""
+
+    __slots__ = ("message", "reason", "retryable")
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.message = ""
+        self.retryable = False
+
+
+class HttpHead(Answer):
+    """The head of a response, or why there is none."""
+
+    __slots__ = ("headers", "problem", "redirects", "status", "url")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status = 0
+        self.url = ""
+        self.headers: list[tuple[str, str]] = []
+        self.redirects = 0
+        self.problem: HttpProblem | None = None
+
+
+class HttpPiece(Answer):
+    """A piece of a response's body."""
+
+    __slots__ = ("data", "end", "problem")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = b""
+        self.end = False
+        self.problem: HttpProblem | None = None
+
+
+class SecretAnswer(Answer):
+    """The value of a secret, or why there is none."""
+
+    __slots__ = ("problem", "value")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = b""
+        self.problem = ""
+
+
+def http_head(data: bytes, position: int, end: int) -> HttpHead:
+    """Decode an `HttpResponse`."""
+    frame = HttpHead()
+    while position < end:
+        tag = data[position]
+        if tag in (0x08, 0x10, 0x18, 0x30):
+            value, position = varint.decode(data, position + 1, end)
+            setattr(frame, _NUMBERS[tag], value)
+        elif tag in (0x22, 0x2A, 0x3A):
+            start, position = span(data, position + 1, end)
+            if tag == 0x22:
+                frame.url = text(data, start, position)
+            elif tag == 0x2A:
+                frame.headers.append(_header(data, start, position))
+            else:
+                frame.problem = _problem(data, start, position)
+        else:
+            position = skip(data, position, end)
+    return frame
+
+
+def http_piece(data: bytes, position: int, end: int) -> HttpPiece:
+    """Decode an `HttpBody`."""
+    frame = HttpPiece()
+    while position < end:
+        tag = data[position]
+        if tag in (0x08, 0x10, 0x20):
+            value, position = varint.decode(data, position + 1, end)
+            if tag == 0x20:
+                frame.end = bool(value)
+            else:
+                setattr(frame, _NUMBERS[tag], value)
+        elif tag in (0x1A, 0x2A):
+            start, position = span(data, position + 1, end)
+            if tag == 0x1A:
+                frame.data = data[start:position]
+            else:
+                frame.problem = _problem(data, start, position)
+        else:
+            position = skip(data, position, end)
+    return frame
+
+
+def secret_answer(data: bytes, position: int, end: int) -> SecretAnswer:
+    """Decode a `SecretResponse`."""
+    frame = SecretAnswer()
+    while position < end:
+        tag = data[position]
+        if tag in (0x08, 0x10):
+            value, position = varint.decode(data, position + 1, end)
+            setattr(frame, _NUMBERS[tag], value)
+        elif tag in (0x1A, 0x22):
+            start, position = span(data, position + 1, end)
+            if tag == 0x1A:
+                frame.value = data[start:position]
+            else:
+                frame.problem = text(data, start, position)
+        else:
+            position = skip(data, position, end)
+    return frame
+
+
+DECODERS: dict[int, Callable[[bytes, int, int], Answer]] = {0x2A: http_head, 0x32: http_piece, 0x3A: secret_answer}
+"""By the tag of the frame in `HostFrame`."""
+_NUMBERS = {0x08: "invocation_id", 0x10: "request_id", 0x18: "status", 0x30: "redirects"}
+
+
+def _header(data: bytes, position: int, end: int) -> tuple[str, str]:
+    name = value = ""
+    while position < end:
+        tag = data[position]
+        if tag in (0x0A, 0x12):
+            start, position = span(data, position + 1, end)
+            if tag == 0x0A:
+                name = text(data, start, position)
+            else:
+                value = text(data, start, position)
+        else:
+            position = skip(data, position, end)
+    return name, value
+
+
+def _problem(data: bytes, position: int, end: int) -> HttpProblem:
+    problem = HttpProblem()
+    while position < end:
+        tag = data[position]
+        if tag in (0x0A, 0x12):
+            start, position = span(data, position + 1, end)
+            if tag == 0x0A:
+                problem.reason = text(data, start, position)
+            else:
+                problem.message = text(data, start, position)
+        elif tag == 0x18:
+            value, position = varint.decode(data, position + 1, end)
+            problem.retryable = bool(value)
+        else:
+            position = skip(data, position, end)
+    return problem

@@ -1,0 +1,147 @@
+"""What the sidecar does for a running call that asks: its secrets and its requests of hosts, put together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address
+from typing import TYPE_CHECKING
+
+from fumehood_server.egress import (
+    Access,
+    Asker,
+    EgressBroker,
+    EgressError,
+    EgressEvent,
+    EgressLimits,
+    EgressRequest,
+    EgressResponse,
+    EventSink,
+    access_for,
+    log_event,
+    open_broker,
+)
+from fumehood_server.errors import HostCallError
+from fumehood_server.model.host_calls import EgressUsage, HostCaller, HttpAnswer, HttpAsk
+from fumehood_server.secrets import SecretStore, SecretUnavailableError
+
+if TYPE_CHECKING:
+    from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.worker import LogSink
+
+
+class Host:
+    """Answers what calls ask (`model.host_calls.HostCalls`)."""
+
+    def __init__(
+        self,
+        secrets: SecretStore,
+        logs: LogSink,
+        *,
+        limits: EgressLimits | None = None,
+        private: tuple[IPv4Address | IPv6Address, ...] = (),
+        sink: EventSink = log_event,
+    ) -> None:
+        """Take the parts that do the work. `logs` knows what was handed to whom; `sink` takes each request's event."""
+        self._secrets = secrets
+        self._logs = logs
+        self._limits = limits or EgressLimits()
+        self._private = tuple(map(str, private))
+        self._sink = sink
+        self._broker: EgressBroker | None = None
+        self._accesses: dict[tuple[object, ...], Access] = {}
+
+    async def secret(self, caller: HostCaller, name: str) -> bytes:
+        """The value of a secret; see `HostCalls`."""
+        if name not in caller.spec.secrets:
+            raise SecretUnavailableError("secret_not_granted", f"{caller.tool} is not granted {name}", "")
+        return await self._secrets.read(name)
+
+    @asynccontextmanager
+    async def http(self, caller: HostCaller, ask: HttpAsk) -> AsyncIterator[HttpAnswer]:
+        """Perform an HTTP request; see `HostCalls`."""
+        request = EgressRequest(
+            method=ask.method,
+            url=ask.url,
+            headers=ask.headers,
+            body=ask.body,
+            timeout_s=ask.timeout_s,
+            max_response_bytes=ask.max_response_bytes,
+            max_redirects=ask.max_redirects,
+        )
+        asker = CountedAsker(caller.spec.plugin, caller.tool, caller.call_id, caller.usage)
+        try:
+            async with self.broker.request(request, self.access(caller.spec), asker) as response:
+                yield _Answer(response)
+        except EgressError as error:
+            raise _host_call_error(error) from error
+
+    @property
+    def broker(self) -> EgressBroker:
+        """The broker. Made when the first call asks, since it brings an HTTP library along."""
+        if self._broker is None:
+            self._broker = open_broker(self._take)
+        return self._broker
+
+    def access(self, spec: WorkerSpec) -> Access:
+        """What a worker's calls may reach, and how much of it."""
+        key = (spec.policy.level, spec.hosts, spec.deny_hosts)
+        found = self._accesses.get(key)
+        if found is None:
+            found = self._accesses[key] = access_for(
+                spec.policy.level,
+                hosts=spec.hosts,
+                deny_hosts=spec.deny_hosts,
+                allow_private=self._private,
+                limits=self._limits,
+            )
+        return found
+
+    def _take(self, event: EgressEvent) -> None:
+        """An event of the broker's: count its bytes, take secrets out of its texts, hand it on."""
+        asker = event.asker
+        if isinstance(asker, CountedAsker):
+            asker.usage.sent_bytes += event.bytes_sent
+            asker.usage.received_bytes += event.bytes_received
+        redactor = self._logs.of(asker.plugin).redactor
+        if redactor.active:
+            text = redactor.text
+            hops = tuple(replace(hop, path=text(hop.path), host=text(hop.host)) for hop in event.hops)
+            event = replace(event, shown=text(event.shown), message=text(event.message), hops=hops)
+        self._sink(event)
+
+
+class CountedAsker(Asker):
+    """An asker whose requests' bytes are counted. To events it is what every asker is."""
+
+    __slots__ = ("usage",)
+    usage: EgressUsage
+
+    def __init__(self, plugin: str, tool: str, call_id: str, usage: EgressUsage) -> None:
+        """Add to `usage`."""
+        super().__init__(plugin, tool, call_id)
+        object.__setattr__(self, "usage", usage)
+
+
+class _Answer:
+    """A response of the broker's, as the workers know one."""
+
+    def __init__(self, response: EgressResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.url = response.url
+        self.headers = response.headers
+        self.redirects = response.redirects
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """See `HttpAnswer`."""
+        try:
+            async for piece in self._response.body():
+                yield piece
+        except EgressError as error:
+            raise _host_call_error(error) from error
+
+
+def _host_call_error(error: EgressError) -> HostCallError:
+    return HostCallError(error.reason.value, error.message, retryable=error.retryable)

@@ -1,0 +1,91 @@
+"""What a running call can ask the sidecar to do for it, since its process can't do it itself.
+
+The grants are those of the call's `WorkerSpec`: whoever answers holds each request against them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from fumehood_server.model.call import CallContext
+    from fumehood_server.model.plugin import WorkerSpec
+
+
+@dataclass(slots=True)
+class EgressUsage:
+    """Bytes on the network for one call, heads and bodies, so far."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCaller:
+    """The call that asks."""
+
+    spec: WorkerSpec
+    """What its process is granted."""
+    tool: str
+    call_id: str
+    context: CallContext
+    usage: EgressUsage = field(default_factory=EgressUsage)
+    """Whoever answers adds to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpAsk:
+    """An HTTP request, unchecked: all of it may be hostile. None takes the operator's cap."""
+
+    method: str
+    url: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    timeout_s: float | None
+    max_response_bytes: int | None
+    max_redirects: int | None
+
+
+class HttpAnswer(Protocol):
+    """A response whose head is here and whose body is not."""
+
+    @property
+    def status(self) -> int:
+        """The status."""
+
+    @property
+    def url(self) -> str:
+        """The URL that answered."""
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Header fields, with names in lower case."""
+
+    @property
+    def redirects(self) -> int:
+        """How many redirects were followed."""
+
+    def body(self) -> AsyncIterator[bytes]:
+        """The body, in pieces of at most 64 KiB, as they are asked for. Raises `HostCallError` where it breaks off."""
+
+
+class HostCalls(Protocol):
+    """Answers what calls ask. A request ends early by the cancellation of its task."""
+
+    async def secret(self, caller: HostCaller, name: str) -> bytes:
+        """The value of a secret as it is now.
+
+        Raises:
+            SecretUnavailableError: it is not granted to the call, or can't be had.
+        """
+
+    def http(self, caller: HostCaller, ask: HttpAsk) -> AbstractAsyncContextManager[HttpAnswer]:
+        """Perform an HTTP request; leaving the block ends it.
+
+        Raises:
+            HostCallError: on entering: it is refused, or there is no response.
+        """

@@ -1,0 +1,99 @@
+"""What is taken out of a plugin's words, and what is left of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import quote
+
+import pytest
+from fumehood_server.secrets import Redactor
+from fumehood_server.secrets.redactor import MAX_VALUES
+from fumehood_server.worker.logs import LogSink
+from fumehood_server.worker.messages import MAX_LINE_BYTES
+from fumehood_server.worker.rate import Allowance
+from fumehood_server.worker.stderr import StderrLines
+from hypothesis import given
+from hypothesis import strategies as st
+
+VALUES = st.text(st.characters(exclude_categories=["Cs"]), min_size=8, max_size=40).filter(
+    # A value that is part of its own mask would be found there.
+    lambda value: value not in "[secret KEY]"
+)
+
+
+def knowing(*values: bytes) -> Redactor:
+    redactor = Redactor()
+    for value in values:
+        redactor.learn("KEY", value)
+    return redactor
+
+
+@given(VALUES, st.text(max_size=20), st.text(max_size=20))
+def test_a_value_in_any_usual_form_is_taken_out(value: str, before: str, after: str) -> None:
+    redactor = knowing(value.encode())
+    forms = [value, json.dumps(value)[1:-1], quote(value, safe=""), repr(value)[1:-1], value.encode().hex()]
+    for form in forms:
+        assert form not in redactor.text(f"{before}{form}{after}").replace("[secret KEY]", "")
+    assert value.encode() not in redactor.data(before.encode("utf-8", "replace") + value.encode())
+
+
+@given(st.binary(min_size=12, max_size=40), st.binary(max_size=9))
+def test_base64_is_taken_out_wherever_the_value_begins_in_it(value: bytes, before: bytes) -> None:
+    encoded = base64.b64encode(before + value).decode()
+    shown = knowing(value).text(encoded)
+    assert "[secret KEY]" in shown
+    # What is left holds fewer than two of the value's bytes at each end.
+    assert len(shown.replace("[secret KEY]", "")) * 3 // 4 <= len(before) + 5
+
+
+@given(st.text(max_size=200))
+def test_words_without_the_value_stay_as_they_are(text: str) -> None:
+    redactor = knowing(b"\x00a value that no such text holds\x00")
+    assert redactor.text(text) == text
+
+
+def test_a_key_of_several_lines_is_taken_out_line_by_line() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nhkiG9w0BAQEFAASC\n-----END KEY-----"
+    redactor = knowing(key.encode())
+    for line in key.splitlines():
+        assert redactor.text(f"> {line} <") == "> [secret KEY] <"
+    assert redactor.text(key) == "[secret KEY]"
+
+
+def test_values_that_a_secret_had_before_are_still_taken_out() -> None:
+    redactor = knowing(*(b"value number %03d" % number for number in range(MAX_VALUES)))
+    assert redactor.text("value number 000, value number 015") == "[secret KEY], [secret KEY]"
+
+
+def test_nothing_is_looked_for_before_a_secret_was_handed_out() -> None:
+    redactor = Redactor()
+    assert not redactor.active
+    assert redactor.text("password") == "password"
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+@pytest.mark.parametrize("start", [0, MAX_LINE_BYTES - 20, MAX_LINE_BYTES - 5, MAX_LINE_BYTES - 1])
+def test_a_value_is_taken_out_of_stderr_however_it_is_cut_and_where_the_line_is(size: int, start: int) -> None:
+    log = LogSink().of("p")
+    log.redactor.learn("KEY", b"s3cr3t-value")
+    stderr = StderrLines(log, "w", Allowance(burst=1000, per_second=0.0, clock=lambda: 0.0))
+    stream = b"x" * start + b"s3cr3t-value and more words\nnext\n"
+    for at in range(0, len(stream), size):
+        stderr.feed(stream[at : at + size])
+    stderr.close()
+    first, second = (line.message for line in log.last(10))
+    assert not any(part in first for part in ("s3cr3t-value", "s3c", "value"))
+    assert second == "next"
+    if start == 0:
+        assert first == "[secret KEY] and more words"
+
+
+def test_fields_that_are_no_json_without_the_value_are_left_out() -> None:
+    log = LogSink().of("p")
+    log.redactor.learn("KEY", b'": {"inner')
+    log.write("log", "info", "a line", fields_json='{"outer": {"inner": 1}}')
+    log.write("log", "info", "a line", fields_json='{"other": {"inner": 1}}')
+    assert [line.fields_json for line in log.last(2)] == ["", ""]
+    log.write("log", "info", "a line", fields_json='{"a": 1}')
+    assert log.last(1)[0].fields_json == '{"a": 1}'
