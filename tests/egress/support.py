@@ -148,7 +148,9 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(handler: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+async def serving(
+    handler: Handler, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[int]:
     """Run `handler` for each connection to a port of loopback. What it raises for a broken connection is dropped."""
     tasks: set[asyncio.Task[None]] = set()
 
@@ -165,7 +167,7 @@ async def serving(handler: Handler, *, tls: ssl.SSLContext | None = None) -> Asy
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(accepted, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(accepted, host, 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from fumehood_sandbox import Level
 from fumehood_server.egress import EgressLimits, Outcome, Reason, access_for
 
-from tests.egress.support import Names, answering, external, fetch, names, net, reply
+from tests.egress.support import Names, answering, external, fetch, names, net, read_request, reply, serving
 
 
 @pytest.mark.parametrize(
@@ -136,3 +138,21 @@ async def test_internationalised_names_are_resolved_in_their_ascii_form() -> Non
         assert (await fetch(network, "http://xn--bcher-kva.test/", access)).status == 200
         assert (await fetch(network, "http://bucher.test/", access)).reason is Reason.HOST_NOT_GRANTED
     assert b"host: xn--bcher-kva.test\r\n" in server.requests[0].lower()
+
+
+async def test_an_address_of_version_six_is_dialled_as_it_stands() -> None:
+    served: list[bytes] = []
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(await read_request(reader))
+        writer.write(reply(b"six"))
+        writer.close()
+
+    async with serving(one, host="::1") as port:
+        network = net(real=True)
+        listed = external(f"[::1]:{port}", private=["::1"])
+        assert (await fetch(network, f"http://[0:0::1]:{port}/", listed)).body == b"six"
+        unlisted = external(f"[::1]:{port}")
+        assert (await fetch(network, f"http://[::1]:{port}/", unlisted)).reason is Reason.ADDRESS_NOT_PUBLIC
+    assert len(served) == 1
+    assert f"host: [::1]:{port}\r\n".encode() in served[0].lower()

@@ -26,5 +26,6 @@ class TlsTrust:
 def _read() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.hostname_checks_common_name = False  # RFC 9525 section 2: names are in subjectAltName alone
     context.set_alpn_protocols(["http/1.1"])
     return context
