@@ -36,6 +36,8 @@ class EgressLimits:
     max_head_bytes: int = 64 * 1024
     """Head of a request, and head of a response."""
     max_redirects: int = 10
+    max_requests_per_s: float = 200.0
+    """Of one plugin, through the relay as well; as many may come at once. More wait for their turn."""
     tunnel_timeout_s: float = 300.0
     """One CONNECT through the relay, from its first byte to its last."""
     max_tunnel_bytes: int = 64 * 1024 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,6 +14,7 @@ from fumehood_server.egress.exchange import Exchange, Head, Outgoing
 from fumehood_server.egress.gate import Gate
 from fumehood_server.egress.headers import checked
 from fumehood_server.egress.messages import Asker, EgressRequest, EgressResponse, Headers
+from fumehood_server.egress.pace import Pace
 from fumehood_server.egress.redirects import next_request
 from fumehood_server.egress.resolver import Resolver, SystemResolver
 from fumehood_server.egress.response import StreamedResponse, has_body
@@ -36,15 +38,22 @@ class Broker:
         """Without arguments: the system's resolver, the network, the log."""
         self.gate = Gate(resolver or SystemResolver(), dialler or TcpDialler())
         self.sink = sink
+        self._paces: defaultdict[str, Pace] = defaultdict(Pace)  # by plugin: as many as are configured
+
+    async def turn(self, access: Access, asker: Asker) -> None:
+        """Wait until the plugin may make its next request."""
+        await self._paces[asker.plugin].turn(access.limits.max_requests_per_s)
 
     @asynccontextmanager
-    async def request(self, request: EgressRequest, access: Access, asker: Asker) -> AsyncIterator[EgressResponse]:
-        """See `EgressBroker`."""
+    async def request(
+        self, request: EgressRequest, access: Access, asker: Asker, *, waited: bool = False
+    ) -> AsyncIterator[EgressResponse]:
+        """See `EgressBroker`. `waited` says that the request has had its turn."""
         trail = Trail(asker, request.method, request.url)
         error: EgressError | None = None
         response: StreamedResponse | None = None
         try:
-            response = await self._respond(request, access, asker, trail)
+            response = await self._respond(request, access, asker, trail, waited=waited)
             yield response
         except EgressError as problem:
             error = problem
@@ -59,17 +68,21 @@ class Broker:
                 if response is not None:
                     await response.close()
 
-    async def _respond(self, request: EgressRequest, access: Access, asker: Asker, trail: Trail) -> StreamedResponse:
+    async def _respond(
+        self, request: EgressRequest, access: Access, asker: Asker, trail: Trail, *, waited: bool
+    ) -> StreamedResponse:
         limits = access.limits.lowered(
             timeout_s=request.timeout_s,
             max_response_bytes=request.max_response_bytes,
             max_redirects=request.max_redirects,
         )
         deadline_s = asyncio.get_running_loop().time() + limits.timeout_s
-        outgoing = _checked(request, access)
         redirects = 0
         try:
             async with asyncio.timeout_at(deadline_s):
+                if not waited:
+                    await self.turn(access, asker)
+                outgoing = _checked(request, access)
                 while True:
                     exchange, head = await self._exchange(outgoing, access, asker, trail)
                     following = await _following(exchange, outgoing, head, redirects, limits)

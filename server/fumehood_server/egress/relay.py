@@ -46,7 +46,7 @@ class Relay:
             if len(served) < self._max_connections:
                 tasks, work = served, self._serve_one(stream, access, askers)
             elif len(refused) < self._max_connections:
-                tasks, work = refused, self._refuse_busy(stream, askers())
+                tasks, work = refused, self._refuse_busy(stream, access, askers())
             else:
                 stream.close()
                 return
@@ -68,6 +68,7 @@ class Relay:
         limits = access.limits
         wire = ProxyWire(stream, max_head_bytes=limits.max_head_bytes)
         try:
+            await self._broker.turn(access, askers())
             request = await self._read_head(wire, askers)
             if request is not None and request.method == "CONNECT":
                 await self._connect(wire, request, access, askers())
@@ -135,7 +136,7 @@ class Relay:
         try:
             body = await self._acceptable_body(wire, request, access, asker)
             asked = EgressRequest(request.method, request.target, request.headers, body, max_redirects=0, decode=False)
-            async with self._broker.request(asked, access, asker) as response:
+            async with self._broker.request(asked, access, asker, waited=True) as response:
                 await wire.send_head(response.status, response.headers)
                 async for piece in response.body():
                     await wire.send_body(piece)
@@ -151,10 +152,11 @@ class Relay:
             Trail(asker, request.method, request.target).end(self._broker.sink, error=error, whole=False)
             raise
 
-    async def _refuse_busy(self, stream: Stream, asker: Asker) -> None:
+    async def _refuse_busy(self, stream: Stream, access: Access, asker: Asker) -> None:
         problem = EgressRefusedError(Reason.RELAY_BUSY, f"more than {self._max_connections} connections at once")
-        Trail(asker, "", "").end(self._broker.sink, error=problem, whole=False)
         try:
+            await self._broker.turn(access, asker)
+            Trail(asker, "", "").end(self._broker.sink, error=problem, whole=False)
             await ProxyWire(stream, max_head_bytes=0).send_error(problem)
             await stream.finish()
         except OSError:
