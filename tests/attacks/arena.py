@@ -20,8 +20,8 @@ from tests.attacks.inside.kit import Attack
 from tests.sandbox.harness import BOUND_S, processes_below, read_to_end, running
 
 _NOT_FAMILIES = {"__init__", "kit", "numbers", "runner"}
-_INSIDE = Path(__file__).parent / "inside"
-FAMILIES = tuple(sorted({path.stem for path in _INSIDE.glob("*.py")} - _NOT_FAMILIES))
+INSIDE = Path(__file__).parent / "inside"
+FAMILIES = tuple(sorted({path.stem for path in INSIDE.glob("*.py")} - _NOT_FAMILIES))
 LEVELS = (Level.NONE, Level.READ, Level.WRITE)
 _CODE = "/run/fumehood/attacks"
 _RUNNER = "tests.attacks.inside.runner"
@@ -86,7 +86,7 @@ def report(folder: Path, level: Level) -> Report:
     lay_out(folder)
     read = (str(folder / "read"),) if level.allows(Level.READ) else ()
     write = (str(folder / "write"),) if level.allows(Level.WRITE) else ()
-    code = Mount(str(_INSIDE), f"{_CODE}/tests/attacks/inside")
+    code = Mount(str(INSIDE), f"{_CODE}/tests/attacks/inside")
     policy = Policy(
         level=level, runtime=(code,), read=read, write=write, limits=_LIMITS, identity="attacker",
         environment=(("GIVEN", "yes"),),

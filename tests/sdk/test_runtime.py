@@ -229,6 +229,10 @@ def test_what_is_written_to_stdout_goes_to_the_log_and_stdin_is_empty(kitchen: P
         assert line in kitchen.stderr()
 
 
+def test_children_of_children_keep_what_their_parent_opened(kitchen: PluginClient) -> None:
+    assert json.loads(kitchen.call("grandchild").details_json) == "[0, 0, 0, 0]"
+
+
 def test_children_do_not_inherit_the_wire(kitchen: PluginClient) -> None:
     fds = Path(f"/proc/{kitchen.process.pid}/fd")
     own = {str(fd.readlink()) for fd in fds.iterdir()}

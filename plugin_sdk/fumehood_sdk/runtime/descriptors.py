@@ -23,9 +23,11 @@ def take_wire() -> tuple[int, int]:
         # It buffers whole blocks, since fd 1 was no terminal when it was made; a log is read line by line.
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper unless replaced
 
+    left = [wire_in, wire_out]
+
     def close_in_child() -> None:
-        os.close(wire_in)
-        os.close(wire_out)
+        while left:  # in a child's own child they are closed already, and their numbers something else's
+            os.close(left.pop())
 
     os.register_at_fork(after_in_child=close_in_child)
     return wire_in, wire_out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 import sys
@@ -58,13 +59,8 @@ def descriptors_that_lead_outside(_: Arena) -> Pair:
 def _terminal(name: str, command: int) -> None:
     @attack("S505", "EPERM", name=name)
     def tried(_: Arena) -> Pair:
-        return syscall("ioctl", 0, command, b"x"), syscall("ioctl", 0, _FIONREAD, bytearray_room())
-
-
-def bytearray_room() -> object:
-    import ctypes  # noqa: PLC0415 - the one use
-
-    return ctypes.create_string_buffer(8)
+        read, _write = os.pipe()
+        return syscall("ioctl", 0, command, b"x"), syscall("ioctl", read, _FIONREAD, ctypes.create_string_buffer(8))
 
 
 for _name, _command in {"type": _TIOCSTI, "paste": _TIOCLINUX}.items():

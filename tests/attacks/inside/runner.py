@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import traceback
+from typing import Any
 
 from tests.attacks.inside.kit import Arena, Attack
 
@@ -22,30 +23,35 @@ _BOUND_S = 10.0
 
 def main() -> None:
     """Run them."""
-    given = json.loads(sys.stdin.readline())
+    sys.stdout.write(json.dumps(run_all(json.loads(sys.stdin.readline()))))
+    sys.stdout.flush()
+
+
+def run_all(given: dict[str, Any]) -> dict[str, list[str]]:
+    """What became of each attack of `families`, in the arena that the rest describes."""
     families = given.pop("families")
     given["outside_pids"] = tuple(given["outside_pids"])
     arena = Arena(**given)
-    found = {
+    return {
         f"{family}/{attack.name}": _run(attack, arena)
         for family in families
         for attack in importlib.import_module(f"tests.attacks.inside.{family}").ATTACKS
         if arena.level in attack.levels
     }
-    sys.stdout.write(json.dumps(found))
-    sys.stdout.flush()
 
 
 def _run(attack: Attack, arena: Arena) -> list[str]:
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
+        attacker = os.getpid()
         try:
             answer = list(attack.run(arena))
         except BaseException:  # noqa: BLE001 - whatever it is, it is the finding
             answer = [traceback.format_exc(), ""]
-        os.write(write, json.dumps(answer).encode())
-        os._exit(0)
+        if os.getpid() == attacker:  # a child of the attack's own that failed came here as well
+            os.write(write, json.dumps(answer).encode())
+        os._exit(1)
     os.close(write)
     ready, _, _ = select.select([read], [], [], _BOUND_S)
     text = os.read(read, 65536) if ready else b""

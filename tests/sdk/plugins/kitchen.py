@@ -194,6 +194,25 @@ def loud() -> str:
 
 
 @plugin.tool(side_effects="none")
+def grandchild() -> str:
+    """Hand what a forked child opened to its own child, as process pools do."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        opened = [os.memfd_create("own") for _ in range(4)]
+        if os.fork() == 0:
+            kept = [os.fstat(fd).st_size for fd in opened]
+            os.write(write_end, str(kept).encode())
+            os._exit(0)
+        os.wait()
+        os._exit(0)
+    os.close(write_end)
+    os.waitpid(child, 0)
+    with os.fdopen(read_end) as stream:
+        return stream.read()
+
+
+@plugin.tool(side_effects="none")
 def inherited() -> list[list[str]]:
     """Tell what a forked child and a started program find open."""
     from descriptors import open_files  # noqa: PLC0415 - the plugin's folder is on the path of its own process alone

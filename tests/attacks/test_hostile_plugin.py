@@ -1,0 +1,109 @@
+"""Every family of attacks once more, as the tool of a plugin that the real sidecar calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
+from fumehood_sandbox import Level
+
+from tests.attacks.arena import FAMILIES, INSIDE, LEVELS, Report, attacks, lay_out, lures
+from tests.attacks.inside.kit import ABSENT, DONE
+from tests.rpc.support import BOUND_S, call
+from tests.sidecar import Sidecar, running_sidecar, write_plugin
+
+_CODE = '''
+from typing import Any
+
+from fumehood_sdk import Plugin
+from tests.attacks.inside.runner import run_all
+
+plugin = Plugin("attacker", version="1.0.0")
+
+
+@plugin.tool(side_effects="none", timeout_s=60)
+def none(arena: dict[str, Any]) -> dict[str, list[str]]:
+    """Try everything at level none."""
+    return run_all(arena)
+
+
+@plugin.tool(side_effects="read", requires=("read",), timeout_s=60)
+def read(arena: dict[str, Any]) -> dict[str, list[str]]:
+    """Try everything at level read."""
+    return run_all(arena)
+
+
+@plugin.tool(side_effects="write", requires=("write",), timeout_s=60)
+def write(arena: dict[str, Any]) -> dict[str, list[str]]:
+    """Try everything at level write."""
+    return run_all(arena)
+'''
+_NOT_A_WORKERS = {
+    # A worker has HOME, LANG and PATH; test_sidecar.py looks at its environment.
+    "inheritance/environment",
+    "inheritance/environment_as_the_kernel_has_it",
+    # The SDK has the pipes to the sidecar elsewhere, and an event loop's descriptors; nothing of it is inherited.
+    "inheritance/descriptors",
+    "inheritance/descriptors_that_lead_outside",
+}
+CASES = [
+    pytest.param(level, name, id=f"{level}-{name}", marks=pytest.mark.promise(attack.promise))
+    for level in LEVELS
+    for name, attack in attacks(level).items()
+    if name not in _NOT_A_WORKERS
+]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    lay_out(folder)
+    write_plugin(folder / "plugin", "attacker", _CODE)
+    shutil.copytree(INSIDE, folder / "plugin" / "tests" / "attacks" / "inside")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sidecar(house: Path) -> Iterator[Sidecar]:
+    grants = f'max_side_effects = "write"\nread = ["{house}/read"]\nwrite = ["{house}/write"]\n'
+    grants += '[plugin.tools.write]\npermission = "allow"\n'
+    with lures(house), running_sidecar([(house / "plugin", grants)]) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def reports(sidecar: Sidecar, house: Path) -> dict[Level, Report]:
+    found = {}
+    with grpc.insecure_channel(sidecar.target) as channel:
+        for level in LEVELS:
+            arena = {
+                "families": FAMILIES,
+                "level": str(level),
+                "read": str(house / "read") if level.allows(Level.READ) else "",
+                "write": str(house / "write") if level.allows(Level.WRITE) else "",
+                "outside": str(house / "outside"),
+                "home": str(house / "home"),
+                "outside_pids": [os.getpid(), sidecar.process.pid],
+                "host_uid": os.getuid(),
+            }
+            result = ToolServiceStub(channel).CallTool(call(str(level), {"arena": arena}), timeout=BOUND_S).result
+            assert not result.is_error, result
+            found[level] = json.loads(result.details_json)
+    return found
+
+
+@pytest.mark.parametrize(("level", "name"), CASES)
+def test_attack_by_a_plugin_is_denied_and_its_control_works(
+    reports: dict[Level, Report], level: Level, name: str
+) -> None:
+    attacked, control = reports[level][name]
+    if attacked == ABSENT:
+        pytest.skip(f"this architecture has no such call: {name}")
+    assert attacked in attacks(level)[name].denied
+    assert control == DONE
