@@ -158,7 +158,7 @@ def test_any_bytes_of_a_program_end_in_a_request_by_the_rules_or_in_a_refusal(
     assert program.closed
     assert set(dialler.dials) <= {("8.8.8.8", 80), ("8.8.8.8", 443)}
     assert all(stream.closed for stream in dialler.streams)
-    assert len(events) <= 1
+    assert len(events) == 1 or not b"".join(request).strip()
     assert len(dialler.dials) <= len(events)
     for stream in dialler.streams:
         if dialler.dials[0][1] == 80:

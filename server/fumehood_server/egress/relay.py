@@ -148,8 +148,9 @@ class Relay:
         try:
             _check_scheme(request.target)
             return await wire.read_body(access.limits.max_request_bytes)
-        except EgressRefusedError as error:
-            Trail(asker, request.method, request.target).end(self._broker.sink, error=error, whole=False)
+        except BaseException as error:  # also when the program leaves in the middle: each request is one event
+            problem = error if isinstance(error, EgressRefusedError) else None
+            Trail(asker, request.method, request.target).end(self._broker.sink, error=problem, whole=False)
             raise
 
     async def _refuse_busy(self, stream: Stream, access: Access, asker: Asker) -> None:
