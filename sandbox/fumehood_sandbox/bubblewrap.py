@@ -82,6 +82,10 @@ def remedy_for(problem: str) -> str:
             "kernel.apparmor_restrict_unprivileged_userns=0 or bubblewrap's AppArmor profile (Ubuntu), "
             "a seccomp profile with unshare (containers; docs/deploy/README.md says which, and what can be had without)"
         )
+    if "loopback" in text or "netlink" in text:
+        return "allow AF_NETLINK sockets (systemd: RestrictAddressFamilies=; docs/deploy/README.md)"
+    if "hostname" in text:
+        return "allow sethostname, which a sandbox needs for its own name (systemd: no ProtectHostname=)"
     if "proc" in text:
         return (
             "a container that masks parts of /proc can't hold one: run it with --security-opt systempaths=unconfined "
@@ -102,7 +106,7 @@ def _try(path: str) -> str:
     command = [
         path,
         *unshare_flags(shared_user_namespace=False),
-        *("--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"),
+        *("--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox", "--cap-drop", "ALL"),
         *("--ro-bind", "/", "/", "--proc", "/proc", "--size", "65536", "--tmpfs", "/tmp"),  # noqa: S108 - inside
         *("--ro-bind-fd", str(root), "/mnt", "--remount-ro", "/tmp"),  # noqa: S108 - inside
         *("--", os.path.realpath(path), "--version"),

@@ -1,16 +1,20 @@
-"""Becomes a program under a seccomp filter like the one that container engines put around theirs by default.
+"""Becomes a program under a seccomp filter like those that engines and service managers put around theirs.
 
-What the filter denies is what matters here: namespaces, mounts and the rest that needs CAP_SYS_ADMIN.
-`python contained.py COMMAND…` with this checkout's sandbox on the path.
+`python contained.py PROFILE COMMAND…` with this checkout's sandbox on the path. A profile is `engine`, what container
+engines deny by default as far as it matters here (namespaces, mounts, the rest that needs CAP_SYS_ADMIN); `no-netlink`
+and `no-hostname`, systemd's RestrictAddressFamilies= without AF_NETLINK and its ProtectHostname=; or the path of a
+profile in Docker's format that denies by name.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import platform
 import sys
+from pathlib import Path
 
 from fumehood_sandbox.seccomp import ARCHITECTURES, encode, filter_program
 from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
@@ -18,6 +22,7 @@ from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
+_AF_NETLINK = 16
 _NAMESPACE_FLAGS = 0x7E020000
 _DENIED = (
     *("mount", "umount2", "pivot_root", "setns", "unshare", "fsopen", "fsconfig", "fsmount", "fspick", "move_mount"),
@@ -27,8 +32,15 @@ _DENIED = (
 )
 
 
-def rules() -> tuple[Rule, ...]:
-    """The deny-list of such a profile, as far as it touches anything here."""
+def rules(profile: str) -> tuple[Rule, ...]:
+    """The deny-list of a profile."""
+    if profile == "no-netlink":
+        return (Rule("socket", errno.EAFNOSUPPORT, (Condition(0, Comparison.IN, (_AF_NETLINK,)),)),)
+    if profile == "no-hostname":
+        return tuple(Rule(name, errno.EPERM) for name in ("sethostname", "setdomainname"))
+    if profile != "engine":
+        document = json.loads(Path(profile).read_text(encoding="utf-8"))
+        return tuple(Rule(name, each["errnoRet"]) for each in document["syscalls"] for name in each["names"])
     new_namespaces = Condition(0, Comparison.ANY_BIT, mask=_NAMESPACE_FLAGS)
     return (
         *(Rule(name, errno.EPERM) for name in _DENIED),
@@ -39,7 +51,7 @@ def rules() -> tuple[Rule, ...]:
 
 def main() -> None:
     """Load the filter and execute the command."""
-    program = encode(filter_program(rules(), ARCHITECTURES[platform.machine()]))
+    program = encode(filter_program(rules(sys.argv[1]), ARCHITECTURES[platform.machine()]))
     instructions = ctypes.create_string_buffer(program, len(program))
 
     class Fprog(ctypes.Structure):
@@ -51,7 +63,7 @@ def main() -> None:
     fprog = Fprog(len(program) // 8, ctypes.addressof(instructions))
     if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(fprog), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "seccomp")
-    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - no shell is the point
+    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is the point
 
 
 if __name__ == "__main__":

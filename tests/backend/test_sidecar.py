@@ -55,7 +55,7 @@ def _interpreter(user: str, *, contained: bool = True) -> tuple[str, ...]:
     as_user = (setpriv, f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups") if user == "ordinary" else ()
     if user == "ordinary" and os.geteuid() != 0:
         as_user = ()
-    inside = (_SYSTEM_PYTHON, "-B", str(Path(__file__).with_name("contained.py"))) if contained else ()
+    inside = (_SYSTEM_PYTHON, "-B", str(Path(__file__).with_name("contained.py")), "engine") if contained else ()
     return (*as_user, *inside, _SYSTEM_PYTHON, "-B")
 
 

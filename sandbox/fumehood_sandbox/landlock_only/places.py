@@ -82,31 +82,39 @@ def make_places(runtime: tuple[Mount, ...], grants: Iterable[str], owner: tuple[
         LaunchError: the folders can't be made.
     """
     links = _links(runtime)
+    base = ""
     try:
         base = tempfile.mkdtemp(prefix=_PREFIX)
-    except OSError as error:
-        raise LaunchError(
-            "scratch", error.strerror or "", path=tempfile.gettempdir(), errno=error.errno or 0
-        ) from error
-    scratch, view = f"{base}/scratch", f"{base}/view"
-    try:
+        scratch, view = f"{base}/scratch", f"{base}/view"
         Path(base).chmod(_TRAVERSABLE)
         Path(scratch).mkdir(mode=0o700)
-        if owner is not None:
-            os.chown(scratch, *owner)
         Path(view).mkdir(mode=0o755)
+        if owner is not None:
+            _give_away(scratch, owner)
         for target, source in links.items():
             place = Path(view + target)
             place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             place.symlink_to(source)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            discard(base, scratch, view)
-        raise LaunchError(
-            "scratch", error.strerror or "", path=error.filename or base, errno=error.errno or 0
-        ) from error
+    except BaseException as error:
+        if base:
+            with contextlib.suppress(OSError):
+                discard(base, f"{base}/scratch", f"{base}/view")
+        if isinstance(error, OSError):
+            raise LaunchError("scratch", str(error.strerror or error), path=base, errno=error.errno or 0) from error
+        raise
     kept = (*(mount.target for mount in runtime if mount.source == mount.target), *grants)
     return Places(base, scratch, view, tuple(links), kept)
+
+
+def _give_away(scratch: str, owner: tuple[int, int]) -> None:
+    try:
+        os.chown(scratch, *owner)
+    except PermissionError as error:
+        raise SandboxUnavailableError(
+            "identity",
+            "root may not give a folder to the program's user",
+            "give the container CAP_CHOWN, CAP_SETUID, CAP_SETGID and CAP_KILL, or run the sidecar as an ordinary user",
+        ) from error
 
 
 def discard(base: str, scratch: str, view: str) -> None:

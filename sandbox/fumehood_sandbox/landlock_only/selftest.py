@@ -50,7 +50,7 @@ def _scratch() -> Check:
 
 def _processes() -> Check:
     denied = all(
-        fails(lambda name=name: os.open(f"/proc/{_KEEPER}/{name}", os.O_RDONLY), errno.EACCES)
+        fails(lambda name=name: os.open(f"/proc/{_KEEPER}/{name}", os.O_RDONLY), errno.EACCES, errno.ENOENT)
         for name in ("environ", "mem", "cmdline", "status")
     )
     signalled = fails(lambda: os.kill(_KEEPER, signal.SIGCONT), errno.EPERM)
