@@ -23,6 +23,7 @@ LIMITS = (
     "file_size_bytes",
     "scratch_bytes",
     "output_bytes",
+    "log_bytes_per_second",
 )
 """Names of limits in the order of their numbers in `Limits` of fumehood/v1/tool.proto, from 1."""
 

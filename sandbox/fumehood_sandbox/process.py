@@ -93,6 +93,10 @@ class SandboxedProcess:
                 return signal.Signals(status - _SIGNAL_BASE)
         return None
 
+    def pids(self) -> list[int]:
+        """Every process of the program, as seen from outside, the first one first. Empty after the end."""
+        return list(_descendants(self.init_pid)) if self.poll() is None else []
+
     def terminate(self) -> None:
         """Send SIGTERM to every process of the program. Who ignores it stays. Nothing happens after the end."""
         for pid in _descendants(self.init_pid) if self.poll() is None else ():

@@ -226,7 +226,11 @@ def test_the_sidecars_own_code_cannot_be_written(folder: Path) -> None:
 
 def test_limits_are_declared_or_default_and_never_above_the_cap(folder: Path) -> None:
     limits: LimitsConfig = load_config(configure(folder, FULL)).limits
-    merged, output_bytes = limits.merge(DeclaredLimits())
-    assert (merged.memory_bytes, merged.cpu_s, output_bytes) == (1073741824, 30, 2048)
-    merged, output_bytes = limits.merge(DeclaredLimits(memory_bytes=2**50, cpu_s=10, output_bytes=2**40))
-    assert (merged.memory_bytes, merged.cpu_s, output_bytes) == (limits.cap.memory_bytes, 10, 3 * 1024**2)
+    merged, own = limits.merge(DeclaredLimits())
+    assert (merged.memory_bytes, merged.cpu_s) == (1073741824, 30)
+    assert (own.output_bytes, own.log_bytes_per_second) == (2048, 1024**2)
+    merged, own = limits.merge(
+        DeclaredLimits(memory_bytes=2**50, cpu_s=10, output_bytes=2**40, log_bytes_per_second=2**40)
+    )
+    assert (merged.memory_bytes, merged.cpu_s) == (limits.cap.memory_bytes, 10)
+    assert (own.output_bytes, own.log_bytes_per_second) == (3 * 1024**2, 64 * 1024**2)

@@ -12,7 +12,7 @@ from fumehood_server.model.call import Block, CallContext, CallError, CallReques
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import ExecutionMode, Permission, Reason, ToolDefinition
-from fumehood_server.model.worker import CancelReason, Invocation, InvocationResult, WorkerInfo
+from fumehood_server.model.worker import CancelReason, Invocation, InvocationResult, Used, WorkerInfo
 
 RECEIPT = Receipt(level=Level.NONE, backend="bubblewrap", policy_digest="sha256:0", layers=())
 
@@ -40,6 +40,9 @@ class FakeHandle:
             callback(self.done.result())
         else:
             self._when_done = callback
+
+    def used(self) -> Used:
+        return Used(cpu_s=0.25, peak_memory_bytes=4096, source="cgroup2")
 
     def cancel(self, reason: CancelReason) -> None:
         self.cancelled.append(reason)

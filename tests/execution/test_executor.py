@@ -66,6 +66,7 @@ async def test_a_call_has_its_result_usage_and_receipt(executor: Executor, worke
     assert outcome.attempts == 1
     assert outcome.usage is not None
     assert outcome.usage.input_bytes == len('{"text":"hi"}')
+    assert (outcome.usage.cpu_s, outcome.usage.peak_memory_bytes, outcome.usage.source) == (0.25, 4096, "cgroup2")
     assert outcome.receipt is worker.receipt
 
 

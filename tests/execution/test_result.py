@@ -46,7 +46,7 @@ def test_a_result_at_the_output_cap_passes_and_one_byte_more_names_the_limit() -
     checked = check_result(tool(), SPEC, answered("é" * 500 + "x"), Validators())
     assert checked.error is not None
     assert checked.error.code is Code.TOOL_RESOURCE_EXHAUSTED
-    assert checked.error.details == {"limit": "output_bytes", "value": 1000, "usage": 1001}
+    assert checked.error.details == {"limit": "output_bytes", "value": 1000, "usage": 1001, "unit": "bytes"}
 
 
 def test_a_failure_keeps_what_the_tool_said_or_shows_the_message() -> None:

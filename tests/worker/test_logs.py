@@ -7,15 +7,18 @@ import asyncio
 import pytest
 from fumehood_server.worker.logs import MAX_KEPT_BYTES, MAX_LINES, MAX_QUEUED_LINES, LogLine, LogSink, clean
 from fumehood_server.worker.messages import MAX_LINE_BYTES
-from fumehood_server.worker.rate import Allowance
+from fumehood_server.worker.rate import Allowance, LogRate
 from fumehood_server.worker.stderr import StderrLines
 from hypothesis import given
 from hypothesis import strategies as st
 
 
+UNLIMITED = LogRate(limit_bytes=1 << 40, clock=lambda: 0.0, on_over=lambda _: None)
+
+
 def lines_of(data: list[bytes], *, burst: int = 1000) -> list[LogLine]:
     log = LogSink().of("p")
-    stderr = StderrLines(log, "w", Allowance(burst=burst, per_second=0.0, clock=lambda: 0.0))
+    stderr = StderrLines(log, "w", Allowance(burst=burst, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
     for piece in data:
         stderr.feed(piece)
     stderr.close()
@@ -120,3 +123,16 @@ async def test_a_slow_listener_loses_lines_and_learns_how_many() -> None:
             log.write("log", "info", "after")
             line = await anext(lines)
     assert (line.message, line.dropped) == ("after", 7)
+
+
+def test_the_rate_of_logging_is_counted_second_by_second() -> None:
+    now, over = [0.0], list[int]()
+    rate = LogRate(limit_bytes=100, clock=lambda: now[0], on_over=over.append)
+    rate.add(100)
+    now[0] = 1.0
+    rate.add(60)
+    now[0] = 1.9
+    rate.add(40)
+    assert over == []
+    rate.add(1)
+    assert over == [101]

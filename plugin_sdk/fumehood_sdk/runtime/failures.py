@@ -6,6 +6,7 @@ from fumehood_sdk.call import Call
 from fumehood_sdk.context import MAX_LINE_BYTES
 from fumehood_sdk.errors import Cancelled, ToolError
 from fumehood_sdk.jsontext import dumps
+from fumehood_sdk.runtime.exhausted import reached_limit
 from fumehood_sdk.wire.plugin import ERROR, WARNING, Failure
 
 MAX_MESSAGE_CHARACTERS = 4096
@@ -61,6 +62,9 @@ def _unmeant(call: Call, error: BaseException) -> Failure:
     name = type(error).__name__
     _log(call, error, name)
     message = f"{_verb(error)} {name}: {_text(error)}".removesuffix(": ")
+    limit = reached_limit(error)
+    if limit:
+        return Failure(_cut(message), "resource_exhausted", details_json=dumps({"exception": name, "limit": limit}))
     return Failure(_cut(message), "exception", details_json=dumps({"exception": name}))
 
 

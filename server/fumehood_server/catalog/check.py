@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fumehood_sandbox import Level, Limits
+from fumehood_sandbox import Level
 
 from fumehood_server.catalog.capability import Capability, CapabilityKind, parse_capability
 from fumehood_server.catalog.changes import ToolChange, changes
@@ -171,10 +171,10 @@ def _tool_warnings(tool: ToolDefinition, limits: LimitsConfig) -> list[str]:
         for name, each in schema.get("properties", {}).items()
         if isinstance(each, dict) and not each.get("description")
     ]
-    merged, _ = limits.merge(tool.limits)
+    merged = {name: value for each in limits.merge(tool.limits) for name, value in asdict(each).items()}
     found += [
-        f"limits.{name} = {declared} is above the cap of {getattr(merged, name)}, which holds"
-        for name in Limits.__dataclass_fields__
-        if (declared := getattr(tool.limits, name)) is not None and declared > getattr(merged, name)
+        f"limits.{name} = {declared} is above the cap of {cap}, which holds"
+        for name, cap in merged.items()
+        if (declared := getattr(tool.limits, name)) is not None and declared > cap
     ]
     return found

@@ -43,25 +43,41 @@ class ServerConfig:
     reflection: bool
 
 
+DEFAULT_LOG_BYTES_PER_SECOND = 1024 * 1024
+"""What a worker may log where nobody says more: a flood, but not one that anybody's disk feels at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarLimits:
+    """Limits that the sidecar enforces, and not the kernel."""
+
+    output_bytes: int
+    """Of one result."""
+    log_bytes_per_second: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:
     """`[limits]`: what a tool gets that declares nothing, and the most that any gets."""
 
     default: Limits
-    default_output_bytes: int
+    default_own: SidecarLimits
     cap: Limits
-    cap_output_bytes: int
+    cap_own: SidecarLimits
     cap_timeout_s: float
 
-    def merge(self, declared: DeclaredLimits) -> tuple[Limits, int]:
-        """The limits in force for a tool, and the bytes of one result: declared, else default, never over the cap."""
-        limits = Limits(
-            **{
-                name: min(_or(getattr(declared, name), getattr(self.default, name)), getattr(self.cap, name))
-                for name in _SANDBOX_LIMITS
-            }
+    def merge(self, declared: DeclaredLimits) -> tuple[Limits, SidecarLimits]:
+        """The limits in force for a tool: declared, else default, never over the cap."""
+
+        def merged(name: str, default: object, cap: object) -> int:
+            wanted: int = _or(getattr(declared, name), getattr(default, name))
+            allowed: int = getattr(cap, name)
+            return min(wanted, allowed)
+
+        return (
+            Limits(**{name: merged(name, self.default, self.cap) for name in _SANDBOX_LIMITS}),
+            SidecarLimits(**{name: merged(name, self.default_own, self.cap_own) for name in _SIDECAR_LIMITS}),
         )
-        return limits, min(_or(declared.output_bytes, self.default_output_bytes), self.cap_output_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +91,7 @@ class SandboxConfig:
 
 
 _SANDBOX_LIMITS = ("memory_bytes", "cpu_s", "processes", "open_files", "file_size_bytes", "scratch_bytes")
+_SIDECAR_LIMITS = ("output_bytes", "log_bytes_per_second")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,12 +221,17 @@ def _limits(table: LimitsTable, source: TomlSource) -> LimitsConfig:
         if value > caps[name]:
             key = ("limits", "default", name)
             raise source.problem(key, f"`{name}` in [limits.default] is above its cap of {caps[name]}", "lower it")
-    output_bytes = given.pop("output_bytes", DEFAULT_OUTPUT_BYTES)
+    own = SidecarLimits(
+        output_bytes=given.pop("output_bytes", DEFAULT_OUTPUT_BYTES),
+        log_bytes_per_second=given.pop(
+            "log_bytes_per_second", min(DEFAULT_LOG_BYTES_PER_SECOND, table.cap.log_bytes_per_second)
+        ),
+    )
     return LimitsConfig(
         default=Limits(**given),
-        default_output_bytes=output_bytes,
+        default_own=own,
         cap=Limits(**{name: caps[name] for name in _SANDBOX_LIMITS}),
-        cap_output_bytes=table.cap.output_bytes,
+        cap_own=SidecarLimits(**{name: caps[name] for name in _SIDECAR_LIMITS}),
         cap_timeout_s=table.cap.timeout_s,
     )
 

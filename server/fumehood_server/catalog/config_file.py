@@ -54,6 +54,7 @@ class DefaultLimitsTable(Table):
     file_size_bytes: int | None = Field(default=None, ge=1)
     scratch_bytes: int | None = Field(default=None, ge=MIN_SCRATCH_BYTES)
     output_bytes: int | None = Field(default=None, ge=_KIB, le=MAX_PAYLOAD_BYTES)
+    log_bytes_per_second: int | None = Field(default=None, ge=_KIB)
 
 
 class CapLimitsTable(Table):
@@ -66,6 +67,7 @@ class CapLimitsTable(Table):
     file_size_bytes: int = Field(default=_GIB, ge=1)
     scratch_bytes: int = Field(default=_GIB, ge=MIN_SCRATCH_BYTES)
     output_bytes: int = Field(default=MAX_PAYLOAD_BYTES, ge=_KIB, le=MAX_PAYLOAD_BYTES)
+    log_bytes_per_second: int = Field(default=64 * _MIB, ge=_KIB)
     timeout_s: float = Field(default=MAX_TIMEOUT_S, gt=0, le=MAX_TIMEOUT_S)
 
 

@@ -77,6 +77,7 @@ class LimitsTable(Table):
     file_size_bytes: int | None = None
     scratch_bytes: int | None = None
     output_bytes: int | None = None
+    log_bytes_per_second: int | None = None
 
 
 class ToolTable(Table):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from fumehood_sandbox import Level, Policy
 
@@ -44,13 +44,15 @@ class SpecMaker:
         return self.spec(Level.NONE, DeclaredLimits())
 
     def _make(self, level: Level, declared: DeclaredLimits, secrets: tuple[str, ...]) -> WorkerSpec:
-        limits, output_bytes = self.limits.merge(declared)
+        limits, own = self.limits.merge(declared)
+        # A process outlives its calls, so what holds for one call is the sidecar's to watch (worker.limit_watch). It
+        # replaces the process that has used as much as one call may, when each call there may still use as much.
         policy = Policy(
             level=level,
             runtime=self.built.runtime,
             read=self.grants.read if level.allows(Level.READ) else (),
             write=self.grants.write if level.allows(Level.WRITE) else (),
-            limits=limits,
+            limits=replace(limits, cpu_s=limits.cpu_s * (1 + self.manifest.concurrency)),
             environment=self.built.environment,
             working_directory=self.built.working_directory,
             identity=self.manifest.name,
@@ -62,7 +64,8 @@ class SpecMaker:
             "plugin_digest": self.digest,
             "policy": policy.digest(),
             "program": [type(self.built.program).__name__, asdict(self.built.program)],
-            "output_bytes": output_bytes,
+            "own_limits": asdict(own),
+            "cpu_s": limits.cpu_s,
             "max_workers": self.max_workers,
             "max_concurrent_calls": self.manifest.concurrency,
             "secrets": secrets,
@@ -74,7 +77,9 @@ class SpecMaker:
             policy=policy,
             program=self.built.program,
             describes=self.manifest.kind is Kind.PYTHON,
-            output_bytes=output_bytes,
+            output_bytes=own.output_bytes,
+            cpu_s=limits.cpu_s,
+            log_bytes_per_second=own.log_bytes_per_second,
             max_workers=self.max_workers,
             max_concurrent_calls=self.manifest.concurrency,
             secrets=secrets,

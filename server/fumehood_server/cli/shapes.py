@@ -28,6 +28,7 @@ _LIMITS = (
     ("file_size_bytes", "file_size_bytes"),
     ("scratch_bytes", "scratch_bytes"),
     ("output_bytes", "output_bytes"),
+    ("log_bytes_per_second", "log_bytes_per_second"),
 )
 
 
@@ -114,6 +115,9 @@ def usage(message: tool_pb2.Usage) -> Shape:
         "queue_s": duration_s(message.queue_time),
         "input_bytes": message.input_bytes,
         "output_bytes": message.output_bytes,
+        "cpu_s": duration_s(message.cpu_time) if message.HasField("cpu_time") else None,
+        "peak_memory_bytes": message.peak_memory_bytes or None,
+        "source": message.source,
     }
 
 

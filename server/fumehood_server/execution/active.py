@@ -278,11 +278,15 @@ class ActiveCall:
         worker = self._lease.worker if self._lease is not None and handle is not None else None
         usage = None
         if handle is not None:
+            used = handle.used()
             usage = Usage(
                 wall_s=now - self._dispatched_at,
                 queue_s=self._dispatched_at - self._admitted_at,
                 input_bytes=len(self._arguments.encode()),
                 output_bytes=output_bytes,
+                cpu_s=None if used is None else used.cpu_s,
+                peak_memory_bytes=0 if used is None else used.peak_memory_bytes,
+                source="" if used is None else used.source,
             )
         outcome = CallOutcome(
             call_id=self.request.call_id,

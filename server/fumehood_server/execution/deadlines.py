@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -45,9 +46,15 @@ class Deadline:
         else:
             whose = "the tool's timeout" if self.bound is Bound.TOOL else "the timeout of the request"
             code, message = Code.TOOL_TIMEOUT, f"{tool} did not finish within {self.limit_s:g} s, {whose}."
-        return CallError(
-            code=code, message=message, retryable=True, details={"bound": str(self.bound), "limit_s": self.limit_s}
-        )
+        late_s = max(time.monotonic() - self.at, 0.0)
+        details = {
+            "bound": str(self.bound),
+            "limit": "timeout_s",
+            "value": self.limit_s,
+            "usage": round(self.limit_s + late_s, 3),
+            "unit": "s",
+        }
+        return CallError(code=code, message=message, retryable=True, details=details)
 
 
 def first_deadline(

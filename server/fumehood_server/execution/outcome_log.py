@@ -26,6 +26,8 @@ def log_outcome(
         "code": "OK" if error is None else error.code,
         "total_ms": round(total_s * 1e3, 3),
         "wall_ms": None if usage is None else round(usage.wall_s * 1e3, 3),
+        "cpu_ms": None if usage is None or usage.cpu_s is None else round(usage.cpu_s * 1e3, 3),
+        "peak_memory_bytes": None if usage is None else usage.peak_memory_bytes,
         "request_id": context.request_id,
         "session_id": context.session_id,
         "trace_id": context.trace_id,

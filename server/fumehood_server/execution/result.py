@@ -63,7 +63,7 @@ def _over_cap(tool: RegisteredTool, spec: WorkerSpec, result: InvocationResult) 
     return CallError(
         code=Code.TOOL_RESOURCE_EXHAUSTED,
         message=f"{tool.definition.name} returned {size} bytes; its limit is {spec.output_bytes}. Ask it for less.",
-        details={"limit": "output_bytes", "value": spec.output_bytes, "usage": size},
+        details={"limit": "output_bytes", "value": spec.output_bytes, "usage": size, "unit": "bytes"},
     )
 
 

@@ -80,6 +80,12 @@ class Usage:
     queue_s: float
     input_bytes: int
     output_bytes: int
+    cpu_s: float | None = None
+    """Processor time, user and system. None where it was not measured."""
+    peak_memory_bytes: int = 0
+    """0 where it was not measured."""
+    source: str = ""
+    """What measured both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,10 @@ class WorkerSpec:
     """Whether definitions come from the worker's `Ready` (kind `python`)."""
     output_bytes: int
     """Cap of one result in bytes."""
+    cpu_s: int = 600
+    """Processor time of one call. `policy` bounds that of a process over its life, as a backstop."""
+    log_bytes_per_second: int = 1024 * 1024
+    """What a process may log within a second; see `Limits.log_bytes_per_second` of the protocol."""
     max_workers: int
     """Most processes of this pool at a time."""
     max_concurrent_calls: int = 32

@@ -52,6 +52,7 @@ class DeclaredLimits:
     file_size_bytes: int | None = None
     scratch_bytes: int | None = None
     output_bytes: int | None = None
+    log_bytes_per_second: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,17 @@ class InvocationResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Used:
+    """What the processes that ran an attempt used meanwhile. With calls beside it, they are in it too."""
+
+    cpu_s: float
+    peak_memory_bytes: int
+    """Since the process started. 0 where it isn't known."""
+    source: str
+    """What measured it: "cgroup2", "cgroup1", both with a plus between them, or "proc"."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """A worker as the operator sees it."""
 
@@ -92,6 +103,12 @@ class InvocationHandle(Protocol):
         """Call `callback` once, in the turn of the loop in which `done` resolves, or at once if it has.
 
         For one callback, which must not raise. A future's own callbacks come a turn later, which a short call feels.
+        """
+
+    def used(self) -> Used | None:
+        """What was used so far. Good until `done` has resolved and the callbacks of that turn have run.
+
+        None when nothing was dispatched.
         """
 
     def cancel(self, reason: CancelReason) -> None:

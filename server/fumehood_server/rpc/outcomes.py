@@ -19,7 +19,7 @@ MAX_MESSAGE_CHARS = 4096
 MAX_DETAILS_BYTES = 64 * 1024
 MAX_CAUSES = 8
 
-_KEPT = ("reason", "violation", "limit", "value", "usage")
+_KEPT = ("reason", "violation", "limit", "value", "usage", "unit")
 _MAX_KEPT_CHARS = 1024
 
 SIDE_EFFECTS: dict[Level, tool_pb2.SideEffects.ValueType] = {
@@ -62,6 +62,10 @@ class ResultWriter:
             _set(into.queue_time, usage.queue_s)
             into.input_bytes = usage.input_bytes
             into.output_bytes = usage.output_bytes
+            if usage.cpu_s is not None:
+                _set(into.cpu_time, usage.cpu_s)
+            into.peak_memory_bytes = usage.peak_memory_bytes
+            into.source = usage.source
         data = message.SerializeToString()
         return data + self._receipt(outcome.receipt) if outcome.receipt is not None else data
 

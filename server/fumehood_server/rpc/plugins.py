@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fumehood.v1 import plugin_service_pb2 as pb
 from fumehood.v1 import tool_pb2
-from fumehood_sandbox import Level, Limits, Receipt
+from fumehood_sandbox import Level, Receipt
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from fumehood_server.model.plugin import PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
@@ -112,21 +112,23 @@ def _sandbox(spec: WorkerSpec, receipt: Receipt | None) -> pb.EffectiveSandbox:
         ),
         writable_paths=[printable(path) for path in policy.write],
         environment=[name for name, _ in policy.environment],
-        limits=_limits(policy.limits, spec.output_bytes),
+        limits=_limits(spec),
         receipt=receipt_message(receipt) if receipt is not None else None,
         secrets=spec.secrets,
     )
 
 
-def _limits(limits: Limits, output_bytes: int) -> tool_pb2.Limits:
+def _limits(spec: WorkerSpec) -> tool_pb2.Limits:
+    limits = spec.policy.limits
     return tool_pb2.Limits(
         memory_bytes=limits.memory_bytes,
-        cpu_seconds=limits.cpu_s,
+        cpu_seconds=spec.cpu_s,
         processes=limits.processes,
         open_files=limits.open_files,
         file_size_bytes=limits.file_size_bytes,
         scratch_bytes=limits.scratch_bytes,
-        output_bytes=output_bytes,
+        output_bytes=spec.output_bytes,
+        log_bytes_per_second=spec.log_bytes_per_second,
     )
 
 

@@ -106,5 +106,6 @@ def _limits(limits: DeclaredLimits) -> tool_pb2.Limits | None:
         file_size_bytes=limits.file_size_bytes,
         scratch_bytes=limits.scratch_bytes,
         output_bytes=limits.output_bytes,
+        log_bytes_per_second=limits.log_bytes_per_second,
     )
     return message if message.ByteSize() else None

@@ -5,26 +5,34 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from fumehood_server.model.worker import CancelReason, InvocationResult
+from fumehood_server.model.worker import CancelReason, InvocationResult, Used
+from fumehood_server.worker.meter import NO_COUNTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fumehood_server.model.call import CallError
     from fumehood_server.model.worker import Invocation
+    from fumehood_server.worker.exhaustion import Exhausted
+    from fumehood_server.worker.meter import Meter
 
 
 class WorkerCall:
     """A handle on one attempt: what the executor waits for, and what the worker keeps of it."""
 
     __slots__ = (
+        "_meter",
         "_on_cancel",
         "_when_done",
         "cancel_reason",
+        "charged_ns",
+        "counters_at_start",
+        "cpu_ns_at_start",
         "done",
         "grace_timer",
         "invocation",
         "invocation_id",
+        "limit",
         "output_bytes",
         "starts_at_byte",
         "updates",
@@ -49,6 +57,26 @@ class WorkerCall:
         """Where its `Invoke` begins among all bytes sent to the worker."""
         self.updates = 0
         self.output_bytes = 0
+        self.limit: Exhausted | None = None
+        """The limit for which it is ended."""
+        self.charged_ns = 0
+        """Processor time that counts towards its limit."""
+        self.cpu_ns_at_start = 0
+        self.counters_at_start = NO_COUNTERS
+        self._meter: Meter | None = None
+
+    def measure(self, meter: Meter) -> None:
+        """It is sent now, to a process that this meter measures."""
+        self._meter = meter
+        self.cpu_ns_at_start = meter.cpu_ns()
+        self.counters_at_start = meter.counters()
+
+    def used(self) -> Used | None:
+        """What its process used since it was sent; see `InvocationHandle`."""
+        meter = self._meter
+        if meter is None:
+            return None
+        return Used((meter.cpu_ns() - self.cpu_ns_at_start) / 1e9, meter.peak_memory_bytes(), meter.source)
 
     def cancel(self, reason: CancelReason) -> None:
         """Ask for the call's end; see `InvocationHandle`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -122,22 +123,32 @@ def unverified_error(plugin: str, reason: Reason) -> CallError:
 
 
 def cancelled_error(
-    plugin: str, level: Level, reason: CancelReason, rung: Rung, *, tool_finished: bool = False
+    plugin: str,
+    level: Level,
+    reason: CancelReason,
+    rung: Rung,
+    *,
+    tool_finished: bool = False,
+    error: CallError | None = None,
 ) -> CallError:
     """A call ended because it was asked to. The executor, which knows whose deadline it was, may choose another code.
 
-    `tool_finished` is True when the tool had a result without an error all the same, which nobody gets to see.
+    `tool_finished` is True when the tool had a result without an error all the same, which nobody gets to see. `error`
+    is what is said already of why it was ended.
     """
     code = {
         CancelReason.DEADLINE: Code.TOOL_TIMEOUT,
         CancelReason.LIMIT: Code.TOOL_RESOURCE_EXHAUSTED,
     }.get(reason, Code.CANCELLED_SIGNAL)
     details: dict[str, Any] = {"plugin": plugin, "cancel_reason": reason.value, "ended_by": rung.value}
+    if error is not None:
+        details |= error.details
     if rung is not Rung.CANCEL_FRAME and level not in _SAFE_TO_REPEAT:
         details["outcome_unknown"] = True
     if tool_finished:
         details["tool_finished"] = True
-    return CallError(code=code, message=f"the call was ended ({reason.value})", details=details)
+    message = f"the call was ended ({reason.value})" if error is None else error.message
+    return CallError(code=code, message=message, details=details)
 
 
 def condemned_error(plugin: str) -> CallError:
@@ -184,7 +195,13 @@ def too_large_error(plugin: str, size_bytes: int, limit_bytes: int) -> CallError
     return CallError(
         code=Code.TOOL_RESOURCE_EXHAUSTED,
         message=f'the call is too large for plugin "{plugin}": {size_bytes} bytes, and a frame holds {limit_bytes}',
-        details={"plugin": plugin, "limit": "max_frame_bytes", "value": limit_bytes, "usage": size_bytes},
+        details={
+            "plugin": plugin,
+            "limit": "max_frame_bytes",
+            "value": limit_bytes,
+            "usage": size_bytes,
+            "unit": "bytes",
+        },
     )
 
 
@@ -203,8 +220,9 @@ def backoff_error(cause: CallError, retry_after_s: float) -> CallError:
 def lost_call_error(cause: CallError, level: Level, *, dispatched: bool) -> CallError:
     """What a call ends with whose worker ended by `cause`: a repeatable one with the cause, another as unknown.
 
-    Nobody knows how far a call got that may have changed the world (DESIGN section 6). `dispatched` is False when
-    not one byte of the call reached the process, whatever its level.
+    Nobody knows how far a call got that may have changed the world (DESIGN section 6). Where a limit ended it the code
+    says that, since repeating it would meet the limit again, and `details.outcome_unknown` the rest. `dispatched` is
+    False when not one byte of the call reached the process, whatever its level.
     """
     if not dispatched:
         return CallError(
@@ -216,6 +234,9 @@ def lost_call_error(cause: CallError, level: Level, *, dispatched: bool) -> Call
         )
     if level in _SAFE_TO_REPEAT:
         return cause
+    if cause.code is Code.TOOL_RESOURCE_EXHAUSTED:
+        message = f"{cause.message} Nobody knows whether it took effect."
+        return replace(cause, message=message, details={**cause.details, "outcome_unknown": True})
     return CallError(
         code=Code.TOOL_OUTCOME_UNKNOWN,
         message=f"nobody knows whether the call took effect: {cause.message}",

@@ -10,7 +10,7 @@ from fumehood.v1 import plugin_pb2
 
 from fumehood_server.worker import messages
 from fumehood_server.worker.faults import Violation
-from fumehood_server.worker.rate import Allowance
+from fumehood_server.worker.rate import Allowance, LogRate
 from fumehood_server.worker.scrubbing import scrub_update
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Incoming:
         *,
         log: PluginLog,
         log_allowance: Allowance,
+        log_rate: LogRate,
         settings: WorkerSettings,
         clock: Callable[[], float],
         is_open: Callable[[], bool],
@@ -53,6 +54,7 @@ class Incoming:
         self._calls = calls
         self._log = log
         self._log_allowance = log_allowance
+        self._log_rate = log_rate
         self._settings = settings
         self._is_open = is_open
         self._on_ready = on_ready
@@ -70,6 +72,7 @@ class Incoming:
         elif kind == "update":
             self._update(frame.update, size)
         elif kind == "log":
+            self._log_rate.add(size)
             self._log_line(frame.log)
         elif kind == "ready":
             self._on_ready(frame.ready)

@@ -238,7 +238,7 @@ def _too_many_blocks(count: int) -> CallError:
     return CallError(
         code=Code.TOOL_RESOURCE_EXHAUSTED,
         message=f"the tool's result has {count} blocks of content, and at most {MAX_BLOCKS} are passed on",
-        details={"limit": "content_blocks", "value": MAX_BLOCKS, "usage": count},
+        details={"limit": "content_blocks", "value": MAX_BLOCKS, "usage": count, "unit": "blocks"},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fumehood_server.worker.logs import PluginLog
 from fumehood_server.worker.messages import MAX_LINE_BYTES
-from fumehood_server.worker.rate import Allowance
+from fumehood_server.worker.rate import Allowance, LogRate
 
 LINES_BURST = 2000
 """Lines that a worker may log at once: several long tracebacks."""
@@ -18,10 +18,11 @@ _CUT = " … (cut)"
 class StderrLines:
     """Cuts what a worker writes to stderr into lines of its plugin's log."""
 
-    __slots__ = ("_allowance", "_dropped", "_log", "_overlong", "_partial", "_worker_id")
+    __slots__ = ("_allowance", "_dropped", "_log", "_overlong", "_partial", "_rate", "_worker_id")
 
-    def __init__(self, log: PluginLog, worker_id: str, allowance: Allowance) -> None:
-        """`allowance` is shared with the worker's other ways to log."""
+    def __init__(self, log: PluginLog, worker_id: str, allowance: Allowance, rate: LogRate) -> None:
+        """`allowance` and `rate` are shared with the worker's other ways to log."""
+        self._rate = rate
         self._log = log
         self._worker_id = worker_id
         self._allowance = allowance
@@ -31,6 +32,7 @@ class StderrLines:
 
     def feed(self, data: bytes) -> None:
         """Take what was read. A line goes to the log when its end has come."""
+        self._rate.add(len(data))
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
             if not self._allowance.take():

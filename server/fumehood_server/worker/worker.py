@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fumehood.v1 import plugin_pb2
@@ -14,17 +15,20 @@ from fumehood_sandbox import Level
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, InvocationResult, WorkerInfo, WorkerState
-from fumehood_server.worker import faults, lifecycle, messages
+from fumehood_server.worker import evidence, faults, lifecycle, messages, watchdog
 from fumehood_server.worker.call import CallTable, WorkerCall
 from fumehood_server.worker.channel import Channel
 from fumehood_server.worker.ending import Ladder
+from fumehood_server.worker.exhaustion import Exhausted, Limit, exhausted_error
 from fumehood_server.worker.exits import ExitWatch
 from fumehood_server.worker.faults import Rung, Violation
 from fumehood_server.worker.host_calls import HostCallRouter
 from fumehood_server.worker.incoming import Incoming
 from fumehood_server.worker.lifecycle import WorkerEvent
+from fumehood_server.worker.limit_watch import LimitWatch
+from fumehood_server.worker.meter import NO_COUNTERS, Meter
 from fumehood_server.worker.pipes import PipeReader
-from fumehood_server.worker.rate import Allowance
+from fumehood_server.worker.rate import Allowance, LogRate
 from fumehood_server.worker.scrubbing import scrub_result
 from fumehood_server.worker.stderr import LINES_BURST, LINES_PER_SECOND, StderrLines
 
@@ -91,10 +95,26 @@ class ProcessWorker:
         self.cause: CallError | None = None
         """What it died of. None while it lives and is well."""
         self._polite = False
+        self._spent = False
+        """Whether it is to end once its calls have, for what its process has used."""
+        self._meter = Meter(process)
+        self.receipt = _with_watchdog(process.receipt, self._meter)
+        """What holds the process."""
+        self._limits = LimitWatch(
+            loop,
+            process,
+            self._meter,
+            self._calls,
+            spec,
+            end_call=self._end_for_limit,
+            end_worker=self._over_limit,
+            on_spent=self._on_spent,
+        )
         self._timers: dict[str, asyncio.TimerHandle] = {}
         log_allowance = Allowance(burst=LINES_BURST, per_second=LINES_PER_SECOND, clock=loop.time)
         self._ladder = Ladder(loop, process, settings, say=self._say_rung, on_stuck=self._stuck)
-        self._stderr_lines = StderrLines(log, worker_id, log_allowance)
+        log_rate = LogRate(limit_bytes=spec.log_bytes_per_second, clock=loop.time, on_over=self._logged_too_much)
+        self._stderr_lines = StderrLines(log, worker_id, log_allowance, log_rate)
         self._stderr = PipeReader(loop, process.stderr, self._stderr_lines.feed, self._bury_when_drained)
         self._host_calls = HostCallRouter(spec, host_calls, log.redactor, on_violation=self._violated)
         incoming = Incoming(
@@ -102,6 +122,7 @@ class ProcessWorker:
             self._table,
             log=log,
             log_allowance=log_allowance,
+            log_rate=log_rate,
             settings=settings,
             clock=loop.time,
             is_open=self.opened.done,
@@ -126,11 +147,6 @@ class ProcessWorker:
     # What the executor and the pools use.
 
     @property
-    def receipt(self) -> Receipt:
-        """What holds the process."""
-        return self._process.receipt
-
-    @property
     def info(self) -> WorkerInfo:
         """The worker as the operator sees it."""
         return WorkerInfo(
@@ -141,7 +157,7 @@ class ProcessWorker:
             calls_served=self.calls_served,
             started_at=self.started_at,
             process_id=0 if self.state is WorkerState.DEAD else self._process_id,
-            receipt=None if self.state is WorkerState.DEAD else self._process.receipt,
+            receipt=None if self.state is WorkerState.DEAD else self.receipt,
         )
 
     def invoke(self, invocation: Invocation) -> WorkerCall:
@@ -165,6 +181,9 @@ class ProcessWorker:
             call.fail(faults.unsent_error(self.spec.plugin, channel.unsent_bytes))
         else:
             call.starts_at_byte = channel.queued_bytes
+            call.measure(self._meter)
+            if not self._limits.armed:
+                self._limits.begin(call.cpu_ns_at_start)
             self._calls[call.invocation_id] = call
             # A lone call goes out at once; beside others it is written with theirs.
             channel.send(frame, now=len(self._calls) == 1)
@@ -218,12 +237,44 @@ class ProcessWorker:
         if self._log.redactor.active:
             scrub_result(message, self._log.redactor)
         if call.cancel_reason is None:
-            call.resolve(messages.result(message, output_bytes=call.output_bytes))
+            result = messages.result(message, output_bytes=call.output_bytes)
+            if result.error is not None:
+                result = replace(result, error=self._explained(result.error, call))
+            call.resolve(result)
         else:
             finished = not message.HasField("error")
-            call.fail(self._cancelled(call.cancel_reason, Rung.CANCEL_FRAME, tool_finished=finished))
+            call.fail(self._cancelled(call, Rung.CANCEL_FRAME, tool_finished=finished))
         if self.state is WorkerState.ENDING:
             self._end_when_only_ignorers_are_left()
+            if self._spent and not self._calls:
+                self.finish()
+
+    # Limits.
+
+    def _explained(self, failure: CallError, call: WorkerCall) -> CallError:
+        """What made a call fail: a limit, if one was reached meanwhile."""
+        return evidence.of_failure(
+            failure, self.spec, self._process, self._meter, call.counters_at_start, shared=bool(self._calls)
+        )
+
+    def _end_for_limit(self, call: WorkerCall, exhausted: Exhausted) -> None:
+        call.limit = exhausted
+        call.cancel(CancelReason.LIMIT)
+
+    def _over_limit(self, exhausted: Exhausted) -> None:
+        """A limit of the whole process was reached, which nothing but its end enforces."""
+        if self._ladder.reached is not Rung.SIGKILL:
+            self._fail(exhausted_error(self.spec.plugin, exhausted))
+
+    def _logged_too_much(self, seen_bytes: int) -> None:
+        value, shared = self.spec.log_bytes_per_second, len(self._calls) > 1
+        self._over_limit(Exhausted(limit=Limit.LOG_RATE, value=value, usage=seen_bytes, shared=shared))
+
+    def _on_spent(self) -> None:
+        """Its process comes near its own limit of processor time: the next calls get another one."""
+        self._say("used as much processor time as one call may: it serves its calls and is replaced")
+        self._spent = True
+        self._condemn()
 
     # Calls that are to end.
 
@@ -242,7 +293,7 @@ class ProcessWorker:
         self._condemn()
         if reason is not None and others and self.spec.policy.level in (Level.NONE, Level.READ):
             self._say(f"call {name} ignored its cancellation; other calls may go on for {self._settings.linger_s:g} s")
-            call.fail(self._cancelled(reason, Rung.CONDEMNED))
+            call.fail(self._cancelled(call, Rung.CONDEMNED))
             if "linger" not in self._timers:
                 self._after("linger", self._settings.linger_s, self._end_ignorers)
         else:
@@ -261,9 +312,11 @@ class ProcessWorker:
         elif not self.unanswered:
             self._end_ignorers()
 
-    def _cancelled(self, reason: CancelReason, rung: Rung, *, tool_finished: bool = False) -> CallError:
+    def _cancelled(self, call: WorkerCall, rung: Rung, *, tool_finished: bool = False) -> CallError:
+        plugin, level, reason = self.spec.plugin, self.spec.policy.level, call.cancel_reason
+        error = None if call.limit is None else exhausted_error(plugin, call.limit)
         return faults.cancelled_error(
-            self.spec.plugin, self.spec.policy.level, reason, rung, tool_finished=tool_finished
+            plugin, level, reason or CancelReason.CALLER, rung, tool_finished=tool_finished, error=error
         )
 
     # The end of the process.
@@ -334,17 +387,20 @@ class ProcessWorker:
         self._channel.stop()
         self._stderr.stop()
         self._stderr_lines.close()
+        self._limits.stop()
         ready = self.opened.done()
         words = self._log.last_words(self.worker_id)
         if self.state is not WorkerState.ENDING:
             self.failed = True
             self._say(f"ended by itself: {description}", level="warning")
-        cause = self.cause or faults.death_error(self.spec.plugin, description, words, ready=ready, mid_frame=mid_frame)
+        cause = self.cause or self._exhausted()
+        if cause is None:
+            cause = faults.death_error(self.spec.plugin, description, words, ready=ready, mid_frame=mid_frame)
         self.cause = cause
         self.state = lifecycle.advance(self.state, WorkerEvent.EXITED)
         for call in self._calls.values():
             if call.cancel_reason is not None:
-                call.fail(self._cancelled(call.cancel_reason, self._ladder.reached or Rung.CANCEL_FRAME))
+                call.fail(self._cancelled(call, self._ladder.reached or Rung.CANCEL_FRAME))
             else:
                 dispatched = call.starts_at_byte < self._channel.written_bytes
                 call.fail(faults.lost_call_error(cause, self.spec.policy.level, dispatched=dispatched))
@@ -353,6 +409,14 @@ class ProcessWorker:
             self.opened.set_result(cause if "stderr" in cause.details else faults.with_last_lines(cause, words))
         self.dead.set_result(None)
         self._on_change(self)
+
+    def _exhausted(self) -> CallError | None:
+        """The limit that ended the process, if one did."""
+        oldest = next(iter(self._calls.values()), None)
+        before = oldest.counters_at_start if oldest is not None else NO_COUNTERS
+        shared = len(self._calls) > 1
+        found = evidence.of_death(self.spec, self._meter, before, self._process.exit_signal, shared=shared)
+        return None if found is None else exhausted_error(self.spec.plugin, found)
 
     def _after(self, name: str, delay_s: float, callback: Callable[..., None], *arguments: object) -> None:
         """Call back later, unless that is forgotten first."""
@@ -370,3 +434,10 @@ class ProcessWorker:
 
     def _say(self, message: str, *, level: str = "info") -> None:
         self._log.write("sidecar", level, message, worker_id=self.worker_id)
+
+
+def _with_watchdog(receipt: Receipt, meter: Meter) -> Receipt:
+    """The receipt, with the watchdog where it has something to watch."""
+    if meter.bounds_memory and meter.bounds_processes:
+        return receipt
+    return replace(receipt, layers=(*receipt.layers, watchdog.LAYER))

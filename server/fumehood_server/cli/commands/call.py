@@ -182,11 +182,22 @@ def _footer(result: tool_pb2.ToolResult) -> str:
     words = [f"{result.tool} {'failed' if result.is_error else 'ok'}"]
     if result.HasField("usage"):
         words.append(f"in {output.seconds(shapes.duration_s(result.usage.wall_time))}")
-    facts = [" ".join(words), f"call {result.call_id}"]
+    facts = [" ".join(words), *_used(result.usage), f"call {result.call_id}"]
     if result.HasField("sandbox"):
         layers = [f"{layer.name}{' (weaker)' if layer.weaker else ''}" for layer in result.sandbox.layers]
         facts.append(f"held to {shapes.level(result.sandbox.side_effects)} by {', '.join(layers)}")
     return output.one_line("; ".join(facts))
+
+
+def _used(usage: tool_pb2.Usage) -> list[str]:
+    from fumehood_server.cli import output, shapes
+
+    found = []
+    if usage.HasField("cpu_time"):
+        found.append(f"{output.seconds(shapes.duration_s(usage.cpu_time))} of a processor")
+    if usage.peak_memory_bytes:
+        found.append(f"at most {usage.peak_memory_bytes / 2**20:.0f} MiB")
+    return [", ".join(found)] if found else []
 
 
 _TODO = {
@@ -194,6 +205,7 @@ _TODO = {
     "CANCELLED_TIMEOUT": "Give it more with --timeout.",
     "TOOL_UNAVAILABLE": "`fumehood tools NAME` and `fumehood plugin list` say what stands in the way.",
     "TOOL_EXECUTION_FAILED": "",
+    "TOOL_RESOURCE_EXHAUSTED": "",
     "TOOL_PROTOCOL_ERROR": "Its author must mend it: `fumehood plugin logs` shows what it wrote.",
     "TOOL_OUTCOME_UNKNOWN": "Look at whether it had its effect before you call it again.",
     "CONFIG_SANDBOX_UNAVAILABLE": "`fumehood doctor` says what this machine lacks and how to get it.",
