@@ -12,7 +12,6 @@ from fumehood_server.worker.stderr import StderrLines
 from hypothesis import given
 from hypothesis import strategies as st
 
-
 UNLIMITED = LogRate(limit_bytes=1 << 40, clock=lambda: 0.0, on_over=lambda _: None)
 
 
