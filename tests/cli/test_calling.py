@@ -46,7 +46,13 @@ def test_json_prints_the_whole_result_in_the_documented_shape(sidecar: Sidecar) 
     assert list(done.json) == RESULT_KEYS
     assert done.json["call_id"] == "mine"
     assert done.json["details"] == {"total": 4}
-    assert list(done.json["usage"]) == ["wall_s", "queue_s", "input_bytes", "output_bytes"]
+    usage = done.json["usage"]
+    assert list(usage) == [
+        *("wall_s", "queue_s", "input_bytes", "output_bytes", "cpu_s", "peak_memory_bytes", "source"),
+    ]
+    assert usage["cpu_s"] > 0
+    assert usage["peak_memory_bytes"] > 1 << 20
+    assert usage["source"]
     assert done.json["sandbox"]["side_effects"] == "none"
     assert "seccomp" in {layer["name"] for layer in done.json["sandbox"]["layers"]}
 
