@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from fumehood_sandbox import Level
+from fumehood_sandbox.seccomp import ARCHITECTURES, deny_list
 
 from tests.attacks.arena import FAMILIES
 
@@ -117,3 +119,13 @@ def test_every_family_of_attacks_runs_at_each_level_of_today() -> None:
         attacks = import_module(f"tests.attacks.inside.{family}").ATTACKS
         assert attacks
         assert {level for attack in attacks for level in attack.levels} >= {"none", "read", "write"}
+
+
+def test_numbers_of_denied_calls_are_todays() -> None:
+    calls: dict[str, bool] = {}
+    for rule in deny_list(Level.NONE):
+        if ARCHITECTURES["x86_64"].number(rule.syscall) is not None:
+            calls[rule.syscall] = calls.get(rule.syscall, False) or not rule.conditions
+    always = sum(calls.values())
+    page = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    assert f"| {len(calls)}: {always} always, {len(calls) - always} by argument; x32 and ia32 |" in page

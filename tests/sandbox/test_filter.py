@@ -124,6 +124,8 @@ def test_every_rule_has_a_call_that_it_denies(architecture: Architecture) -> Non
         ("socketpair", (2, 1), (1, 5)),
         ("socketpair", (1, 0o2004002), (1, 0o2004001)),
         ("fcntl", (0, 1024), (0, 1031)),
+        ("mmap", (0, 4096, 3, 0x40022), (0, 4096, 3, 0x20022)),
+        ("memfd_create", (0, 0x5), (0, 0x3)),
         ("fcntl", (0, 0xFFFFFFFF_00000402), (0, 4)),
         ("clone", (0x8011,), (0x11,)),
         ("prlimit64", (1, 7, 1 << 20, 0), (0, 7, 1 << 20, 0)),

@@ -23,6 +23,8 @@ _RENAME_WHITEOUT = 4
 _F_SETLEASE = 1024
 _F_NOTIFY = 1026
 _RLIMIT_CORE = 4
+_MAP_HUGETLB = 0x40000
+_MFD_HUGETLB = 0x4
 _TIOCSTI = 0x5412
 _TIOCLINUX = 0x541C
 _AF_UNIX = 1
@@ -78,6 +80,9 @@ def deny_list(level: Level) -> tuple[Rule, ...]:
         _when("clone", Condition(0, Comparison.ANY_BIT, mask=_CLONE_PARENT)),
         # Pid 1 is of the same user where the launcher is an ordinary one, and its limits may be set by that user.
         _when("prlimit64", Condition(0, Comparison.IN, (1,))),
+        # Huge pages come from a pool of the whole machine's, which its databases count on.
+        _when("mmap", Condition(3, Comparison.ANY_BIT, mask=_MAP_HUGETLB)),
+        _when("memfd_create", Condition(1, Comparison.ANY_BIT, mask=_MFD_HUGETLB)),
         _when("personality", Condition(0, Comparison.NOT_IN, (_PERSONALITY_LINUX, _PERSONALITY_QUERY))),
     )
 

@@ -91,6 +91,8 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "creat": (85, None),
     "ioctl": (16, 29),
     "fcntl": (72, 25),
+    "mmap": (9, 222),
+    "memfd_create": (319, 279),
     "setrlimit": (160, 164),
     "prlimit64": (302, 261),
     "socket": (41, 198),

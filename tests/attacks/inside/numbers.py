@@ -100,6 +100,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "memfd_create": (319, 279),
     "prlimit64": (302, 261),
     "setrlimit": (160, 164),
+    "mmap": (9, 222),
     "getpid": (39, 172),
     "msgget": (68, 186),
     "semget": (64, 190),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import resource
 import signal
@@ -15,6 +16,7 @@ from tests.attacks.inside.kit import Arena, Pair, answer, attack, outcome, sysca
 _PTRACE_TRACEME, _PTRACE_PEEKDATA, _PTRACE_ATTACH, _PTRACE_SEIZE = 0, 2, 16, 0x4206
 _PRIO_PROCESS = 0
 _CLONE_PARENT = 0x8000
+_MAP_HUGETLB, _MFD_HUGETLB = 0x40000, 4
 _TRUE = (os.path.realpath(sys.executable), ["python", "-I", "-S", "-c", ""], {})
 _SCHED_FIFO, _SCHED_RR, _SCHED_BATCH, _SCHED_DEADLINE = 1, 2, 3, 6
 _IOPRIO_WHO_PROCESS, _IOPRIO_REALTIME = 1, 1 << 13
@@ -170,6 +172,18 @@ def lock_memory(_: Arena) -> Pair:
         return "done" if locked == 0 else syscall("mlock2", ctypes.c_void_p(ctypes.addressof(big)), size, 0)
 
     return lock(1 << 20), lock(4096)
+
+
+@attack("S205", "EPERM")
+def huge_pages(_: Arena) -> Pair:
+    """They come from a pool of the whole machine's, and count against nobody's memory."""
+    size, flags = 2 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return syscall("mmap", 0, size, 3, flags | _MAP_HUGETLB, -1, 0), syscall("mmap", 0, size, 3, flags, -1, 0)
+
+
+@attack("S205", "EPERM")
+def huge_pages_in_a_file(_: Arena) -> Pair:
+    return syscall("memfd_create", b"huge\0", _MFD_HUGETLB), syscall("memfd_create", b"small\0", 0)
 
 
 @attack("S205", "EPERM", "ValueError: not allowed to raise maximum limit")
