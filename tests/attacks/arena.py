@@ -13,15 +13,22 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
+import pytest
 from fumehood_sandbox import Level, Limits, Mount, Policy, PythonModule, launch
+from fumehood_sandbox.landlock import supported_abi
 
-from tests.attacks.inside.ipc import KEY
-from tests.attacks.inside.kit import Attack
+from tests.attacks.inside.kit import ABSENT, Attack
 from tests.sandbox.harness import BOUND_S, processes_below, read_to_end, running
 
 _NOT_FAMILIES = {"__init__", "kit", "numbers", "runner"}
 INSIDE = Path(__file__).parent / "inside"
 FAMILIES = tuple(sorted({path.stem for path in INSIDE.glob("*.py")} - _NOT_FAMILIES))
+_NEED_SCOPES = {f"processes/{name}_first_process" for name in ("signal", "kill", "queue_signal")}
+_NEED_SCOPES |= {"processes/signal_everybody"}
+_ABI_WITH_SCOPES = 6
+LURE = f"fumehood-attacks-{os.getpid()}"
+LURE_KEY = 0x46000000 + 2 * os.getpid()
+"""Other runs of these tests may be under way. The attacks use the next key as well, inside."""
 LEVELS = (Level.NONE, Level.READ, Level.WRITE)
 _CODE = "/run/fumehood/attacks"
 _RUNNER = "tests.attacks.inside.runner"
@@ -54,19 +61,32 @@ def lay_out(folder: Path) -> None:
             path.chmod(0o777)
 
 
+def skip_what_this_machine_lacks(name: str, attacked: str) -> None:
+    """Skip an attack whose denial rests on what this kernel or architecture doesn't have, and say what it is."""
+    if attacked == ABSENT:
+        pytest.skip(f"this architecture has no such call: {name}")
+    if name in _NEED_SCOPES and supported_abi() < _ABI_WITH_SCOPES:
+        # Without them pid 1 is held by the kernel alone, which drops signals to it that it doesn't handle.
+        pytest.skip(f"Landlock has no scopes before ABI {_ABI_WITH_SCOPES}, this kernel has {supported_abi()}")
+
+
 @contextmanager
 def lures(folder: Path) -> Iterator[None]:
     """What the launcher leaves for everybody of this machine to find: a socket, and ipc of each kind, open to all."""
     libc = ctypes.CDLL(None, use_errno=True)
     flags = 0o1666  # IPC_CREAT
-    memory, queue, semaphores = libc.shmget(KEY, 4096, flags), libc.msgget(KEY, flags), libc.semget(KEY, 1, flags)
+    memory, queue, semaphores = (
+        libc.shmget(LURE_KEY, 4096, flags),
+        libc.msgget(LURE_KEY, flags),
+        libc.semget(LURE_KEY, 1, flags),
+    )
     assert min(memory, queue, semaphores) >= 0, os.strerror(ctypes.get_errno())
-    named = Path("/dev/shm/fumehood-attacks")  # noqa: S108 - the host's, on purpose
+    named = Path("/dev/shm", LURE)  # noqa: S108 - the host's, on purpose
     named.write_text("canary")
     with socket.socket(socket.AF_UNIX) as path, socket.socket(socket.AF_UNIX) as abstract:
         path.bind(str(folder / "outside" / "socket"))
         (folder / "outside" / "socket").chmod(0o777)
-        abstract.bind("\0fumehood-attacks")
+        abstract.bind("\0" + LURE)
         for listening in (path, abstract):
             listening.listen()
             with socket.socket(socket.AF_UNIX) as control:
@@ -106,6 +126,8 @@ def report(folder: Path, level: Level) -> Report:
             "home": str(folder / "home"),
             "outside_pids": [os.getpid(), *processes_below(beside.pid)],
             "host_uid": os.getuid(),
+            "lure": LURE,
+            "lure_key": LURE_KEY,
         }
         os.write(process.stdin, json.dumps(arena).encode() + b"\n")
         out, err = read_to_end(process)

@@ -13,8 +13,19 @@ import pytest
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_sandbox import Level
 
-from tests.attacks.arena import FAMILIES, INSIDE, LEVELS, Report, attacks, lay_out, lures
-from tests.attacks.inside.kit import ABSENT, DONE
+from tests.attacks.arena import (
+    FAMILIES,
+    INSIDE,
+    LEVELS,
+    LURE,
+    LURE_KEY,
+    Report,
+    attacks,
+    lay_out,
+    lures,
+    skip_what_this_machine_lacks,
+)
+from tests.attacks.inside.kit import DONE
 from tests.rpc.support import BOUND_S, call
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
@@ -91,6 +102,8 @@ def reports(sidecar: Sidecar, house: Path) -> dict[Level, Report]:
                 "home": str(house / "home"),
                 "outside_pids": [os.getpid(), sidecar.process.pid],
                 "host_uid": os.getuid(),
+                "lure": LURE,
+                "lure_key": LURE_KEY,
             }
             result = ToolServiceStub(channel).CallTool(call(str(level), {"arena": arena}), timeout=BOUND_S).result
             assert not result.is_error, result
@@ -103,7 +116,6 @@ def test_attack_by_a_plugin_is_denied_and_its_control_works(
     reports: dict[Level, Report], level: Level, name: str
 ) -> None:
     attacked, control = reports[level][name]
-    if attacked == ABSENT:
-        pytest.skip(f"this architecture has no such call: {name}")
+    skip_what_this_machine_lacks(name, attacked)
     assert attacked in attacks(level)[name].denied
     assert control == DONE

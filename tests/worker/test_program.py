@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,17 @@ def test_a_command_in_a_home_is_shown_alone(tmp_path: Path, monkeypatch: pytest.
     assert str(tool) in seen
     assert str(tool.parent) not in seen
     assert str(home) not in seen
+
+
+@pytest.mark.promise("S101")
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="this interpreter has no virtual environment")
+def test_a_command_of_the_sidecars_own_environment_shows_nothing_else_of_it(tmp_path: Path) -> None:
+    own = Path(sys.prefix).resolve()
+    script = next(path for path in sorted((own / "bin").iterdir()) if path.is_file() and not path.is_symlink())
+    script = next(path for path in (own / "bin" / "pip", script) if path.is_file())
+    seen = sources(build(Kind.EXECUTABLE, tmp_path, command=(str(script),)))
+    assert str(script) in seen
+    assert not {str(own), str(own / "bin"), str(own / "lib")} & seen
 
 
 def test_a_binary_that_can_not_be_found_is_named(tmp_path: Path) -> None:

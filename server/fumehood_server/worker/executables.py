@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,6 +86,12 @@ def _mounts_of(real: Path) -> tuple[Mount, ...]:
 
 
 def _is_shared(prefix: Path) -> bool:
-    """Whether a folder holds more than one program's files: the root, a top-level folder or somebody's home."""
+    """Whether a folder holds more than one program's files: the root, a top-level folder, a home, the sidecar's own.
+
+    A plugin's manifest names its command, so what is shown for it is the manifest's choice. A virtual environment's own
+    scripts need more than this would show of it, and don't run either way.
+    """
     home = Path.home().resolve()
+    if sys.prefix != sys.base_prefix and Path(sys.prefix).resolve().is_relative_to(prefix):
+        return True
     return len(prefix.parts) <= 2 or prefix == home or prefix.parent == Path("/home")  # noqa: PLR2004 - "/" and "/x"

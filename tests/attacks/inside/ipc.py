@@ -7,17 +7,15 @@ import os
 
 from tests.attacks.inside.kit import Arena, Pair, answer, attack, outcome, read_file, syscall
 
-KEY = 0x46554D45
-"""Under which the launcher has made one of each kind."""
 _CREATE = 0o1666
 """IPC_CREAT, open to everybody."""
 
 
 def _system_v(name: str, call: str, *size: int) -> None:
     @attack("S206", "ENOENT", name=f"system_v_{name}")
-    def tried(_: Arena) -> Pair:
+    def tried(arena: Arena) -> Pair:
         """The launcher made one under this key, open to everybody."""
-        return syscall(call, KEY, *size, 0o666), syscall(call, KEY + 1, *size, _CREATE)
+        return syscall(call, arena.lure_key, *size, 0o666), syscall(call, arena.lure_key + 1, *size, _CREATE)
 
 
 _system_v("shared_memory", "shmget", 4096)
@@ -26,26 +24,26 @@ _system_v("semaphores", "semget", 1)
 
 
 @attack("S206", "none")
-def system_v_listing(_: Arena) -> Pair:
+def system_v_listing(arena: Arena) -> Pair:
     lines = read_file("/proc/sysvipc/shm").splitlines()[1:] + read_file("/proc/sysvipc/sem").splitlines()[1:]
-    found = [line for line in lines if f" {KEY} " in f" {line} "]
+    found = [line for line in lines if f" {arena.lure_key} " in f" {line} "]
     return "none" if not found else str(found), "done"
 
 
 @attack("S206", "ENOENT", "EMFILE", "EPERM")
-def posix_message_queue(_: Arena) -> Pair:
+def posix_message_queue(arena: Arena) -> Pair:
     """None is there, and none can be made: their memory would be counted by no limit of the sandbox's."""
     attributes = (ctypes.c_long * 8)(0, 1, 8, 0)
-    there = answer("mq_open", b"fumehood-attacks\0", os.O_RDWR, 0, 0)
+    there = answer("mq_open", f"{arena.lure}\0".encode(), os.O_RDWR, 0, 0)
     made = syscall("mq_open", b"planted\0", os.O_RDWR | os.O_CREAT, 0o600, ctypes.byref(attributes))
     return made if there < 0 else "opened", outcome(os.pipe)
 
 
 @attack("S206", "ENOENT", "absent")
-def shared_memory_by_name(_: Arena) -> Pair:
+def shared_memory_by_name(arena: Arena) -> Pair:
     """/dev/shm is the sandbox's own: what the launcher put in its own is not there."""
     found = os.listdir("/dev/shm")
-    return "absent" if "fumehood-attacks" not in found else str(found), outcome(
+    return "absent" if arena.lure not in found else str(found), outcome(
         lambda: os.open("/dev/shm/own", os.O_CREAT | os.O_RDWR)
     )
 

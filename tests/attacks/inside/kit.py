@@ -37,6 +37,10 @@ class Arena:
     """The launcher, and the processes of a sandbox beside this one, as the host numbers them."""
     host_uid: int
     """The launcher's user."""
+    lure: str
+    """The name of what the launcher left for everybody to find: an abstract socket, a file of /dev/shm, a queue."""
+    lure_key: int
+    """The key of its System V memory, queue and semaphores."""
 
     @property
     def own(self) -> str:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import array
 import os
 import socket
+from collections.abc import Callable
 
 from tests.attacks.inside.kit import Arena, Pair, attack, outcome, syscall
 
-_ABSTRACT = b"\x01\x00\x00fumehood-attacks"
 _UNCONNECT = bytes(16)
 
 
 def _path(arena: Arena) -> bytes:
     return b"\x01\x00" + f"{arena.outside}/socket".encode() + b"\0"
+
+
+def _abstract(arena: Arena) -> bytes:
+    return b"\x01\x00\x00" + arena.lure.encode()
 
 
 def _ends() -> tuple[socket.socket, socket.socket]:
@@ -25,19 +29,19 @@ def _echo(one: socket.socket, other: socket.socket) -> str:
     return "done" if other.recv(8) == b"x" else "the pair is broken"
 
 
-def _on_an_end(name: str, call: str, *more: object) -> None:
+def _on_an_end(name: str, call: str, *more: object, address: Callable[[Arena], bytes] = _path) -> None:
     @attack("S403", "EPERM", name=f"{name}_of_a_pairs_end")
     def tried(arena: Arena) -> Pair:
         one, other = _ends()
-        arguments = more or ((address := _path(arena)), len(address))
+        arguments = more or (address(arena), len(address(arena)))
         return syscall(call, one.fileno(), *arguments), _echo(one, other)
 
 
 _on_an_end("connect_to_a_path", "connect")
-_on_an_end("connect_to_an_abstract_name", "connect", _ABSTRACT, len(_ABSTRACT))
+_on_an_end("connect_to_an_abstract_name", "connect", address=_abstract)
 _on_an_end("unconnect", "connect", _UNCONNECT, len(_UNCONNECT))
 _on_an_end("bind_to_a_path", "bind")
-_on_an_end("bind_to_an_abstract_name", "bind", _ABSTRACT, len(_ABSTRACT))
+_on_an_end("bind_to_an_abstract_name", "bind", address=_abstract)
 _on_an_end("listen", "listen", 1)
 _on_an_end("accept", "accept", 0, 0)
 _on_an_end("accept4", "accept4", 0, 0, 0)
