@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from fumehood_sandbox import Level, Limits, Mount, Policy, PythonModule, launch
+from fumehood_sandbox import Backend, Level, Limits, Mount, Policy, PythonModule, launch
 from fumehood_sandbox.landlock import supported_abi
 
 from tests.attacks.inside.kit import ABSENT, Attack
@@ -101,7 +101,7 @@ def lures(folder: Path) -> Iterator[None]:
             libc.semctl(semaphores, 0, 0)
 
 
-def report(folder: Path, level: Level) -> Report:
+def report(folder: Path, level: Level, backend: Backend = Backend.NAMESPACES) -> Report:
     """Start a sandbox of this level and have every attack tried in it."""
     lay_out(folder)
     read = (str(folder / "read"),) if level.allows(Level.READ) else ()
@@ -109,13 +109,13 @@ def report(folder: Path, level: Level) -> Report:
     code = Mount(str(INSIDE), f"{_CODE}/tests/attacks/inside")
     policy = Policy(
         level=level, runtime=(code,), read=read, write=write, limits=_LIMITS, identity="attacker",
-        environment=(("GIVEN", "yes"),),
+        environment=(("GIVEN", "yes"),), minimum=backend,
     )  # fmt: skip
-    idle = Policy(level=Level.NONE, identity="attacker")  # of the same user
+    idle = Policy(level=Level.NONE, identity="attacker", minimum=backend)  # of the same user
     with (
         lures(folder),
-        running(folder.parent, "signal.pause()", idle) as beside,
-        launch(policy, PythonModule(_RUNNER, path=(_CODE,)), timeout_s=BOUND_S) as process,
+        running(folder.parent, "signal.pause()", idle, backend=backend) as beside,
+        launch(policy, PythonModule(_RUNNER, path=(_CODE,)), timeout_s=BOUND_S, backend=backend) as process,
     ):
         arena = {
             "families": FAMILIES,

@@ -24,6 +24,7 @@ from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_sandbox.identity import user_for
 
 from tests.backend.harness import folder_for_everybody
+from tests.sandbox.harness import until_gone
 from tests.sidecar import running_sidecar
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,22 @@ _SOURCES = (
     sysconfig.get_path("purelib"),
 )
 _LANDLOCK = '[sandbox]\nminimum = "landlock"\n'
+_LEAVER = """
+[plugin]
+name = "leaver"
+version = "1.0.0"
+kind = "cli"
+binary = "sh"
+
+[[tool]]
+name = "leave"
+description = "Leave a process behind, and say its number."
+side_effects = "none"
+argv = ["-c", "(sleep 600 > /dev/null 2>&1 & echo $!)"]
+
+[tool.input_schema]
+type = "object"
+"""
 _PLUGINS = _ROOT / "examples" / "plugins"
 
 pytestmark = [
@@ -104,7 +121,7 @@ def test_tools_run_without_namespaces_where_the_operator_accepts_that(folder: Pa
     grants = f'max_side_effects = "write"\nread = ["{read}"]\nwrite = ["{write}"]\n'
     grants += '[plugin.tools.write_file]\npermission = "allow"\n'
     with running_sidecar(
-        [_PLUGINS / "dice", (_PLUGINS / "files", grants)],
+        [_PLUGINS / "dice", (_PLUGINS / "files", grants), (_PLUGINS / "grep", f'read = ["{read}"]\n')],
         more=_LANDLOCK,
         interpreter=_interpreter(user),
         environment=_environment(folder),
@@ -113,8 +130,9 @@ def test_tools_run_without_namespaces_where_the_operator_accepts_that(folder: Pa
         rolled = _call(sidecar.target, "roll_dice", count=2, sides=6)
         noted = _call(sidecar.target, "read_file", path=str(read / "note"))
         written = _call(sidecar.target, "write_file", path=str(write / "new"), text="x")
+        grepped = _call(sidecar.target, "grep_files", pattern="granted", path=str(read))
         outside = _call(sidecar.target, "read_file", path="/etc/passwd")
-    for result in (rolled, noted, written):
+    for result in (rolled, noted, written, grepped):
         assert not result.is_error, result
         assert result.sandbox.backend == "landlock"
         weaker = {layer.name for layer in result.sandbox.layers if layer.weaker}
@@ -124,6 +142,24 @@ def test_tools_run_without_namespaces_where_the_operator_accepts_that(folder: Pa
     assert (write / "new").read_text() == "x"
     assert outside.is_error
     assert list((folder / "tmp").iterdir()) == []
+
+
+def test_program_of_a_cli_plugin_leaves_nothing_though_it_has_no_group_of_its_own(folder: Path, user: str) -> None:
+    plugin = folder / "leaver"
+    plugin.mkdir()
+    (plugin / "plugin.toml").write_text(_LEAVER)
+    with running_sidecar(
+        [plugin],
+        more=_LANDLOCK,
+        interpreter=_interpreter(user),
+        environment=_environment(folder),
+        everybody=True,
+    ) as sidecar:
+        left = [_call(sidecar.target, "leave") for _ in range(2)]
+        for result in left:
+            assert not result.is_error, result
+            # There is no pid namespace: the number is everybody's.
+            until_gone([int(result.content[0].text)])
 
 
 def test_nothing_runs_there_unless_the_operator_accepts_it(folder: Path, user: str) -> None:

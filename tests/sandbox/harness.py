@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fumehood_sandbox import Level, Mount, Policy, PythonModule, SandboxedProcess, launch
+from fumehood_sandbox import Backend, Level, Mount, Policy, PythonModule, SandboxedProcess, launch
 
 BOUND_S = 20.0
 """For every wait of these tests: far above what anything here takes, so that only a hang meets it."""
@@ -40,14 +40,16 @@ def syscall(number, *arguments):
 
 
 @contextmanager
-def running(folder: Path, code: str, policy: Policy | None = None) -> Iterator[SandboxedProcess]:
+def running(
+    folder: Path, code: str, policy: Policy | None = None, *, backend: Backend | None = None
+) -> Iterator[SandboxedProcess]:
     """A sandbox in which this code runs as a module. Closed at the end."""
     source = folder / "inside_code"
     source.mkdir(exist_ok=True)
     (source / "inside.py").write_text(PRELUDE + textwrap.dedent(code), encoding="utf-8")
     policy = policy or Policy(level=Level.NONE)
     policy = replace(policy, runtime=(*policy.runtime, Mount(str(source), CODE)))
-    with launch(policy, PythonModule("inside", path=(CODE,)), timeout_s=BOUND_S) as process:
+    with launch(policy, PythonModule("inside", path=(CODE,)), timeout_s=BOUND_S, backend=backend) as process:
         yield process
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
+
+from fumehood_sdk.adapters.tree import Tree, start
 
 TERMINATE_GRACE_S = 0.5
 """Between SIGTERM and SIGKILL: half of what the sidecar gives a cancelled call by default."""
@@ -60,30 +60,20 @@ class Bell:
 def run(
     argv: list[str], program: str, *, stdout_limit_bytes: int, bell: Bell, cancelled: Callable[[], bool]
 ) -> Finished:
-    """Run a program to its end, and end whatever it left in its process group.
+    """Run a program to its end, and end whatever it left.
 
-    In order: its end, or SIGTERM to the group once `bell` rings and `cancelled` says so; SIGKILL after
-    `TERMINATE_GRACE_S`; at the end SIGKILL to what is left of the group, before its leader is reaped, since its number
-    may belong to somebody else afterwards.
+    In order: its end, or SIGTERM to the tree once `bell` rings and `cancelled` says so; SIGKILL after
+    `TERMINATE_GRACE_S`; at the end SIGKILL to what is left.
 
     Raises:
         OSError: it can't be started.
     """
-    process = subprocess.Popen(
-        argv,
-        executable=program,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        process_group=0,
-        bufsize=0,
-    )
+    tree = start(argv, program)
     try:
-        return _Watch(process, stdout_limit_bytes, bell, cancelled).run()
+        return _Watch(tree, stdout_limit_bytes, bell, cancelled).run()
     finally:
-        _signal_group(process, signal.SIGKILL)
-        process.wait()
-        for stream in (process.stdout, process.stderr):
+        tree.end()
+        for stream in (tree.process.stdout, tree.process.stderr):
             if stream is not None:
                 stream.close()
 
@@ -91,11 +81,11 @@ def run(
 class _Watch:
     """Looks after one program: what it writes, its end, and whether its end is asked for."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], stdout_limit_bytes: int, bell: Bell, cancelled: Callable[[], bool]
-    ) -> None:
+    def __init__(self, tree: Tree, stdout_limit_bytes: int, bell: Bell, cancelled: Callable[[], bool]) -> None:
+        process = tree.process
         if process.stdout is None or process.stderr is None:
             raise OSError("the program's pipes are missing")
+        self._tree = tree
         self._process = process
         self._limit_bytes = stdout_limit_bytes
         self._bell = bell
@@ -119,7 +109,7 @@ class _Watch:
                 if self._linger_until is not None and time.monotonic() >= self._linger_until:
                     break
                 if self._kill_at is not None and time.monotonic() >= self._kill_at:
-                    _signal_group(self._process, signal.SIGKILL)
+                    self._tree.signal(signal.SIGKILL)
                     self._kill_at = None
                 for fd, _ in ready:
                     if fd == process_fd:
@@ -144,7 +134,7 @@ class _Watch:
     def _on_bell(self) -> None:
         self._poll.unregister(self._bell.fd)
         if self._cancelled() and self._linger_until is None:
-            _signal_group(self._process, signal.SIGTERM)
+            self._tree.signal(signal.SIGTERM)
             self._kill_at = time.monotonic() + TERMINATE_GRACE_S
 
     def _on_output(self, fd: int) -> None:
@@ -159,9 +149,3 @@ class _Watch:
         else:
             self._stderr += chunk
             del self._stderr[:-STDERR_TAIL_BYTES]
-
-
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    # It may be gone already; kernels differ in what they answer for a group of nothing but zombies.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)

@@ -156,7 +156,10 @@ def _keep(config: "dict[str, Any]", leader: int) -> "NoReturn":
 
 
 def _still_there(paths: "list[str]", leader: int) -> "list[str]":
-    return [each for each in (path.replace("/self/", f"/{leader}/") for path in paths) if os.path.lexists(each)]
+    own = (("/thread-self/", f"/{leader}/task/{leader}/"), ("/self/", f"/{leader}/"))
+    for inside, outside in own:
+        paths = [path.replace(inside, outside) for path in paths]
+    return [path for path in paths if os.path.lexists(path)]
 
 
 def _close_all_but(held: "list[int]") -> None:

@@ -41,12 +41,15 @@ LOWEST_ABI = 6
 """The first with scopes: without them nothing keeps signals from the user's other processes."""
 _DOCUMENT = "docs/deploy/README.md says what each place needs"
 
-_OWN_PROCESS = tuple(
-    f"/proc/self/{name}"
-    for name in (
-        *("auxv", "cgroup", "cmdline", "comm", "environ", "fd", "fdinfo", "io", "limits", "maps", "oom_score"),
-        *("smaps_rollup", "stat", "statm", "status"),
-    )
+_OWN_PROCESS = (
+    *(
+        f"/proc/self/{name}"
+        for name in (
+            *("auxv", "cgroup", "cmdline", "comm", "environ", "fd", "fdinfo", "io", "limits", "maps", "oom_score"),
+            *("smaps_rollup", "stat", "statm", "status"),
+        )
+    ),
+    "/proc/thread-self/children",  # of the first thread, which is the one that orphans are given to
 )
 """What a program may read of itself. Not its task, net and mount files, which tell of the machine."""
 _MACHINE = tuple(
