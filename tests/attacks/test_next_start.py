@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
-from fumehood_sandbox import Level, Mount, Policy, PolicyError, SandboxError
+from fumehood_sandbox import Level, Mount, Policy, PolicyError, SandboxError, bubblewrap
 
-from tests.sandbox.harness import inside
+from tests.sandbox.harness import BOUND_S, inside
 
 pytestmark = pytest.mark.promise("S108")
 
@@ -32,6 +33,19 @@ def house(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "victim" / "file").write_text("untouched")
     return tmp_path
+
+
+def test_same_link_is_followed_where_the_order_is_another(house: Path) -> None:
+    """That the tests below try something real: bubblewrap itself, with a mount point beneath a writable folder."""
+    write, victim = house / "grants" / "write", house / "victim"
+    (write / "link").symlink_to(f"/oldroot{victim}")
+    everything = ("--ro-bind", "/", "/", "--proc", "/proc", "--tmpfs", "/mnt", "--bind", str(write), "/mnt/write")
+    command = [bubblewrap.find(), "--unshare-user", "--unshare-pid", *everything]
+    command += ["--ro-bind", "/usr", "/mnt/write/link/planted", "--", "/bin/true"]
+    subprocess.run(command, check=False, capture_output=True, timeout=BOUND_S)
+    if [path.name for path in victim.iterdir()] == ["file"]:
+        pytest.skip("this bubblewrap doesn't follow links to the old root (CVE-2026-87766 is mended)")
+    assert {path.name for path in victim.iterdir()} == {"file", "planted"}
 
 
 def test_links_to_the_old_root_are_never_followed_by_the_next_start(house: Path) -> None:
