@@ -60,9 +60,14 @@ def _meant(call: Call, error: ToolError) -> Failure:
 
 def _unmeant(call: Call, error: BaseException) -> Failure:
     name = type(error).__name__
-    _log(call, error, name)
-    message = f"{_verb(error)} {name}: {_text(error)}".removesuffix(": ")
     limit = reached_limit(error)
+    try:
+        _log(call, error, name)
+    except Exception:
+        if not limit:
+            raise
+        # What can't be imported for want of descriptors or memory is no reason to be silent about just that.
+    message = f"{_verb(error)} {name}: {_text(error)}".removesuffix(": ")
     if limit:
         return Failure(_cut(message), "resource_exhausted", details_json=dumps({"exception": name, "limit": limit}))
     return Failure(_cut(message), "exception", details_json=dumps({"exception": name}))

@@ -79,6 +79,7 @@ class LimitWatch:
         # First, since what ends the worker stops this watch.
         self._timer = self._loop.call_later(INTERVAL_S, self._tick)
         self._look_at_time()
+        self._look_at_kills()
         if not (self._meter.bounds_memory and self._meter.bounds_processes and self._meter.counts_time):
             self._look_at_tree()
 
@@ -98,6 +99,13 @@ class LimitWatch:
         if now_ns >= limit_ns and not self._spent:
             self._spent = True
             self._on_spent()
+
+    def _look_at_kills(self) -> None:
+        """The kernel kills one process of a tree that is full, and the others may wait for it for ever."""
+        oldest = next(iter(self._calls.values()), None)
+        if oldest is not None and self._meter.counters().oom_kills > oldest.counters_at_start.oom_kills:
+            value, usage = self._spec.policy.limits.memory_bytes, self._meter.peak_memory_bytes()
+            self._end_worker(Exhausted(limit=Limit.MEMORY, value=value, usage=usage, shared=len(self._calls) > 1))
 
     def _look_at_tree(self) -> None:
         limits = self._spec.policy.limits

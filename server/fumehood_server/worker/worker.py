@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from fumehood_server.worker.logs import PluginLog
     from fumehood_server.worker.settings import WorkerSettings
 
+_LEAVES_A_TRACE = frozenset({Limit.MEMORY, Limit.PROCESSES, Limit.OPEN_FILES, Limit.SCRATCH})
+"""Limits of the process and not of the call alone."""
+
 
 class ProcessWorker:
     """A worker (`model.worker.Worker`) that is a process of this machine.
@@ -97,6 +100,8 @@ class ProcessWorker:
         self._polite = False
         self._spent = False
         """Whether it is to end once its calls have, for what its process has used."""
+        self._filled = False
+        """Whether it has reached a limit by what may still be there."""
         self._meter = Meter(process)
         self.receipt = _with_watchdog(process.receipt, self._meter)
         """What holds the process."""
@@ -247,15 +252,26 @@ class ProcessWorker:
         if self.state is WorkerState.ENDING:
             self._end_when_only_ignorers_are_left()
             if self._spent and not self._calls:
-                self.finish()
+                self._end_spent()
 
     # Limits.
 
     def _explained(self, failure: CallError, call: WorkerCall) -> CallError:
         """What made a call fail: a limit, if one was reached meanwhile."""
-        return evidence.of_failure(
+        error = evidence.of_failure(
             failure, self.spec, self._process, self._meter, call.counters_at_start, shared=bool(self._calls)
         )
+        if error.details.get("limit") in _LEAVES_A_TRACE and error is not failure:
+            # What fills the process may stay there: the next calls get another one, and this one ends without a word.
+            self._spent = self._filled = True
+            self._condemn()
+        return error
+
+    def _end_spent(self) -> None:
+        if self._filled:
+            self.kill()
+        else:
+            self.finish()
 
     def _end_for_limit(self, call: WorkerCall, exhausted: Exhausted) -> None:
         call.limit = exhausted

@@ -1,0 +1,89 @@
+"""Pools with a hostile plugin under small limits, and an honest one that must be served meanwhile."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fumehood_sandbox import Level, Limits, Policy
+from fumehood_server.model.plugin import Kind, WorkerSpec
+from fumehood_server.model.worker import InvocationResult
+from fumehood_server.worker import LogSink, Pools, WorkerSettings, build
+
+from tests.faults.bench import ended, invocation
+
+FOLDER = Path(__file__).parent / "plugin"
+MIB = 1 << 20
+LIMITS = Limits(
+    memory_bytes=256 * MIB,
+    cpu_s=100,
+    processes=24,
+    open_files=64,
+    file_size_bytes=8 * MIB,
+    scratch_bytes=16 * MIB,
+)
+SETTINGS = WorkerSettings(cancel_grace_s=0.3, terminate_grace_s=0.2, linger_s=0.5)
+
+
+def spec_of(
+    *,
+    cgroups: bool = True,
+    level: Level = Level.NONE,
+    identity: str = "hostile",
+    cpu_s: int = 60,
+    memory_bytes: int = 0,
+) -> WorkerSpec:
+    built = build(Kind.PYTHON, FOLDER, entrypoint="hostile:plugin")
+    policy = Policy(
+        level=level,
+        runtime=built.runtime,
+        environment=built.environment,
+        working_directory=built.working_directory,
+        identity=identity,
+        cgroups=cgroups,
+        # Where no cgroup counts, the address space has to leave room for an interpreter.
+        limits=replace(LIMITS, memory_bytes=memory_bytes or (LIMITS.memory_bytes if cgroups else 384 * MIB)),
+    )
+    return WorkerSpec(
+        key=f"{identity}:{cgroups}:{level}:{cpu_s}:{memory_bytes}",
+        plugin="hostile",
+        plugin_digest="sha256:0",
+        policy=policy,
+        program=built.program,
+        describes=True,
+        output_bytes=1 * MIB,
+        cpu_s=cpu_s,
+        log_bytes_per_second=512 * 1024,
+        max_workers=1,
+        max_concurrent_calls=8,
+    )
+
+
+@dataclass
+class Hood:
+    """Pools, the hostile plugin's spec, and the honest one's."""
+
+    pools: Pools
+    logs: LogSink
+    spec: WorkerSpec
+    honest_spec: WorkerSpec
+
+    async def call(self, tool: str, *, spec: WorkerSpec | None = None, **arguments: Any) -> InvocationResult:
+        """One call to its end."""
+        lease = await self.pools.acquire(spec or self.spec)
+        try:
+            return await ended(lease.worker.invoke(invocation(tool, arguments_json=json.dumps(arguments))))
+        finally:
+            lease.release()
+
+    async def honest(self) -> None:
+        """Another plugin answers."""
+        result = await self.call("echo", spec=self.honest_spec, text="well")
+        assert result.error is None, result.error
+
+
+def value_in(result: InvocationResult) -> Any:
+    assert result.error is None, result.error
+    return json.loads(result.details_json)
