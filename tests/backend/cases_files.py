@@ -231,6 +231,19 @@ def test_what_no_link_can_show_is_refused(folder: Path) -> None:
     assert caught.value.feature == "mounts"
 
 
+def test_scratch_beneath_a_grant_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has the grant would reach every other program's scratch, and the links to its modules."""
+    grant = granted(folder / "grant")
+    temporary = granted(grant / "temporary")
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    given = policy(Level.READ, read=(str(grant),))
+    with pytest.raises(SandboxUnavailableError, match="temporary folder") as caught:
+        inside(folder, "report(1)", given)
+    assert caught.value.feature == "scratch"
+    assert list(temporary.iterdir()) == []
+    assert inside(folder, "report(1)") == 1
+
+
 def test_what_the_programs_user_may_not_use_is_refused_with_the_path(folder: Path) -> None:
     closed = folder / "closed"
     closed.mkdir()

@@ -74,17 +74,20 @@ def _beneath(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
 
 
-def make_places(runtime: tuple[Mount, ...], grants: Iterable[str], owner: tuple[int, int] | None) -> Places:
+def make_places(runtime: tuple[Mount, ...], grants: tuple[str, ...], owner: tuple[int, int] | None) -> Places:
     """Make the folders in the launcher's own temporary folder, the scratch folder for `owner`, None being oneself.
 
     Raises:
-        SandboxUnavailableError: a mount lies within one that is shown elsewhere, so that no link can show it.
+        SandboxUnavailableError: a mount lies within one that is shown elsewhere, so that no link can show it; or the
+            folders would lie in what the program is given.
         LaunchError: the folders can't be made.
     """
     links = _links(runtime)
+    shown = (*(mount.source for mount in runtime if mount.source), *grants)
     base = ""
     try:
         base = tempfile.mkdtemp(prefix=_PREFIX)
+        _check_apart(base, shown)
         scratch, view = f"{base}/scratch", f"{base}/view"
         Path(base).chmod(_TRAVERSABLE)
         Path(scratch).mkdir(mode=0o700)
@@ -104,6 +107,18 @@ def make_places(runtime: tuple[Mount, ...], grants: Iterable[str], owner: tuple[
         raise
     kept = (*(mount.target for mount in runtime if mount.source == mount.target), *grants)
     return Places(base, scratch, view, tuple(links), kept)
+
+
+def _check_apart(base: str, shown: Iterable[str]) -> None:
+    """Else one program could read what others have in scratch, or turn the links by which they find their modules."""
+    real = os.path.realpath(base)
+    for path in shown:
+        if _beneath(real, (os.path.realpath(path),)):
+            raise SandboxUnavailableError(
+                "scratch",
+                f"the launcher's temporary folder lies in {path}, which the policy shows to the program",
+                "name another one by TMPDIR, which nothing is granted of",
+            )
 
 
 def _give_away(scratch: str, owner: tuple[int, int]) -> None:
