@@ -14,8 +14,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from fumehood_sandbox import Backend, Level, Limits, Mount, Policy, PythonModule, launch
+from fumehood_sandbox import Backend, Executable, Level, Limits, Mount, Policy, Program, PythonModule, launch
 from fumehood_sandbox.landlock import supported_abi
+from fumehood_sandbox.mounts import inner_interpreter
 
 from tests.attacks.inside.kit import ABSENT, Attack
 from tests.sandbox.harness import BOUND_S, processes_below, read_to_end, running
@@ -31,7 +32,11 @@ LURE_KEY = 0x46000000 + 2 * os.getpid()
 """Other runs of these tests may be under way. The attacks use the next key as well, inside."""
 LEVELS = (Level.NONE, Level.READ, Level.WRITE)
 _CODE = "/run/fumehood/attacks"
-_RUNNER = "tests.attacks.inside.runner"
+AS_MODULE = PythonModule("tests.attacks.inside.runner", path=(_CODE,))
+"""In the interpreter that has applied the layers to itself."""
+_START = f"import sys; sys.path.insert(0, {_CODE!r}); from tests.attacks.inside.runner import main; main()"
+AS_EXECUTABLE = Executable((inner_interpreter(), "-I", "-S", "-c", _START))
+"""In a program that has replaced it."""
 _LIMITS = Limits(scratch_bytes=16 << 20, file_size_bytes=8 << 20, processes=64)
 
 Report = dict[str, list[str]]
@@ -101,7 +106,9 @@ def lures(folder: Path) -> Iterator[None]:
             libc.semctl(semaphores, 0, 0)
 
 
-def report(folder: Path, level: Level, backend: Backend = Backend.NAMESPACES) -> Report:
+def report(
+    folder: Path, level: Level, backend: Backend = Backend.NAMESPACES, *, program: Program = AS_MODULE
+) -> Report:
     """Start a sandbox of this level and have every attack tried in it."""
     lay_out(folder)
     read = (str(folder / "read"),) if level.allows(Level.READ) else ()
@@ -115,7 +122,7 @@ def report(folder: Path, level: Level, backend: Backend = Backend.NAMESPACES) ->
     with (
         lures(folder),
         running(folder.parent, "signal.pause()", idle, backend=backend) as beside,
-        launch(policy, PythonModule(_RUNNER, path=(_CODE,)), timeout_s=BOUND_S, backend=backend) as process,
+        launch(policy, program, timeout_s=BOUND_S, backend=backend) as process,
     ):
         arena = {
             "families": FAMILIES,
