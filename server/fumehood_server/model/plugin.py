@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from fumehood_server.model.tool import Isolation
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -76,6 +78,8 @@ class WorkerSpec:
     """What a process may log within a second; see `Limits.log_bytes_per_second` of the protocol."""
     max_workers: int
     """Most processes of this pool at a time."""
+    isolation: Isolation = Isolation.PROCESS
+    """Whether a process serves many calls, or one."""
     max_concurrent_calls: int = 32
     """Most calls in one process at a time: the manifest's `concurrency`. A worker's `Ready` may ask for fewer."""
     secrets: tuple[str, ...] = ()

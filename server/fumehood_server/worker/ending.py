@@ -14,27 +14,36 @@ from fumehood_server.worker.faults import Rung
 if TYPE_CHECKING:
     from fumehood_sandbox import SandboxedProcess
 
-    from fumehood_server.worker.settings import WorkerSettings
-
 
 class Ladder:
     """The rungs of one process. Climbing twice changes nothing; a higher rung is reached at once when asked for."""
 
-    __slots__ = ("_loop", "_on_stuck", "_process", "_say", "_settings", "_timer", "reached")
+    __slots__ = (
+        "_kill_confirm_s",
+        "_loop",
+        "_on_stuck",
+        "_process",
+        "_say",
+        "_terminate_grace_s",
+        "_timer",
+        "reached",
+    )
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         process: SandboxedProcess,
-        settings: WorkerSettings,
         *,
+        terminate_grace_s: float,
+        kill_confirm_s: float,
         say: Callable[[str], None],
         on_stuck: Callable[[], None],
     ) -> None:
         """`say` logs each rung. `on_stuck` is called when even a killed process does not vanish in its time."""
         self._loop = loop
         self._process = process
-        self._settings = settings
+        self._terminate_grace_s = terminate_grace_s
+        self._kill_confirm_s = kill_confirm_s
         self._say = say
         self._on_stuck = on_stuck
         self._timer: asyncio.TimerHandle | None = None
@@ -47,7 +56,7 @@ class Ladder:
             return
         self.reached = Rung.SIGTERM
         self._say("sent SIGTERM to the program")
-        self._timer = self._loop.call_later(self._settings.terminate_grace_s, self.kill)
+        self._timer = self._loop.call_later(self._terminate_grace_s, self.kill)
         self._process.terminate()
 
     def kill(self) -> None:
@@ -57,7 +66,7 @@ class Ladder:
         self.reached = Rung.SIGKILL
         self._say("killed every process of the sandbox")
         self.stop()
-        self._timer = self._loop.call_later(self._settings.kill_confirm_s, self._on_stuck)
+        self._timer = self._loop.call_later(self._kill_confirm_s, self._on_stuck)
         self._process.kill()
 
     def stop(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fumehood_server.model.tool import Isolation
+
 START_TIMEOUT_S = 10.0
 """From launch to `Ready`. A Python plugin with heavy imports takes 2 to 4 s on a slow disk; nobody waits longer."""
 
@@ -12,6 +14,13 @@ CANCEL_GRACE_S = 1.0
 
 TERMINATE_GRACE_S = 0.5
 """From SIGTERM to the kill: enough to remove a temporary file, too short to be waited out on purpose."""
+
+CALL_CANCEL_GRACE_S = 0.010
+"""The same for a process that serves one call: it has nobody else to serve, so it is ended as soon as its call is not
+wanted any more. Long enough for a tool that waits, or that the SDK interrupts, to answer."""
+
+CALL_TERMINATE_GRACE_S = 0.005
+"""From SIGTERM to the kill of such a process. With what the kernel takes, all is dead within 50 ms of a deadline."""
 
 KILL_CONFIRM_S = 5.0
 """How long a killed process may take to vanish. Only one that hangs in the kernel, as on a dead mount, needs it."""
@@ -57,6 +66,8 @@ class WorkerSettings:
     start_timeout_s: float = START_TIMEOUT_S
     cancel_grace_s: float = CANCEL_GRACE_S
     terminate_grace_s: float = TERMINATE_GRACE_S
+    call_cancel_grace_s: float = CALL_CANCEL_GRACE_S
+    call_terminate_grace_s: float = CALL_TERMINATE_GRACE_S
     kill_confirm_s: float = KILL_CONFIRM_S
     linger_s: float = LINGER_S
     shutdown_grace_s: float = SHUTDOWN_GRACE_S
@@ -69,3 +80,11 @@ class WorkerSettings:
     backoff_first_s: float = BACKOFF_FIRST_S
     backoff_last_s: float = BACKOFF_LAST_S
     healthy_s: float = HEALTHY_S
+
+    def cancel_grace_of(self, isolation: Isolation) -> float:
+        """From a cancel frame to SIGTERM."""
+        return self.call_cancel_grace_s if isolation is Isolation.CALL else self.cancel_grace_s
+
+    def terminate_grace_of(self, isolation: Isolation) -> float:
+        """From SIGTERM to the kill."""
+        return self.call_terminate_grace_s if isolation is Isolation.CALL else self.terminate_grace_s

@@ -117,7 +117,14 @@ class ProcessWorker:
         )
         self._timers: dict[str, asyncio.TimerHandle] = {}
         log_allowance = Allowance(burst=LINES_BURST, per_second=LINES_PER_SECOND, clock=loop.time)
-        self._ladder = Ladder(loop, process, settings, say=self._say_rung, on_stuck=self._stuck)
+        self._ladder = Ladder(
+            loop,
+            process,
+            terminate_grace_s=settings.terminate_grace_of(spec.isolation),
+            kill_confirm_s=settings.kill_confirm_s,
+            say=self._say_rung,
+            on_stuck=self._stuck,
+        )
         log_rate = LogRate(limit_bytes=spec.log_bytes_per_second, clock=loop.time, on_over=self._logged_too_much)
         self._stderr_lines = StderrLines(log, worker_id, log_allowance, log_rate)
         self._stderr = PipeReader(loop, process.stderr, self._stderr_lines.feed, self._bury_when_drained)
@@ -296,7 +303,7 @@ class ProcessWorker:
 
     def _cancel(self, call: WorkerCall, reason: CancelReason) -> None:
         self._host_calls.cancel(call.invocation_id)
-        grace_s = self._settings.cancel_grace_s
+        grace_s = self._settings.cancel_grace_of(self.spec.isolation)
         self._channel.send(messages.cancel(call.invocation_id, reason, grace_s))
         call.grace_timer = self._loop.call_later(grace_s, self._ignored_cancel, call)
 

@@ -13,7 +13,7 @@ from fumehood_sdk import Plugin, ToolError
 
 plugin = Plugin("hostile", version="1.0.0")
 MIB = 1 << 20
-_kept: list[object] = []
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @plugin.tool(side_effects="none")
@@ -175,7 +175,6 @@ def flood(size: int) -> int:
 @plugin.tool(side_effects="none")
 def refuse_to_end(token: str) -> str:
     """Start a child that left its session, and ignore everything that asks for the end."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN) if threading.current_thread() is threading.main_thread() else None
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
