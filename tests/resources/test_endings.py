@@ -173,6 +173,6 @@ async def test_a_process_that_carries_a_token_is_found() -> None:
     """The control of `processes`: a process that carries a token is found."""
     token = uuid.uuid4().hex
     command = [sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()", token]
-    with subprocess.Popen(command, stdin=subprocess.PIPE):
+    with subprocess.Popen(command, stdin=subprocess.PIPE):  # noqa: ASYNC220 - nothing else runs here
         await until_running(token)
     assert processes(token) == []
