@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from fumehood_sandbox.cgroup import BOUNDING, Control
 from fumehood_sandbox.entrance import Entrance
@@ -27,6 +27,10 @@ _INNER_LAYERS: Final = ("rlimits", "identity", "capabilities", "landlock", "desc
 
 class Launching:
     """A start under way. Poll `fileno()` for reading, then `advance()`; or `abort()`."""
+
+    _STEP: ClassVar = "namespaces"
+    _STARTER: ClassVar = "bubblewrap"
+    """What an error names when whoever should report has ended without a word."""
 
     def __init__(
         self,
@@ -138,7 +142,7 @@ class Launching:
                 "cgroup", f"bubblewrap can't be put into its leaf: {not_in.strerror}", errno=not_in.errno or 0
             )
         if ["ready"] not in lines:
-            raise LaunchError("namespaces", self._complaint())
+            raise LaunchError(self._STEP, self._complaint())
         process = self._made(lines)
         self._over = True
         os.close(self._status_fd)
@@ -220,7 +224,7 @@ class Launching:
             text = os.read(fd, _LONGEST_COMPLAINT_BYTES).decode("utf-8", "replace").strip()
             if text:
                 return text
-        return f"bubblewrap ended with status {self._popen.returncode} and said nothing"
+        return f"{self._STARTER} ended with status {self._popen.returncode} and said nothing"
 
     def _error_of(self, line: list[str]) -> SandboxError:
         """The error that a stage reported: step, problem, path, errno."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fumehood_sandbox import Backend, Executable, Limits, start
+from fumehood_sandbox import Backend, Executable, LaunchError, Limits, start
 from fumehood_sandbox import system_runtime as runtime_of_the_system
 
 from tests.backend.harness import folder_for_everybody, held, inside, policy
@@ -303,6 +303,17 @@ def test_start_that_is_given_up_leaves_nothing() -> None:
             poller.poll(BOUND_S * 1000)
         launching.abort()
         until_gone(tree)
+
+
+def test_keeper_that_dies_at_once_is_named_and_leaves_nothing() -> None:
+    launching = start(policy(), Executable(("/bin/true",)), backend=Backend.LANDLOCK)
+    scratch = Path(launching._places.base)
+    os.kill(launching._popen.pid, signal.SIGKILL)
+    readable(launching.fileno())
+    with pytest.raises(LaunchError) as caught:
+        launching.advance()
+    assert caught.value.step == "keeper"
+    assert not scratch.exists()
 
 
 def test_output_ends_when_the_program_closes_it(folder: Path) -> None:

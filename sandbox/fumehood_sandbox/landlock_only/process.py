@@ -26,6 +26,9 @@ _INNER_LAYERS: Final = ("rlimits", "identity", "capabilities", "landlock", "desc
 class GroupLaunching(Launching):
     """A start under way without namespaces."""
 
+    _STEP = "keeper"
+    _STARTER = "the keeper"
+
     def __init__(
         self,
         popen: subprocess.Popen[bytes],
