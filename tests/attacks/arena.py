@@ -76,8 +76,11 @@ def skip_what_this_machine_lacks(name: str, attacked: str) -> None:
 
 
 @contextmanager
-def lures(folder: Path) -> Iterator[None]:
-    """What the launcher leaves for everybody of this machine to find: a socket, and ipc of each kind, open to all."""
+def lures(folder: Path) -> Iterator[int]:
+    """What the launcher leaves for everybody of this machine to find: sockets, and ipc of each kind, open to all.
+
+    Gives the TCP port on which it listens.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     flags = 0o1666  # IPC_CREAT
     memory, queue, semaphores = (
@@ -88,19 +91,28 @@ def lures(folder: Path) -> Iterator[None]:
     assert min(memory, queue, semaphores) >= 0, os.strerror(ctypes.get_errno())
     named = Path("/dev/shm", LURE)  # noqa: S108 - the host's, on purpose
     named.write_text("canary")
-    with socket.socket(socket.AF_UNIX) as path, socket.socket(socket.AF_UNIX) as abstract:
+    with (
+        socket.socket(socket.AF_UNIX) as path,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as granted,
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_INET) as internet,
+    ):
         path.bind(str(folder / "outside" / "socket"))
         (folder / "outside" / "socket").chmod(0o777)
+        granted.bind(str(folder / "read" / "socket"))
+        (folder / "read" / "socket").chmod(0o777)
         abstract.bind("\0" + LURE)
-        for listening in (path, abstract):
+        internet.bind(("127.0.0.1", 0))
+        for listening in (path, granted, abstract, internet):
             listening.listen()
-            with socket.socket(socket.AF_UNIX) as control:
+            with socket.socket(listening.family, listening.type) as control:
                 control.connect(listening.getsockname())
         try:
-            yield
+            yield internet.getsockname()[1]
         finally:
             named.unlink()
             (folder / "outside" / "socket").unlink()
+            (folder / "read" / "socket").unlink()
             libc.shmctl(memory, 0, None)
             libc.msgctl(queue, 0, None)
             libc.semctl(semaphores, 0, 0)
@@ -120,7 +132,7 @@ def report(
     )  # fmt: skip
     idle = Policy(level=Level.NONE, identity="attacker", minimum=backend)  # of the same user
     with (
-        lures(folder),
+        lures(folder) as port,
         running(folder.parent, "signal.pause()", idle, backend=backend) as beside,
         launch(policy, program, timeout_s=BOUND_S, backend=backend) as process,
     ):
@@ -135,6 +147,7 @@ def report(
             "host_uid": os.getuid(),
             "lure": LURE,
             "lure_key": LURE_KEY,
+            "lure_port": port,
         }
         os.write(process.stdin, json.dumps(arena).encode() + b"\n")
         out, err = read_to_end(process)

@@ -84,14 +84,14 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sidecar(house: Path) -> Iterator[Sidecar]:
     grants = f'max_side_effects = "write"\nread = ["{house}/read"]\nwrite = ["{house}/write"]\n'
     grants += '[plugin.tools.write]\npermission = "allow"\n'
-    with lures(house), running_sidecar([(house / "plugin", grants)]) as started:
+    with running_sidecar([(house / "plugin", grants)]) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def reports(sidecar: Sidecar, house: Path) -> dict[Level, Report]:
     found = {}
-    with grpc.insecure_channel(sidecar.target) as channel:
+    with lures(house) as port, grpc.insecure_channel(sidecar.target) as channel:
         for level in LEVELS:
             arena = {
                 "families": FAMILIES,
@@ -104,6 +104,7 @@ def reports(sidecar: Sidecar, house: Path) -> dict[Level, Report]:
                 "host_uid": os.getuid(),
                 "lure": LURE,
                 "lure_key": LURE_KEY,
+                "lure_port": port,
             }
             result = ToolServiceStub(channel).CallTool(call(str(level), {"arena": arena}), timeout=BOUND_S).result
             assert not result.is_error, result

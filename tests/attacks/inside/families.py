@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import socket
 
-from tests.attacks.inside.kit import Arena, Pair, attack, outcome, syscall
+from tests.attacks.inside.kit import EVERYWHERE, Arena, Pair, attack, outcome, syscall
 
 _LAST_FAMILY = 45
 _TYPES = {"stream": 1, "datagram": 2, "raw": 3, "rdm": 4, "seqpacket": 5, "dccp": 6, "packet": 10}
@@ -24,8 +24,13 @@ def _connected() -> str:
     return "done" if other.recv(1) == b"x" else "a pair that carries nothing"
 
 
+def _without_relay(family: int) -> tuple[str, ...]:
+    """For a relay there are TCP sockets; `relay` looks at what else they would do."""
+    return EVERYWHERE[:-1] if family in {_INET, _INET6} else EVERYWHERE
+
+
 def _of_family(family: int) -> None:
-    @attack("S401", "EPERM", name=f"socket_of_family_{family}")
+    @attack("S401", "EPERM", name=f"socket_of_family_{family}", levels=_without_relay(family))
     def single(_: Arena) -> Pair:
         found = {syscall("socket", family, kind, 0) for kind in _TYPES.values()}
         return found.pop() if len(found) == 1 else str(found), _connected()
@@ -42,7 +47,7 @@ for _family in range(_LAST_FAMILY + 1):
 
 
 def _special(name: str, family: int, kind: int, protocol: int) -> None:
-    @attack("S401", "EPERM", name=name)
+    @attack("S401", "EPERM", name=name, levels=_without_relay(family & 0xFF))
     def tried(_: Arena) -> Pair:
         return syscall("socket", family, kind, protocol), _connected()
 
@@ -87,7 +92,7 @@ def families_that_do_not_exist_yet(_: Arena) -> Pair:
     return found.pop() if len(found) == 1 else str(found), _connected()
 
 
-@attack("S401", "EPERM")
+@attack("S401", "EPERM", levels=_without_relay(_INET))
 def direct_dial(_: Arena) -> Pair:
     """With no proxy named anywhere: what a program does that wants out."""
     return outcome(lambda: socket.create_connection(("127.0.0.1", 1), timeout=1)), _connected()

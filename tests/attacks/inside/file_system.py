@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from tests.attacks.inside.kit import DONE, Arena, Pair, attack, outcome, read_file, syscall, write_file
+from tests.attacks.inside.kit import DONE, READING, Arena, Pair, attack, outcome, read_file, syscall, write_file
 
 Attempts = Mapping[str, Callable[[], object]]
 ABSENT = ("ENOENT",)
@@ -78,7 +78,7 @@ def write_to_the_root(arena: Arena) -> Pair:
     return "EROFS", outcome(lambda: write_file(f"{arena.own}/made"))
 
 
-@attack("S102", *CLOSED, levels=("read", "write", "external"))
+@attack("S102", *CLOSED, levels=READING)
 def change_what_is_granted_for_reading(arena: Arena) -> Pair:
     file = f"{arena.read}/file"
     attempts = {
@@ -95,7 +95,7 @@ def change_what_is_granted_for_reading(arena: Arena) -> Pair:
     return _first_not_in(CLOSED, attempts), outcome(lambda: read_file(file))
 
 
-@attack("S102", *CLOSED, levels=("read", "write", "external"))
+@attack("S102", *CLOSED, levels=READING)
 def change_the_attributes_of_what_is_granted_for_reading(arena: Arena) -> Pair:
     """Landlock has no word for these: the mount alone denies them."""
     file = f"{arena.read}/file"
@@ -190,7 +190,7 @@ def run_a_script_from_scratch(arena: Arena) -> Pair:
     return outcome(lambda: os.execv(f"{arena.own}/script", ["script"])), _run_the_interpreter()
 
 
-@attack("S103", "EACCES", levels=("read", "write", "external"))
+@attack("S103", "EACCES", levels=READING)
 def run_a_program_from_a_grant(arena: Arena) -> Pair:
     program = f"{arena.read}/program"
     assert os.stat(program).st_mode & 0o111

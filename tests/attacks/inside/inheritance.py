@@ -7,15 +7,15 @@ import os
 import stat
 import sys
 
-from tests.attacks.inside.kit import Arena, Pair, attack, outcome, read_file, syscall
+from tests.attacks.inside.kit import RELAY, Arena, Pair, attack, outcome, read_file, syscall
 
 _TIOCSTI, _TIOCLINUX, _TIOCSCTTY, _TIOCSETD, _TIOCSWINSZ, _FIONREAD = 0x5412, 0x541C, 0x540E, 0x5423, 0x5414, 0x541B
 
 
 @attack("S503", "only what was given")
-def environment(_: Arena) -> Pair:
+def environment(arena: Arena) -> Pair:
     """The test's own has a canary in it."""
-    found = dict(os.environ)
+    found = {name: value for name, value in os.environ.items() if arena.level != RELAY or "proxy" not in name.lower()}
     return "only what was given" if found == {"GIVEN": "yes"} else str(found), "done" if found["GIVEN"] else ""
 
 

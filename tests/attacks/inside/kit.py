@@ -18,6 +18,11 @@ from tests.attacks.inside.numbers import number
 DONE = "done"
 ABSENT = "no such call here"
 Pair = tuple[str, str]
+RELAY = "relay"
+"""Level external with a relay for programs that only know proxy variables: they have TCP sockets."""
+READING = ("read", "write", "external", RELAY)
+WRITING = ("write", "external", RELAY)
+EVERYWHERE = ("none", "read", "write", "external", RELAY)
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class Arena:
     """The launcher's user."""
     lure: str
     """The name of what the launcher left for everybody to find: an abstract socket, a file of /dev/shm, a queue."""
+    lure_port: int
+    """The TCP port on which the launcher listens, on its own loopback address."""
     lure_key: int
     """The key of its System V memory, queue and semaphores."""
 
@@ -62,7 +69,7 @@ class Attack:
 
 
 def attack(
-    promise: str, *denied: str, name: str = "", levels: tuple[str, ...] = ("none", "read", "write", "external")
+    promise: str, *denied: str, name: str = "", levels: tuple[str, ...] = EVERYWHERE
 ) -> Callable[[Callable[[Arena], Pair]], Callable[[Arena], Pair]]:
     """Add the function to its module's `ATTACKS`."""
 

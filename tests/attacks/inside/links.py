@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tests.attacks.inside.kit import Arena, Pair, attack, outcome, read_file, write_file
+from tests.attacks.inside.kit import READING, WRITING, Arena, Pair, attack, outcome, read_file, write_file
 
 OUT_OF_REACH = ("ENOENT", "EACCES", "EPERM", "EROFS")
 
@@ -24,7 +24,7 @@ def write_through_a_symlink_out_of_a_grant(arena: Arena) -> Pair:
     return outcome(lambda: write_file(f"{arena.own}/planting")), outcome(lambda: write_file(f"{arena.own}/good2"))
 
 
-@attack("S104", "ENOENT", levels=("read", "write", "external"))
+@attack("S104", "ENOENT", levels=READING)
 def follow_a_symlink_that_lay_in_a_grant(arena: Arena) -> Pair:
     """Somebody else left it there; it leads outside, where it leads to nothing for the program."""
     assert os.path.islink(f"{arena.read}/out")
@@ -75,13 +75,13 @@ def rename_out_of_a_grant(arena: Arena) -> Pair:
     return found, outcome(lambda: os.rename(f"{arena.own}/moving", f"{arena.own}/moved"))
 
 
-@attack("S104", "EXDEV", "EROFS", "EACCES", levels=("write", "external"))
+@attack("S104", "EXDEV", "EROFS", "EACCES", levels=WRITING)
 def rename_from_one_grant_into_another(arena: Arena) -> Pair:
     found = outcome(lambda: os.rename(f"{arena.read}/file", f"{arena.write}/stolen"))
     return found, outcome(lambda: read_file(f"{arena.read}/file"))
 
 
-@attack("S104", "EBUSY", "EROFS", "EACCES", "EXDEV", levels=("write", "external"))
+@attack("S104", "EBUSY", "EROFS", "EACCES", "EXDEV", levels=WRITING)
 def replace_a_grant_itself(arena: Arena) -> Pair:
     """Its folder put aside, and a link in its place, would send the next start elsewhere."""
     found = {

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from tests.attacks.inside.kit import Arena, Pair, attack, outcome, syscall
+from tests.attacks.inside.kit import READING, Arena, Pair, attack, outcome, syscall
 
 _UNCONNECT = bytes(16)
 
@@ -29,8 +29,12 @@ def _echo(one: socket.socket, other: socket.socket) -> str:
     return "done" if other.recv(8) == b"x" else "the pair is broken"
 
 
+_DENIALS = {"connect": ("EPERM", "EISCONN", "EINVAL", "ENOENT", "ECONNREFUSED")}
+"""Where there are TCP sockets the call exists, and the kernel knows that a pair's end is connected already."""
+
+
 def _on_an_end(name: str, call: str, *more: object, address: Callable[[Arena], bytes] = _path) -> None:
-    @attack("S403", "EPERM", name=f"{name}_of_a_pairs_end")
+    @attack("S403", *_DENIALS.get(call, ("EPERM",)), name=f"{name}_of_a_pairs_end")
     def tried(arena: Arena) -> Pair:
         one, other = _ends()
         arguments = more or (address(arena), len(address(arena)))
@@ -61,6 +65,16 @@ def _send_elsewhere(kind: str, family_type: int) -> None:
 
 _send_elsewhere("stream", socket.SOCK_STREAM)
 _send_elsewhere("seqpacket", socket.SOCK_SEQPACKET)
+
+
+@attack("S403", "EPERM", "EISCONN", levels=READING)
+def connect_to_a_socket_in_a_grant(arena: Arena) -> Pair:
+    """One that somebody outside listens on, in a folder that is granted for reading: it can be seen, and no more."""
+    one, other = _ends()
+    address = b"\x01\x00" + f"{arena.read}/socket".encode() + b"\0"
+    return syscall("connect", one.fileno(), address, len(address)), (
+        _echo(one, other) if os.path.exists(f"{arena.read}/socket") else "it is not there"
+    )
 
 
 @attack("S403", "ENOENT", "EACCES", "EPERM")
