@@ -29,7 +29,7 @@ LIMITS = (
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CAPABILITY = re.compile(
-    r"read|write|binary:[A-Za-z0-9][A-Za-z0-9._+-]*|host:[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{1,5}|secret:[A-Za-z0-9_.-]+"
+    r"read|write|proxy|binary:[A-Za-z0-9][A-Za-z0-9._+-]*|host:[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{1,5}|secret:[A-Za-z0-9_.-]+"
 )
 
 
@@ -124,7 +124,8 @@ def _checked_requires(tool: str, requires: Iterable[str]) -> tuple[str, ...]:
     for capability in requires:
         if not _CAPABILITY.fullmatch(capability):
             raise PluginError(
-                f"{tool}: {capability!r} is no capability: use read, write, binary:NAME, host:NAME:PORT or secret:NAME"
+                f"{tool}: {capability!r} is no capability: use read, write, proxy, binary:NAME, host:NAME:PORT or "
+                "secret:NAME"
             )
     return tuple(sorted(set(requires)))
 

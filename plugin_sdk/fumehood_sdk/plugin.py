@@ -167,7 +167,8 @@ class Plugin:
             function: Never given: it catches `@plugin.tool` without its parentheses.
             side_effects: "none", "read", "write" or "external": what the tool's process is held to. Required.
             idempotent: Whether running a call twice leaves the world as running it once does.
-            requires: What the tool can't run without: "read", "write", "binary:NAME", "host:NAME:PORT", "secret:NAME".
+            requires: What the tool can't run without: "read", "write", "proxy", "binary:NAME", "host:NAME:PORT",
+                "secret:NAME".
             timeout_s: The longest that one call may run, at most 3,600. None: 30.
             isolation: "process" or "call": what one call shares with the next. None: the sidecar's choice.
             sequential: Whether calls of this tool run one at a time.

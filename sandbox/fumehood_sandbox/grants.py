@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from fumehood_sandbox.errors import PolicyError, SandboxUnavailableError
+from fumehood_sandbox.errors import PolicyError
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.mounts import python_runtime
 from fumehood_sandbox.policy import Mount, Policy
@@ -49,7 +49,6 @@ def check_policy(policy: Policy, stack: ExitStack) -> CheckedPolicy:
 
     Raises:
         PolicyError: it contradicts itself or names what isn't there.
-        SandboxUnavailableError: its level isn't in this version.
     """
     _check_level(policy)
     _check_limits(policy)
@@ -68,10 +67,8 @@ def check_policy(policy: Policy, stack: ExitStack) -> CheckedPolicy:
 
 
 def _check_level(policy: Policy) -> None:
-    if policy.level is Level.EXTERNAL:
-        raise SandboxUnavailableError(
-            "egress broker", "level external needs it, and it is not in this version", "declare level write or lower"
-        )
+    if policy.relay and not policy.level.allows(Level.EXTERNAL):
+        raise PolicyError("relay", f"level {policy.level} reaches nothing: raise the level or drop the relay")
     if policy.read and not policy.level.allows(Level.READ):
         raise PolicyError(
             "read", f"level {policy.level} reads nothing of this machine: raise the level or drop the grant"

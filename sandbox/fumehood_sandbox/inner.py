@@ -33,6 +33,9 @@ _SYS_LANDLOCK_CREATE_RULESET = 444
 _SYS_LANDLOCK_ADD_RULE = 445
 _SYS_LANDLOCK_RESTRICT_SELF = 446
 _LANDLOCK_RULE_PATH_BENEATH = 1
+_LANDLOCK_RULE_NET_PORT = 2
+_LANDLOCK_CONNECT_TCP = 0b10
+_RELAY_BACKLOG = 64
 _LANDLOCK_ON_FILES = 0b1100000000000111  # execute, write_file, read_file, truncate, ioctl_dev: all that a file has
 _FAILED_STATUS = 125
 CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapAmb", "CapBnd")
@@ -46,6 +49,10 @@ def main(config: "dict[str, Any]") -> None:
     status: int = config["status_fd"]
     try:
         ruleset = make_ruleset(config["landlock"])
+        if config["relay_fd"] is not None:
+            port = _open_relay(status, config["relay_fd"])
+            _allow_connecting(ruleset, config["landlock"]["attributes"], port)
+            config["environment"] |= _proxy_variables(port)
         limit(status, config["rlimits"])
         empty_bounding_set()
         drop_identity(status, config["identity"])
@@ -126,6 +133,47 @@ def make_ruleset(landlock: "dict[str, Any]") -> int:
         call("landlock", "syscall", *add, what="add a rule", path=str(path))
         os.close(descriptor)  # there may be more rules than a process may have descriptors
     return ruleset
+
+
+def _open_relay(status: int, channel_fd: int) -> int:
+    """Make the one socket that listens in the network namespace, and hand it to the launcher. Returns its port.
+
+    Nobody inside keeps it: the launcher accepts what connects, so no process of the relay's is in here.
+    """
+    import _socket  # noqa: PLC0415 - few programs need a relay; socket itself would import much
+
+    try:
+        listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(_RELAY_BACKLOG)
+        port: int = listener.getsockname()[1]
+        channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, channel_fd)
+        handed = listener.fileno().to_bytes(4, sys.byteorder)
+        channel.sendmsg([b"\0"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handed)])
+        channel.close()
+        listener.close()
+    except OSError as error:
+        raise StepError("relay", error.strerror or str(error), "", error.errno or 0) from error
+    say(status, "layer", "relay", f"127.0.0.1:{port} of an empty network namespace; TCP sockets that connect")
+    return port
+
+
+def _allow_connecting(ruleset: int, attributes: bytes, port: int) -> None:
+    """Where Landlock knows of TCP (ABI 4: the attributes then have a second field), allow this port alone."""
+    if len(attributes) > 8:  # noqa: PLR2004 - the first field's bytes
+        # struct landlock_net_port_attr: 8 bytes of access, 8 of port, both in the host's order.
+        rule = _LANDLOCK_CONNECT_TCP.to_bytes(8, sys.byteorder) + port.to_bytes(8, sys.byteorder)
+        add = (_SYS_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_RULE_NET_PORT, rule, 0)
+        call("landlock", "syscall", *add, what="allow the relay's port")
+
+
+def _proxy_variables(port: int) -> "dict[str, str]":
+    """Each name that programs look for. curl reads http_proxy in lower case alone, others the capitals."""
+    url = f"http://127.0.0.1:{port}"
+    found = {}
+    for name, value in (("HTTP_PROXY", url), ("HTTPS_PROXY", url), ("ALL_PROXY", url), ("NO_PROXY", "")):
+        found[name] = found[name.lower()] = value
+    return found
 
 
 def limit(status: int, rlimits: "list[tuple[str, int]]") -> None:

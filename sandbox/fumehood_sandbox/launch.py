@@ -12,6 +12,7 @@ import functools
 import os
 import platform
 import select
+import socket
 import stat
 import subprocess
 import time
@@ -30,7 +31,6 @@ from fumehood_sandbox.identity import Identity, identity_for, owner_namespace
 from fumehood_sandbox.landlock import supported_abi
 from fumehood_sandbox.launching import Launching
 from fumehood_sandbox.layout import landlock_ruleset, layout_arguments
-from fumehood_sandbox.level import Level
 from fumehood_sandbox.policy import Policy
 from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import Executable, Program
@@ -139,7 +139,7 @@ def _plan(policy: Policy, program: Program, stack: ExitStack) -> _Plan:
         check_policy(policy, stack),
         program,
         bwrap=bubblewrap.find(),
-        filter_bytes=_seccomp_filter(policy.level),
+        filter_bytes=_seccomp_filter(relay=policy.relay),
         landlock_abi=_landlock_abi(),
         identity=identity_for(policy.identity),
         cgroups=cgroups() if policy.cgroups else NO_CGROUPS,
@@ -155,13 +155,13 @@ def _check_program(program: Program) -> None:
 
 
 @functools.cache
-def _seccomp_filter(level: Level) -> bytes:
+def _seccomp_filter(*, relay: bool) -> bytes:
     machine = platform.machine()
     if machine not in ARCHITECTURES:
         raise SandboxUnavailableError(
             "seccomp", f"there is no filter for {machine}", f"run on {' or '.join(ARCHITECTURES)}"
         )
-    return encode(filter_program(deny_list(level), ARCHITECTURES[machine]))
+    return encode(filter_program(deny_list(relay=relay), ARCHITECTURES[machine]))
 
 
 def _landlock_abi() -> int:
@@ -190,7 +190,11 @@ def _spawn_in(leaf: Leaf | None, plan: _Plan, stack: ExitStack) -> Launching:
     info_read, info_write = _pipe(stack)
     ruleset = landlock_ruleset(checked, plan.landlock_abi)
     bounded = leaf.controls if leaf is not None else frozenset()
-    stage_fd = inner_file(checked, plan.program, identity, ruleset, status_fd=status_write, bounded=bounded)
+    ours, theirs = _relay_channel(stack) if checked.policy.relay else (None, None)
+    relay_fd = theirs.fileno() if theirs is not None else None
+    stage_fd = inner_file(
+        checked, plan.program, identity, ruleset, status_fd=status_write, relay_fd=relay_fd, bounded=bounded
+    )
     _owned(stack, stage_fd)
     filter_fd = _owned(stack, memory_file("fumehood-seccomp", plan.filter_bytes))
     shared = identity.user_namespace_fd is not None
@@ -214,6 +218,8 @@ def _spawn_in(leaf: Leaf | None, plan: _Plan, stack: ExitStack) -> Launching:
     inherited += [grant.fd for grant in (*checked.read, *checked.write)]
     if identity.user_namespace_fd is not None:
         inherited.append(identity.user_namespace_fd)
+    if relay_fd is not None:
+        inherited.append(relay_fd)
     command = [plan.bwrap, "--args", str(arguments_fd), "--", *stage_command(stage_fd)]
     mapped = list(_to_be_mapped(plan, stack))
     if mapped:
@@ -234,7 +240,8 @@ def _spawn_in(leaf: Leaf | None, plan: _Plan, stack: ExitStack) -> Launching:
     )
     os.set_blocking(status_read, False)
     os.set_blocking(info_read, False)
-    return Launching(popen, os.dup(status_read), os.dup(info_read), receipt, entrance)
+    channel = ours.dup() if ours is not None else None
+    return Launching(popen, os.dup(status_read), os.dup(info_read), receipt, entrance, relay_channel=channel)
 
 
 def _cgroup_layer(leaf: Leaf | None, plan: _Plan) -> tuple[Layer, ...]:
@@ -298,6 +305,13 @@ def _run(command: list[str], inherited: list[int]) -> subprocess.Popen[bytes]:
         )
     except OSError as error:
         raise LaunchError("bubblewrap", error.strerror or "", path=command[0], errno=error.errno or 0) from error
+
+
+def _relay_channel(stack: ExitStack) -> tuple[socket.socket, socket.socket]:
+    """A pair by which the inner stage hands out the relay's socket: descriptors go through sockets alone (unix(7))."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours.setblocking(False)
+    return stack.enter_context(ours), stack.enter_context(theirs)
 
 
 def _pipe(stack: ExitStack) -> tuple[int, int]:

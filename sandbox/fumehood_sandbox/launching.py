@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import ClassVar, Final
@@ -39,13 +40,16 @@ class Launching:
         info_fd: int,
         receipt: Receipt,
         entrance: Entrance | None,
+        *,
+        relay_channel: socket.socket | None = None,
     ) -> None:
-        """Take over the process, both pipes and the way into the leaf, if there is one. Made by `start` alone."""
+        """Take over the process, both pipes, and the ways into the leaf and to the relay. Made by `start` alone."""
         self._popen = popen
         self._status_fd = status_fd
         self._info_fd = info_fd
         self._receipt = receipt
         self._entrance = entrance
+        self._relay_channel = relay_channel
         self._status = bytearray()
         self._over = False
         self._init_pid = 0
@@ -96,6 +100,8 @@ class Launching:
             reap(self._init_pidfd, _REAP_TIMEOUT_S)
             os.close(self._init_pidfd)
         os.close(self._info_fd)
+        if self._relay_channel is not None:
+            self._relay_channel.close()
         if self._entrance is not None:
             self._entrance.abandon()
 
@@ -147,12 +153,15 @@ class Launching:
         self._over = True
         os.close(self._status_fd)
         os.close(self._info_fd)
+        if self._relay_channel is not None:
+            self._relay_channel.close()
         return process
 
     def _made(self, lines: list[list[str]]) -> SandboxedProcess:
         """The process, from the reports of a start that has worked."""
         reported = {line[1]: line[2] for line in lines if line[0] == "layer"}
-        missing = [name for name in _INNER_LAYERS if name not in reported]
+        names = _INNER_LAYERS if self._relay_channel is None else (*_INNER_LAYERS, "relay")
+        missing = [name for name in names if name not in reported]
         if missing:
             raise LaunchError("status", f"not reported: {', '.join(missing)}")
         self._find_init()
@@ -160,10 +169,13 @@ class Launching:
             self._receipt.level,
             self._receipt.backend,
             self._receipt.policy_digest,
-            (*self._receipt.layers, *(self._layer(name, reported[name]) for name in _INNER_LAYERS)),
+            (*self._receipt.layers, *(self._layer(name, reported[name]) for name in names)),
         )
         leaf = self._entrance.leaf if self._entrance is not None else None
-        return SandboxedProcess(self._popen, self._init_pid, self._init_pidfd, receipt, self._fds(), leaf=leaf)
+        relay = _received(self._relay_channel) if self._relay_channel is not None else None
+        return SandboxedProcess(
+            self._popen, self._init_pid, self._init_pidfd, receipt, self._fds(), leaf=leaf, relay=relay
+        )
 
     def _fds(self) -> tuple[int, int, int]:
         """This side's ends of the program's pipes, taken from the objects around them."""
@@ -237,3 +249,16 @@ class Launching:
                 "owner, or as root with CAP_SYS_ADMIN on a file system that has idmapped mounts",
             )
         return LaunchError(step, problem, path=path, errno=int(errno or 0))
+
+
+def _received(channel: socket.socket) -> socket.socket:
+    """The relay's socket, which the inner stage sent before it said that it was ready."""
+    try:
+        _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+    except OSError as error:
+        raise LaunchError("relay", error.strerror or "", errno=error.errno or 0) from error
+    if not descriptors:
+        raise LaunchError("relay", "no socket was handed out")
+    listener = socket.socket(fileno=descriptors[0])
+    listener.setblocking(False)
+    return listener

@@ -73,6 +73,13 @@ class Policy:
     Where none can, or may, limits of each process stand in, and the receipt calls them weaker.
     """
 
+    relay: bool = False
+    """Whether programs that only know HTTP_PROXY may connect to a relay, at level `external` alone.
+
+    They then have TCP sockets in a network namespace of nothing but a loopback device, and `SandboxedProcess.relay` is
+    the one socket there that listens: whoever holds it decides what goes out.
+    """
+
     def digest(self) -> str:
         """SHA-256 of the policy, as "sha256:" and 64 hex digits. Equal policies have equal digests on every machine.
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ class SandboxedProcess:
         fds: tuple[int, int, int],
         *,
         leaf: Leaf | None,
+        relay: socket.socket | None = None,
     ) -> None:
         """Take over the process, its namespace's first, the descriptors and the leaf. Made by `launch` alone."""
         self._launcher = launcher
@@ -49,6 +51,11 @@ class SandboxedProcess:
         """What holds the process."""
         self.leaf = leaf
         """Its cgroup, for reading. None where there is none. It stops reading with `close`, which discards it."""
+        self.relay = relay
+        """A socket that listens inside, where the policy asks for a relay: accept what the program connects to it.
+
+        Non-blocking. Closed by `close`, or sooner by whoever serves it.
+        """
         self.stdin, self.stdout, self.stderr = fds
         """This side's ends of the program's pipes: blocking, close-on-exec, closed by `close`."""
 
@@ -136,6 +143,8 @@ class SandboxedProcess:
         self._closed = True
         if self.leaf is not None:
             self.leaf.discard()
+        if self.relay is not None:
+            self.relay.close()
         for fd in (self._pidfd, self._init_pidfd, self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)

@@ -55,17 +55,20 @@ def inner_file(
     landlock: Ruleset,
     *,
     status_fd: int,
+    relay_fd: int | None,
     bounded: frozenset[Control],
 ) -> int:
     """Write the inner stage's file and return its descriptor, which the caller closes.
 
-    `bounded` is what a cgroup does for the process, so that no limit of its own needs to.
+    `bounded` is what a cgroup does for the process, so that no limit of its own needs to. `relay_fd` is where the
+    relay's socket is handed out.
     """
     policy = checked.policy
     config = {
         "status_fd": status_fd,
         "rlimits": rlimits(policy.limits, bounded),
-        "seal": _seal(),
+        "relay_fd": relay_fd,
+        "seal": _seal(relay=relay_fd is not None),
         "identity": (identity.user, identity.group) if identity.user_namespace_fd is not None else None,
         "landlock": {"attributes": landlock.attributes, "rules": list(landlock.rules), "detail": landlock.detail},
         "environment": dict(policy.environment),
@@ -115,9 +118,9 @@ def memory_file(name: str, content: bytes) -> int:
 
 
 @functools.cache
-def _seal() -> bytes:
+def _seal(*, relay: bool) -> bytes:
     """The second filter. The first is loaded before the limits are set, so it can't forbid setting them."""
-    return encode(filter_program(sealing_list(), ARCHITECTURES[platform.machine()]))
+    return encode(filter_program(sealing_list(relay=relay), ARCHITECTURES[platform.machine()]))
 
 
 def rlimits(limits: Limits, bounded: frozenset[Control] = frozenset()) -> list[tuple[str, int]]:

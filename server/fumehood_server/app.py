@@ -80,7 +80,7 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
     with _signals(stop, flush):
         server.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         logs = LogSink(_forward)
-        host_calls = Host(SecretStore(config.secrets), logs)
+        host_calls = Host(SecretStore(config.secrets), logs, limits=config.egress.limits, private=config.egress.private)
         settings = WorkerSettings(idle_s=server.idle_stop_s)
         async with Pools(logs, settings, verify=verify, host_calls=host_calls) as pools:
             sandbox = _sandbox_problem(config.sandbox.minimum)

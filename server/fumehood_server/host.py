@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
@@ -21,6 +22,7 @@ from fumehood_server.egress import (
     access_for,
     log_event,
     open_broker,
+    open_relay,
 )
 from fumehood_server.errors import HostCallError
 from fumehood_server.model.host_calls import EgressUsage, HostCaller, HttpAnswer, HttpAsk
@@ -76,6 +78,21 @@ class Host:
                 yield _Answer(response)
         except EgressError as error:
             raise _host_call_error(error) from error
+
+    @asynccontextmanager
+    async def relay(
+        self, spec: WorkerSpec, listener: socket.socket, caller: Callable[[], HostCaller | None]
+    ) -> AsyncIterator[None]:
+        """Serve programs that only know HTTP_PROXY; see `HostCalls`."""
+
+        def asker() -> Asker:
+            found = caller()
+            if found is None:
+                return Asker(spec.plugin)
+            return CountedAsker(spec.plugin, found.tool, found.call_id, found.usage)
+
+        async with open_relay(self.broker).serve(listener, self.access(spec), asker):
+            yield
 
     @property
     def broker(self) -> EgressBroker:

@@ -36,7 +36,8 @@ path = "plugins/files"
 max_side_effects = "write"
 read = ["data", "./data", "data/one.txt"]
 write = ["notes"]
-hosts = []
+hosts = ["API.example.com:443", "api.example.com:443", "[::1]:80"]
+deny_hosts = ["*.internal.example.com"]
 max_workers = 3
 
 [plugin.tools.write_file]
@@ -129,13 +130,16 @@ P = '[[plugin]]\npath = "plugins/dice"\n'
         ('\n[[plugin]]\nread = ["data"]\n', 2, "`path` is missing in [[plugin]]", ""),
         (P + P, 4, "is named twice", "one [[plugin]] for each folder"),
         (P + 'max_side_effects = "wirte"\n', 3, 'unknown side-effect level "wirte"', 'did you mean "write"?'),
-        (P + 'max_side_effects = "external"\n', 3, "can't be granted yet", "egress broker"),
-        (
-            P + 'hosts = ["example.com:443"]\n',
-            3,
-            "hosts can't be granted yet",
-            "the egress broker is not in this version",
-        ),
+        (P + 'hosts = ["example.com"]\n', 3, "names no port", "api.example.com:443"),
+        (P + 'hosts = [\n"a.example:1",\n"*.com:443"]\n', 5, "whole top-level domain", ""),
+        (P + 'hosts = ["127.1:80"]\n', 3, '`hosts`: "127.1:80"', ""),
+        (P + 'hosts = "example.com:443"\n', 3, "must be an array", ""),
+        (P + 'deny_hosts = ["exa mple.com"]\n', 3, '`deny_hosts`: "exa mple.com"', ""),
+        (P + '[plugin.tools.roll]\nhosts = ["example.com:0"]\n', 4, "is no port", ""),
+        ('[egress]\nallow_private = ["10.0.0.0/8"]\n', 2, "is not one IP address", "no ranges"),
+        ('[egress]\nallow_private = ["10.0.0.1",\n"fe80::1%eth0"]\n', 3, "names an interface", ""),
+        ("[egress]\nmax_redirect = 1\n", 2, "unknown key `max_redirect`", 'did you mean "max_redirects"?'),
+        ("[egress]\ntimeout_s = 0\n", 2, "must be more than 0", ""),
         (P + "max_workers = 0\n", 3, "must be at least 1", ""),
         (P + '[plugin.tools.roll]\npermision = "deny"\n', 4, "`permision` in [plugin.tools.roll]", '"permission"'),
         (P + '[plugin.tools.roll]\npermission = "alow"\n', 4, 'unknown permission "alow"', 'did you mean "allow"?'),

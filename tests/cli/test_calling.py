@@ -49,6 +49,7 @@ def test_json_prints_the_whole_result_in_the_documented_shape(sidecar: Sidecar) 
     usage = done.json["usage"]
     assert list(usage) == [
         *("wall_s", "queue_s", "input_bytes", "output_bytes", "cpu_s", "peak_memory_bytes", "source"),
+        *("egress_sent_bytes", "egress_received_bytes"),
     ]
     assert usage["cpu_s"] > 0
     assert usage["peak_memory_bytes"] > 1 << 20

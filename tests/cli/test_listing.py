@@ -114,6 +114,7 @@ def test_a_plugin_is_shown_with_what_each_level_may_touch_and_what_holds_it(side
         "readable_paths",
         "writable_paths",
         "hosts",
+        "secrets",
         "environment",
         "limits",
         "receipt",

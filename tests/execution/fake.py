@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from fumehood_sandbox import Executable, Level, Policy, Receipt
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import Block, CallContext, CallError, CallRequest, CallUpdate
+from fumehood_server.model.host_calls import EgressUsage
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import ExecutionMode, Permission, Reason, ToolDefinition
@@ -32,6 +33,7 @@ class FakeHandle:
         self.invocation = invocation
         self.done: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
         self.cancelled: list[CancelReason] = []
+        self.egress: EgressUsage | None = None
         self._ignores_cancel = ignores_cancel
         self._when_done: Callable[[InvocationResult], None] | None = None
 

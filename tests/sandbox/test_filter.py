@@ -6,7 +6,6 @@ import errno
 import struct
 
 import pytest
-from fumehood_sandbox import Level
 from fumehood_sandbox.seccomp import ARCHITECTURES, deny_list, encode, filter_program, sealing_list
 from fumehood_sandbox.seccomp.numbers import AARCH64, X86_64, Architecture
 from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
@@ -19,7 +18,7 @@ EPERM = 0x00050000 | errno.EPERM
 ENOSYS = 0x00050000 | errno.ENOSYS
 ARCHES = sorted(ARCHITECTURES.values(), key=lambda architecture: architecture.name)
 each_architecture = pytest.mark.parametrize("architecture", ARCHES, ids=lambda architecture: architecture.name)
-PROGRAMS = {each.name: encode(filter_program(deny_list(Level.NONE), each)) for each in ARCHES}
+PROGRAMS = {each.name: encode(filter_program(deny_list(), each)) for each in ARCHES}
 SEALS = {each.name: encode(filter_program(sealing_list(), each)) for each in ARCHES}
 BIG = st.integers(0, 2**64 - 1)
 
@@ -76,7 +75,7 @@ def denied_by(rule: Rule, arguments: tuple[int, ...]) -> bool:
 @settings(deadline=None)  # other tests share the machine
 @given(number=st.integers(0, 600), arguments=st.tuples(*[BIG | st.sampled_from([0, 1, 2, 0x5412, 0o4755])] * 6))
 def test_filter_means_what_its_rules_say(architecture: Architecture, number: int, arguments: tuple[int, ...]) -> None:
-    rules = [rule for rule in deny_list(Level.NONE) if architecture.number(rule.syscall) == number]
+    rules = [rule for rule in deny_list() if architecture.number(rule.syscall) == number]
     errnos = {0x00050000 | rule.errno for rule in rules if denied_by(rule, arguments)}
     found = interpret(PROGRAMS[architecture.name], number, architecture.audit, arguments)
     assert found in errnos if errnos else found == ALLOW
@@ -103,7 +102,7 @@ def test_x32_calls_do_not_exist(number: int, arguments: tuple[int, ...]) -> None
 @pytest.mark.promise("S313")
 @each_architecture
 def test_every_rule_has_a_call_that_it_denies(architecture: Architecture) -> None:
-    for rule in deny_list(Level.NONE):
+    for rule in deny_list():
         if architecture.number(rule.syscall) is None or rule.conditions:
             continue
         assert answer(architecture, rule.syscall) == 0x00050000 | rule.errno, rule.syscall

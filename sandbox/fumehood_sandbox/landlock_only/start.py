@@ -19,7 +19,6 @@ from fumehood_sandbox.landlock_only.places import Places, discard, make_places, 
 from fumehood_sandbox.landlock_only.process import GroupLaunching
 from fumehood_sandbox.launching import Launching
 from fumehood_sandbox.layout import DEVICES
-from fumehood_sandbox.level import Level
 from fumehood_sandbox.limits import Limits
 from fumehood_sandbox.mounts import inner_interpreter
 from fumehood_sandbox.policy import Policy
@@ -87,6 +86,9 @@ def start(policy: Policy, program: Program, stack: ExitStack) -> Launching:
     problem = unavailable()
     if problem is not None:
         raise problem
+    if policy.relay:
+        why = "the relay needs one, since sockets would reach the machine's network"
+        raise SandboxUnavailableError("network namespace", why, "use namespaces, or ctx.http in place of a proxy")
     checked = check_policy(policy, stack)
     identity = user_for(policy.identity)
     places = make_places(checked.runtime, (*policy.read, *policy.write), identity)
@@ -127,7 +129,7 @@ def _spawn(
             "rules": [(pinned.get(path, path), access) for path, access in ruleset.rules],
             "detail": ruleset.detail,
         },
-        "filter": _filter(policy.level),
+        "filter": _filter(),
         "needed": needed,
         "process_files": [*_OWN_PROCESS, *_MACHINE],
         "environment": places.environment(policy.environment),
@@ -181,8 +183,8 @@ def _tasks_of(user: int) -> int:
 
 
 @functools.cache
-def _filter(level: Level) -> bytes:
-    rules = (*rules_without_namespaces(), *sealing_list(), *deny_list(level))
+def _filter() -> bytes:
+    rules = (*rules_without_namespaces(), *sealing_list(), *deny_list())
     return encode(filter_program(rules, ARCHITECTURES[platform.machine()]))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import stat
 
-from fumehood_sandbox.level import Level
 from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
 
 _NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID and NET
@@ -29,6 +28,9 @@ _TIOCSTI = 0x5412
 _TIOCLINUX = 0x541C
 _AF_UNIX = 1
 _STREAM_AND_SEQPACKET = (1, 5)
+_INTERNET = (2, 10)
+_STREAM = 1
+_TCP = 6
 _SOCKET_TYPE_MASK = 0xFFFFFFFF & ~(0o4000 | 0o2000000)  # SOCK_NONBLOCK and SOCK_CLOEXEC are flags beside the type
 _PERSONALITY_LINUX = 0
 _PERSONALITY_QUERY = 0xFFFFFFFF
@@ -60,11 +62,14 @@ _ALWAYS = (
 _SOCKETS = ("socket", "connect", "bind", "listen", "accept", "accept4")
 
 
-def deny_list(level: Level) -> tuple[Rule, ...]:
-    """The rules for a process of this level. None of today's has a socket, all have connected pairs."""
-    del level
+def deny_list(*, relay: bool = False) -> tuple[Rule, ...]:
+    """The rules. They are the same at each level: no socket, but connected pairs.
+
+    With `relay` there are TCP sockets, for a network namespace in which nothing can be reached but a relay.
+    """
     return (
-        *(Rule(name, errno.EPERM) for name in (*_ALWAYS, *_SOCKETS)),
+        *(Rule(name, errno.EPERM) for name in _ALWAYS),
+        *(_tcp_sockets_alone() if relay else (Rule(name, errno.EPERM) for name in _SOCKETS)),
         # Their arguments lie in memory, where a filter can't look. ENOSYS makes every libc take the older call.
         Rule("clone3", errno.ENOSYS),
         Rule("openat2", errno.ENOSYS),
@@ -87,8 +92,10 @@ def deny_list(level: Level) -> tuple[Rule, ...]:
     )
 
 
-def sealing_list() -> tuple[Rule, ...]:
+def sealing_list(*, relay: bool = False) -> tuple[Rule, ...]:
     """The rules that keep a limit as the inner stage set it, for a second filter that it loads afterwards.
+
+    With `relay` it has made the one socket that listens, and nobody makes another.
 
     The limit of core dumps must stay 1 byte, see `stage`. Lowering it to 0 would undo that, and is what careful
     programs do at their start: they are told that it worked, since what they ask for is so already.
@@ -99,6 +106,7 @@ def sealing_list() -> tuple[Rule, ...]:
     return (
         Rule("setrlimit", 0, (Condition(0, Comparison.IN, (_RLIMIT_CORE,)),)),
         *(Rule("prlimit64", 0, (core, change)) for change in changes),
+        *(Rule(name, errno.EPERM) for name in (("bind", "listen") if relay else ())),
     )
 
 
@@ -111,6 +119,16 @@ def _new_namespaces() -> tuple[Rule, ...]:
     return (
         _when("clone", Condition(0, Comparison.ANY_BIT, mask=_NAMESPACE_FLAGS)),
         _when("unshare", Condition(0, Comparison.ANY_BIT, mask=_NAMESPACE_FLAGS | _NEW_TIME)),
+    )
+
+
+def _tcp_sockets_alone() -> tuple[Rule, ...]:
+    """Behind a proxy no other family, type or protocol is needed. MPTCP would pass by Landlock's rules on TCP."""
+    return (
+        *(Rule(name, errno.EPERM) for name in ("accept", "accept4")),
+        _when("socket", Condition(0, Comparison.NOT_IN, _INTERNET)),
+        _when("socket", Condition(1, Comparison.NOT_IN, (_STREAM,), mask=_SOCKET_TYPE_MASK)),
+        _when("socket", Condition(2, Comparison.NOT_IN, (0, _TCP))),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a tool says that it can't run without: `binary:NAME`, `read`, `write`, `host:NAME:PORT`, `secret:NAME`."""
+"""What a tool says that it can't run without, such as `binary:NAME`, `read`, `host:NAME:PORT` and `secret:NAME`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class CapabilityKind(StrEnum):
     """A host and port that the broker reaches."""
     SECRET = "secret"  # noqa: S105 - the word of the grammar
     """A secret by its name."""
+    PROXY = "proxy"
+    """A relay for programs that only know HTTP_PROXY."""
 
     @property
     def least_level(self) -> Level:
@@ -41,6 +43,7 @@ _LEAST_LEVEL = {
     CapabilityKind.READ: Level.READ,
     CapabilityKind.WRITE: Level.WRITE,
     CapabilityKind.HOST: Level.READ,
+    CapabilityKind.PROXY: Level.EXTERNAL,
 }
 
 _SHAPES = {
@@ -49,6 +52,7 @@ _SHAPES = {
     CapabilityKind.WRITE: "write",
     CapabilityKind.HOST: "host:NAME:PORT",
     CapabilityKind.SECRET: "secret:NAME",
+    CapabilityKind.PROXY: "proxy",
 }
 
 
@@ -91,7 +95,7 @@ def parse_capability(text: str) -> Capability:
         kind = CapabilityKind(word)
     except ValueError:
         raise CapabilityError(f'unknown capability "{text}"', nearest(word, CapabilityKind)) from None
-    if kind in {CapabilityKind.READ, CapabilityKind.WRITE}:
+    if kind in {CapabilityKind.READ, CapabilityKind.WRITE, CapabilityKind.PROXY}:
         if not colon:
             return Capability(kind)
     elif kind is CapabilityKind.HOST:

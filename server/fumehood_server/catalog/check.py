@@ -159,8 +159,8 @@ def _tool_warnings(tool: ToolDefinition, limits: LimitsConfig) -> list[str]:
         found.append('level "read" without requires = ["read"]: it is listed although nothing is granted')
     if tool.side_effects is Level.WRITE and CapabilityKind.WRITE not in kinds:
         found.append('level "write" without requires = ["write"]: it is listed although nothing is granted')
-    if tool.side_effects is Level.EXTERNAL or kinds & {CapabilityKind.HOST, CapabilityKind.SECRET}:
-        found.append("it needs hosts or secrets, which this version can't give: it will be unavailable")
+    if tool.side_effects is Level.EXTERNAL and not kinds & {CapabilityKind.HOST, CapabilityKind.PROXY}:
+        found.append('level "external" without requires = ["host:NAME:PORT"]: it is listed although nothing is granted')
     if tool.isolation is Isolation.CALL:
         found.append('isolation = "call" can\'t be given in this version: it will be unavailable')
     schema = json.loads(tool.input_schema_json)

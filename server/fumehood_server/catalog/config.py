@@ -9,6 +9,7 @@ from pathlib import Path
 from fumehood_sandbox import Backend, Limits
 
 from fumehood_server.catalog.config_file import CgroupUse, ConfigFile, LimitsTable, LogLevel, PluginTable, ServerTable
+from fumehood_server.catalog.egress import EgressConfig, read_denied, read_egress, read_granted
 from fumehood_server.catalog.grants import GrantError, Protected, check_links, protected_paths, resolve_grants
 from fumehood_server.catalog.listen import Listen, ListenError, parse_listen
 from fumehood_server.catalog.secrets import check_secret_links, read_secrets
@@ -122,6 +123,7 @@ class SidecarConfig:
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     plugins: tuple[PluginConfig, ...] = ()
     secrets: Mapping[str, SecretSource] = field(default_factory=dict)
+    egress: EgressConfig = field(default_factory=EgressConfig)
 
 
 def find_config(explicit: Path | None) -> Path | None:
@@ -190,6 +192,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
         plugins=plugins,
         secrets=secrets,
+        egress=read_egress(file.egress, source),
     )
 
 
@@ -246,11 +249,22 @@ def _plugin(
         raise _grant_problem(exc, key, source) from exc
     return PluginConfig(
         path=(folder / table.path).resolve(),
-        grants=Grants(max_side_effects=table.max_side_effects, read=read, write=write),
+        grants=Grants(
+            max_side_effects=table.max_side_effects,
+            read=read,
+            write=write,
+            hosts=read_granted(table.hosts, (*key, "hosts"), source),
+            deny_hosts=read_denied(table.deny_hosts, (*key, "deny_hosts"), source),
+        ),
         max_workers=table.max_workers,
         tools={
             name: ToolGrant(
-                permission=grant.permission, timeout_s=grant.timeout_s, secrets=tuple(sorted(set(grant.secrets)))
+                permission=grant.permission,
+                timeout_s=grant.timeout_s,
+                secrets=tuple(sorted(set(grant.secrets))),
+                hosts=None
+                if grant.hosts is None
+                else read_granted(grant.hosts, (*key, "tools", name, "hosts"), source),
             )
             for name, grant in table.tools.items()
         },

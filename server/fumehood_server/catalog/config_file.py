@@ -8,7 +8,7 @@ from typing import Annotated
 from fumehood_sandbox import Backend, Level
 from pydantic import Field
 
-from fumehood_server.catalog.tables import Table, check_with, one_of, refused
+from fumehood_server.catalog.tables import Table, one_of
 from fumehood_server.model.tool import MAX_TIMEOUT_S, MIN_SCRATCH_BYTES, Permission
 
 _KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
@@ -17,6 +17,9 @@ MAX_PAYLOAD_BYTES = 3 * _MIB
 """Most bytes of arguments or of a result that an operator may allow: with what goes around them they must fit a frame
 of 4 MiB, and the message of 4 MiB that gRPC clients accept unless told otherwise."""
 
+
+MAX_HOSTS = 256
+"""Entries of a list of hosts. Each request looks at all of them."""
 
 MAX_SECRETS = 64
 """As many as a tool can require capabilities. Each is looked for in every word of a plugin that was handed it."""
@@ -100,6 +103,20 @@ class ToolGrantTable(Table):
     permission: Annotated[Permission | None, one_of(Permission, "permission")] = None
     timeout_s: float | None = Field(default=None, gt=0, le=MAX_TIMEOUT_S)
     secrets: list[str] = Field(default=[], max_length=MAX_SECRETS)
+    hosts: list[str] | None = Field(default=None, max_length=MAX_HOSTS)
+
+
+class EgressTable(Table):
+    """`[egress]`: caps of every request, which a request can lower and nothing can raise."""
+
+    timeout_s: float = Field(default=30.0, gt=0, le=MAX_TIMEOUT_S)
+    connect_timeout_s: float = Field(default=10.0, gt=0, le=300)
+    max_request_bytes: int = Field(default=4 * _MIB, ge=0, le=_GIB)
+    max_response_bytes: int = Field(default=16 * _MIB, ge=_KIB, le=_GIB)
+    max_redirects: int = Field(default=10, ge=0, le=50)
+    tunnel_timeout_s: float = Field(default=300.0, gt=0, le=MAX_TIMEOUT_S)
+    max_tunnel_bytes: int = Field(default=64 * _MIB, ge=_KIB, le=1024 * _GIB)
+    allow_private: list[str] = Field(default=[], max_length=MAX_HOSTS)
 
 
 class SecretTable(Table):
@@ -109,26 +126,15 @@ class SecretTable(Table):
     env: str | None = Field(default=None, min_length=1, max_length=256)
 
 
-def _grantable(value: object) -> object:
-    if value == Level.EXTERNAL:
-        raise refused('the level "external" can\'t be granted yet', "the egress broker is not in this version")
-    return value
-
-
-def _no_hosts(value: object) -> object:
-    if value != []:
-        raise refused("hosts can't be granted yet", "the egress broker is not in this version")
-    return value
-
-
 class PluginTable(Table):
     """`[[plugin]]`."""
 
     path: str = Field(min_length=1)
-    max_side_effects: Annotated[Level, one_of(Level, "side-effect level"), check_with(_grantable)] = Level.READ
+    max_side_effects: Annotated[Level, one_of(Level, "side-effect level")] = Level.READ
     read: list[str] = Field(default=[], max_length=64)
     write: list[str] = Field(default=[], max_length=64)
-    hosts: Annotated[list[str], check_with(_no_hosts)] = Field(default=[])
+    hosts: list[str] = Field(default=[], max_length=MAX_HOSTS)
+    deny_hosts: list[str] = Field(default=[], max_length=MAX_HOSTS)
     max_workers: int = Field(default=2, ge=1, le=64)
     tools: dict[str, ToolGrantTable] = Field(default={})
 
@@ -139,6 +145,7 @@ class ConfigFile(Table):
     server: ServerTable = ServerTable()
     limits: LimitsTable = LimitsTable()
     sandbox: SandboxTable = SandboxTable()
+    egress: EgressTable = EgressTable()
     secrets: dict[str, SecretTable] = Field(default={}, max_length=MAX_SECRETS)
     plugin: list[PluginTable] = Field(default=[])
 

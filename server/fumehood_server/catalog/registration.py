@@ -10,11 +10,12 @@ from fumehood_sandbox import Level
 from fumehood_server.catalog.capability import Capability, CapabilityKind, parse_capability
 from fumehood_server.catalog.config import PluginConfig, SidecarConfig
 from fumehood_server.catalog.definitions import definition_digest
+from fumehood_server.catalog.egress import may_reach
 from fumehood_server.catalog.loading import LoadedPlugin
 from fumehood_server.catalog.lock import Pinned
 from fumehood_server.catalog.nearest import nearest
-from fumehood_server.catalog.secrets import not_granted, required_secrets
-from fumehood_server.catalog.specs import SpecMaker
+from fumehood_server.catalog.secrets import not_granted
+from fumehood_server.catalog.specs import Reach, SpecMaker
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.plugin import Grants, PluginState, RegisteredPlugin, RegisteredTool, ToolGrant, WorkerSpec
 from fumehood_server.model.tool import Isolation, Permission, Reason, ToolDefinition
@@ -82,7 +83,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         reasons = (*missing, *_standing(definition, plugin.grants, tool_grant))
         spec = None
         if maker and not reasons:
-            spec = maker.spec(definition.side_effects, definition.limits, required_secrets(definition))
+            spec = maker.spec(definition.side_effects, definition.limits, _reach(definition, plugin.grants, tool_grant))
         tools.append(_tool(config, plugin, loaded, definition, spec or reasons))
     serving = any(tool.spec for tool in tools)
     registered = RegisteredPlugin(
@@ -176,10 +177,7 @@ def _standing(definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant)
     """What stands in the tool's way for as long as the configuration and this version stay as they are."""
     reasons: list[Reason] = []
     level = definition.side_effects
-    if level is Level.EXTERNAL:
-        message = f'{definition.name} declares the level "external", which this version can\'t give'
-        reasons.append(Reason("level_unavailable", message, "wait for a version with the egress broker"))
-    elif not grants.max_side_effects.allows(level):
+    if not grants.max_side_effects.allows(level):
         message = (
             f'{definition.name} declares the level "{level}", and its plugin is granted "{grants.max_side_effects}"'
         )
@@ -202,7 +200,27 @@ def _capability(definition: ToolDefinition, needed: Capability, grants: Grants, 
         return [Reason("grant_missing", message, "write = [...] in its [[plugin]]")]
     if needed.kind is CapabilityKind.SECRET and needed.name not in tool_grant.secrets:
         return [not_granted(definition, needed.name)]
-    if needed.kind is CapabilityKind.HOST:
-        message = f"{definition.name} requires {needed}, and this version gives no {needed.kind}s"
-        return [Reason("capability_unavailable", message, "wait for a version that does")]
+    hosts = _hosts(grants, tool_grant)
+    if needed.kind is CapabilityKind.HOST and not may_reach(needed, hosts, grants.deny_hosts):
+        host = f"{needed.name}:{needed.port}"
+        message = f"{definition.name} requires the host {host}, which is not granted, or is denied"
+        return [Reason("host_not_granted", message, f'hosts = ["{host}"] in its [[plugin]]')]
+    if needed.kind is CapabilityKind.PROXY and not hosts:
+        message = f"{definition.name} requires the proxy, and no host is granted"
+        return [Reason("host_not_granted", message, "hosts = [...] in its [[plugin]]")]
     return []
+
+
+def _reach(definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant) -> Reach:
+    """What the sidecar does for a tool whose grants cover what it requires."""
+    needed = [parse_capability(text) for text in definition.requires]
+    return Reach(
+        secrets=tuple(sorted(each.name for each in needed if each.kind is CapabilityKind.SECRET)),
+        hosts=_hosts(grants, tool_grant),
+        relay=any(each.kind is CapabilityKind.PROXY for each in needed),
+    )
+
+
+def _hosts(grants: Grants, tool_grant: ToolGrant) -> tuple[str, ...]:
+    """What a tool may reach: its own list where the operator gives one, else its plugin's."""
+    return grants.hosts if tool_grant.hosts is None else tool_grant.hosts

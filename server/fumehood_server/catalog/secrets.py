@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fumehood_server.catalog.capability import CapabilityKind, parse_capability, valid_secret_name
+from fumehood_server.catalog.capability import valid_secret_name
 from fumehood_server.catalog.config_file import ConfigFile
 from fumehood_server.catalog.grants import GrantError, check_links
 from fumehood_server.catalog.nearest import nearest
@@ -68,12 +68,6 @@ def check_secret_links(
                 check_links("file", [str(secret.file)], folder=folder, writable=writable)
             except GrantError as exc:
                 raise source.problem(("secrets", name, "file"), f"[secrets.{name}]: {exc.problem}", exc.hint) from exc
-
-
-def required_secrets(definition: ToolDefinition) -> tuple[str, ...]:
-    """Names of the secrets that a tool requires, sorted."""
-    needed = map(parse_capability, definition.requires)
-    return tuple(sorted(each.name for each in needed if each.kind is CapabilityKind.SECRET))
 
 
 def not_granted(definition: ToolDefinition, name: str) -> Reason:

@@ -1,4 +1,4 @@
-"""What each tool's process may touch: one `WorkerSpec` for each level, limits and secrets that a plugin's tools use."""
+"""What each tool's process may touch: one `WorkerSpec` for each combination that a plugin's tools use."""
 
 from __future__ import annotations
 
@@ -16,6 +16,19 @@ from fumehood_server.worker.program import BuiltProgram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What the sidecar does for the calls of one tool. One process never serves two tools that differ in it."""
+
+    secrets: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    relay: bool = False
+    """Whether programs that only know HTTP_PROXY get one."""
+
+
+NOTHING = Reach()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpecMaker:
     """Makes the specs of one plugin. What tools have in common they share workers by."""
 
@@ -26,24 +39,21 @@ class SpecMaker:
     limits: LimitsConfig
     sandbox: SandboxConfig
     max_workers: int
-    _made: dict[tuple[Level, DeclaredLimits, tuple[str, ...]], WorkerSpec] = field(default_factory=dict)
+    _made: dict[tuple[Level, DeclaredLimits, Reach], WorkerSpec] = field(default_factory=dict)
 
-    def spec(self, level: Level, declared: DeclaredLimits, secrets: tuple[str, ...] = ()) -> WorkerSpec:
-        """The spec for a tool of this level. A process gets what its level may use of the grants, and nothing more.
-
-        `secrets` are those of the tool: one process never serves two tools with different ones.
-        """
-        wanted = (level, declared, secrets)
+    def spec(self, level: Level, declared: DeclaredLimits, reach: Reach = NOTHING) -> WorkerSpec:
+        """The spec for a tool of this level. A process gets what its level may use of the grants, and nothing more."""
+        wanted = (level, declared, reach)
         made = self._made.get(wanted)
         if made is None:
-            made = self._made[wanted] = self._make(level, declared, secrets)
+            made = self._made[wanted] = self._make(level, declared, reach)
         return made
 
     def describing(self) -> WorkerSpec:
         """The spec to learn the definitions with: level `none`, no grant, the default limits."""
         return self.spec(Level.NONE, DeclaredLimits())
 
-    def _make(self, level: Level, declared: DeclaredLimits, secrets: tuple[str, ...]) -> WorkerSpec:
+    def _make(self, level: Level, declared: DeclaredLimits, reach: Reach) -> WorkerSpec:
         limits, own = self.limits.merge(declared)
         # A process outlives its calls, so what holds for one call is the sidecar's to watch (worker.limit_watch). It
         # replaces the process that has used as much as one call may, when each call there may still use as much.
@@ -58,7 +68,10 @@ class SpecMaker:
             identity=self.manifest.name,
             cgroups=self.sandbox.cgroups,
             minimum=self.sandbox.minimum,
+            relay=reach.relay,
         )
+        hosts = reach.hosts if level.allows(Level.READ) else ()
+        deny_hosts = self.grants.deny_hosts if hosts else ()
         fields = {
             "plugin": self.manifest.name,
             "plugin_digest": self.digest,
@@ -68,7 +81,9 @@ class SpecMaker:
             "cpu_s": limits.cpu_s,
             "max_workers": self.max_workers,
             "max_concurrent_calls": self.manifest.concurrency,
-            "secrets": secrets,
+            "secrets": reach.secrets,
+            "hosts": hosts,
+            "deny_hosts": deny_hosts,
         }
         return WorkerSpec(
             key="sha256:" + hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest(),
@@ -82,5 +97,7 @@ class SpecMaker:
             log_bytes_per_second=own.log_bytes_per_second,
             max_workers=self.max_workers,
             max_concurrent_calls=self.manifest.concurrency,
-            secrets=secrets,
+            secrets=reach.secrets,
+            hosts=hosts,
+            deny_hosts=deny_hosts,
         )

@@ -31,6 +31,7 @@ class Entry:
     asks_for: Level
     read: Sequence[Path] = ()
     write: Sequence[Path] = ()
+    hosts: Sequence[str] = ()
 
     def text(self, base: Path) -> str:
         """The entry as TOML. Folders beneath `base`, where the file lies, are written relative to it."""
@@ -42,6 +43,8 @@ class Entry:
         for key, paths in (("read", self.read), ("write", self.write)):
             if paths:
                 lines.append(f"{key} = [{', '.join(_quoted(path, base) for path in paths)}]")
+        if self.hosts:
+            lines.append(f"hosts = [{', '.join(json.dumps(host) for host in self.hosts)}]")
         return "\n".join(lines) + "\n"
 
 

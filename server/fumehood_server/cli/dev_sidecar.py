@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -9,8 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -44,6 +46,8 @@ class DevGrants:
     max_side_effects: Level
     read: Sequence[Path] = ()
     write: Sequence[Path] = ()
+    hosts: Sequence[str] = ()
+    """As in `[[plugin]]`. An address among them may be one of this machine or network."""
     minimum: Backend = Backend.NAMESPACES
     """As in `[sandbox]`."""
     allowed_tools: Sequence[str] = ()
@@ -144,6 +148,14 @@ class DevSidecar:
             self._show(event)
 
 
+def _addresses(hosts: Sequence[str]) -> Iterator[str]:
+    """Those of the hosts that are written as addresses."""
+    for host in hosts:
+        text = host.rpartition(":")[0].strip("[]")
+        with contextlib.suppress(ValueError):
+            yield str(ip_address(text))
+
+
 def _config(plugin: Path, grants: DevGrants) -> str:
     def quoted(path: Path | str) -> str:
         return json.dumps(str(path), ensure_ascii=False).replace("\x7f", "\\u007f")
@@ -155,11 +167,14 @@ def _config(plugin: Path, grants: DevGrants) -> str:
         "drain_s = 1",
         "[sandbox]",
         f'minimum = "{grants.minimum}"',
+        "[egress]",
+        f"allow_private = [{', '.join(map(quoted, _addresses(grants.hosts)))}]",
         "[[plugin]]",
         f"path = {quoted(plugin)}",
         f'max_side_effects = "{grants.max_side_effects}"',
         f"read = [{', '.join(quoted(path.resolve()) for path in grants.read)}]",
         f"write = [{', '.join(quoted(path.resolve()) for path in grants.write)}]",
+        f"hosts = [{', '.join(map(quoted, grants.hosts))}]",
     ]
     for tool in grants.allowed_tools:
         lines += [f"[plugin.tools.{tool}]", 'permission = "allow"']

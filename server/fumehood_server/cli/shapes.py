@@ -118,6 +118,8 @@ def usage(message: tool_pb2.Usage) -> Shape:
         "cpu_s": duration_s(message.cpu_time) if message.HasField("cpu_time") else None,
         "peak_memory_bytes": message.peak_memory_bytes or None,
         "source": message.source,
+        "egress_sent_bytes": message.egress_sent_bytes,
+        "egress_received_bytes": message.egress_received_bytes,
     }
 
 
@@ -182,6 +184,7 @@ def _sandbox(message: plugin_service_pb2.EffectiveSandbox) -> Shape:
         "readable_paths": list(message.readable_paths),
         "writable_paths": list(message.writable_paths),
         "hosts": list(message.hosts),
+        "secrets": list(message.secrets),
         "environment": list(message.environment),
         "limits": limits(message.limits),
         "receipt": receipt(message.receipt) if message.HasField("receipt") else None,

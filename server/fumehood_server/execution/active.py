@@ -278,7 +278,7 @@ class ActiveCall:
         worker = self._lease.worker if self._lease is not None and handle is not None else None
         usage = None
         if handle is not None:
-            used = handle.used()
+            used, egress = handle.used(), handle.egress
             usage = Usage(
                 wall_s=now - self._dispatched_at,
                 queue_s=self._dispatched_at - self._admitted_at,
@@ -287,6 +287,8 @@ class ActiveCall:
                 cpu_s=None if used is None else used.cpu_s,
                 peak_memory_bytes=0 if used is None else used.peak_memory_bytes,
                 source="" if used is None else used.source,
+                egress_sent_bytes=0 if egress is None else egress.sent_bytes,
+                egress_received_bytes=0 if egress is None else egress.received_bytes,
             )
         outcome = CallOutcome(
             call_id=self.request.call_id,

@@ -86,6 +86,9 @@ class Usage:
     """0 where it was not measured."""
     source: str = ""
     """What measured both."""
+    egress_sent_bytes: int = 0
+    """On the network, heads and bodies."""
+    egress_received_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    import socket
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
     from fumehood_server.model.call import CallContext
@@ -88,4 +89,13 @@ class HostCalls(Protocol):
 
         Raises:
             HostCallError: on entering: it is refused, or there is no response.
+        """
+
+    def relay(
+        self, spec: WorkerSpec, listener: socket.socket, caller: Callable[[], HostCaller | None]
+    ) -> AbstractAsyncContextManager[None]:
+        """Serve the programs of a process that only know HTTP_PROXY, by the rules of `http`, within the block.
+
+        The block owns `listener`, a socket that listens in the process's network namespace. `caller` tells whose call
+        runs there at the moment; None where it can't be told.
         """

@@ -42,6 +42,10 @@ class Grants:
     max_side_effects: Level
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """What may be reached, in the broker's spelling."""
+    deny_hosts: tuple[str, ...] = ()
+    """What may not, whatever `hosts` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,8 @@ class ToolGrant:
     """The operator's cap: the lower of it and the tool's own is kept."""
     secrets: tuple[str, ...] = ()
     """Names of the secrets that it may have. It gets those of them that it requires."""
+    hosts: tuple[str, ...] | None = None
+    """What it may reach, in place of its plugin's `hosts`. None: the plugin's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fumehood_sandbox import Receipt
 
     from fumehood_server.model.call import Block, CallContext, CallError, CallUpdate
+    from fumehood_server.model.host_calls import EgressUsage
     from fumehood_server.model.plugin import WorkerSpec
 
 
@@ -110,6 +111,10 @@ class InvocationHandle(Protocol):
 
         None when nothing was dispatched.
         """
+
+    @property
+    def egress(self) -> EgressUsage | None:
+        """What its requests have sent to hosts and received from them so far. None: it has made none."""
 
     def cancel(self, reason: CancelReason) -> None:
         """Send the cancel frame; if no result comes within the grace, end the worker's process. Idempotent.

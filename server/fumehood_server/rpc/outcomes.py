@@ -66,6 +66,9 @@ class ResultWriter:
                 _set(into.cpu_time, usage.cpu_s)
             into.peak_memory_bytes = usage.peak_memory_bytes
             into.source = usage.source
+            if usage.egress_sent_bytes:
+                into.egress_sent_bytes = usage.egress_sent_bytes
+                into.egress_received_bytes = usage.egress_received_bytes
         data = message.SerializeToString()
         return data + self._receipt(outcome.receipt) if outcome.receipt is not None else data
 

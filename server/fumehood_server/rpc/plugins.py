@@ -111,6 +111,7 @@ def _sandbox(spec: WorkerSpec, receipt: Receipt | None) -> pb.EffectiveSandbox:
             {printable(path) for path in (*(mount.source for mount in policy.runtime if mount.source), *policy.read)}
         ),
         writable_paths=[printable(path) for path in policy.write],
+        hosts=[*spec.hosts, *(f"not {host}" for host in spec.deny_hosts)],
         environment=[name for name, _ in policy.environment],
         limits=_limits(spec),
         receipt=receipt_message(receipt) if receipt is not None else None,

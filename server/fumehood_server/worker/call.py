@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fumehood_server.model.call import CallError
+    from fumehood_server.model.host_calls import EgressUsage
     from fumehood_server.model.worker import Invocation
     from fumehood_server.worker.exhaustion import Exhausted
     from fumehood_server.worker.meter import Meter
@@ -29,6 +30,7 @@ class WorkerCall:
         "counters_at_start",
         "cpu_ns_at_start",
         "done",
+        "egress",
         "grace_timer",
         "invocation",
         "invocation_id",
@@ -57,6 +59,8 @@ class WorkerCall:
         """Where its `Invoke` begins among all bytes sent to the worker."""
         self.updates = 0
         self.output_bytes = 0
+        self.egress: EgressUsage | None = None
+        """See `InvocationHandle`."""
         self.limit: Exhausted | None = None
         """The limit for which it is ended."""
         self.charged_ns = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,10 +17,10 @@ from fumehood_server.worker.faults import Violation
 if TYPE_CHECKING:
     from fumehood.v1 import plugin_pb2
 
-    from fumehood_server.model.host_calls import EgressUsage, HostCalls
+    from fumehood_server.model.host_calls import HostCalls
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.secrets import Redactor
-    from fumehood_server.worker.call import WorkerCall
+    from fumehood_server.worker.call import CallTable, WorkerCall
     from fumehood_server.worker.channel import Channel
 
 MAX_UNDER_WAY = 8
@@ -82,10 +83,14 @@ class HostCallRouter:
         self._asking: dict[int, _Asking] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked_bytes = 0
+        self._relay: asyncio.Task[None] | None = None
 
-    def open(self, channel: Channel) -> None:
-        """Send answers there. Before the first frame comes."""
+    def open(self, channel: Channel, calls: CallTable, relay: socket.socket | None) -> None:
+        """Send answers there, and serve the relay's socket, if the process has one. Before the first frame comes."""
         self._channel = channel
+        self._calls = calls
+        if relay is not None and self._host_calls is not None:
+            self._relay = asyncio.get_running_loop().create_task(self._serve(self._host_calls, relay))
 
     def secret(self, call: WorkerCall, message: plugin_pb2.SecretRequest) -> None:
         """A call asks for a secret."""
@@ -94,11 +99,6 @@ class HostCallRouter:
     def http(self, call: WorkerCall, message: plugin_pb2.HttpRequest, size: int) -> None:
         """A call asks for an HTTP request, in a frame of `size` bytes."""
         self._take(call, message.request_id, _HttpRequest(call, message), size)
-
-    def usage(self, invocation_id: int) -> EgressUsage | None:
-        """What the call's requests have sent and received. None: it has made none."""
-        asking = self._asking.get(invocation_id)
-        return None if asking is None else asking.caller.usage
 
     def end(self, invocation_id: int) -> None:
         """A call is over: nothing more is done or said for it. Idempotent."""
@@ -117,16 +117,11 @@ class HostCallRouter:
         """The process is gone. Idempotent."""
         for invocation_id in tuple(self._asking):
             self.end(invocation_id)
+        if self._relay is not None:
+            self._relay.cancel()
 
     def _take(self, call: WorkerCall, request_id: int, request: _Request, size: int) -> None:
-        asking = self._asking.get(call.invocation_id)
-        if asking is None:
-            invocation = call.invocation
-            caller = HostCaller(
-                spec=self._spec, tool=invocation.tool, call_id=invocation.call_id, context=invocation.context
-            )
-            asking = self._asking[call.invocation_id] = _Asking(caller)
-            asking.over = call.cancel_reason is not None
+        asking = self._of(call)
         if request_id == 0 or request_id in asking.seen:
             self._violated(Violation.REQUEST_ID, f"it numbered a request {request_id}, which is 0 or was used before")
             return
@@ -142,9 +137,32 @@ class HostCallRouter:
             self._asked_bytes += size
             return
         nothing = HostCallError("host_not_granted", "this process is granted nothing to ask for")
-        self._channel.send(request.refusal(problem or nothing))
-        if self._channel.unsent_bytes > MAX_UNREAD_BYTES:
-            self._violated(Violation.ANSWERS_NOT_READ, "it asks for more and more and reads no answers")
+        self._refuse(request.refusal(problem or nothing))
+
+    def _of(self, call: WorkerCall) -> _Asking:
+        """What is kept of a call that asks, from now on if this is its first request."""
+        asking = self._asking.get(call.invocation_id)
+        if asking is None:
+            invocation = call.invocation
+            caller = HostCaller(
+                spec=self._spec, tool=invocation.tool, call_id=invocation.call_id, context=invocation.context
+            )
+            asking = self._asking[call.invocation_id] = _Asking(caller)
+            asking.over = call.cancel_reason is not None
+            call.egress = caller.usage
+        return asking
+
+    async def _serve(self, host_calls: HostCalls, relay: socket.socket) -> None:
+        try:
+            async with host_calls.relay(self._spec, relay, self._sole_caller):
+                await asyncio.get_running_loop().create_future()
+        except Exception as problem:  # noqa: BLE001 - the process goes on, and reaches nothing
+            _log.error("a relay failed", exc_info=problem, plugin=self._spec.plugin)
+
+    def _sole_caller(self) -> HostCaller | None:
+        """Whose program it is that connects: known while one call runs."""
+        calls = self._calls.under_way
+        return self._of(next(iter(calls.values()))).caller if len(calls) == 1 else None
 
     def _problem(self, asking: _Asking, size: int) -> HostCallError | None:
         """Why a request is not even tried."""
@@ -177,7 +195,12 @@ class HostCallRouter:
         finally:
             self._asked_bytes -= size
             if error is not None and not asking.ended:
-                self._channel.send(request.refusal(error))
+                self._refuse(request.refusal(error))
+
+    def _refuse(self, frame: bytes) -> None:
+        self._channel.send(frame)
+        if self._channel.unsent_bytes > MAX_UNREAD_BYTES:
+            self._violated(Violation.ANSWERS_NOT_READ, "it asks for more and more and reads no answers")
 
     def _stop(self, asking: _Asking) -> None:
         asking.over = True

@@ -151,7 +151,7 @@ class ProcessWorker:
             on_frame=incoming.frame,
             on_fault=self._on_channel_fault,
         )
-        self._host_calls.open(self._channel)
+        self._host_calls.open(self._channel, self._table, process.relay)
         self._exit = ExitWatch(loop, process, on_first=self._on_first_exit, on_all=self._on_exit)
         self._after("start", start_timeout_s, self._never_ready)
         self._channel.send(messages.hello(spec, max_frame_bytes=settings.max_frame_bytes))

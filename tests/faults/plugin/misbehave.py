@@ -74,6 +74,10 @@ def result(invocation: int, text: bytes = b"done") -> bytes:
     return frame(4, field(1, invocation) + field(2, field(1, text)))
 
 
+def ask_secret(invocation: int, request: int, name: bytes = b"KEY") -> bytes:
+    return frame(6, field(1, invocation) + field(2, request) + field(3, name))
+
+
 def write(data: bytes, fd: int = STDOUT) -> None:
     while data:
         data = data[os.write(fd, data) :]
@@ -285,6 +289,40 @@ def stops_itself(_: int) -> None:
 def fills_threads(_: int) -> None:
     with contextlib.suppress(RuntimeError):
         forever(threading.Thread(target=hang, daemon=True).start)
+
+
+def request_zero(call: int) -> None:
+    write(ask_secret(call, 0))
+
+
+def request_twice(call: int) -> None:
+    write(ask_secret(call, 1) + ask_secret(call, 1))
+
+
+def request_of_nobody(call: int) -> None:
+    write(ask_secret(call + 1000, 1))
+
+
+def request_after_result(call: int) -> None:
+    write(result(call) + ask_secret(call, 1))
+
+
+def asks_on_and_on(call: int) -> None:
+    numbers = iter(range(1, 1 << 32))
+    forever(lambda: write(b"".join(ask_secret(call, next(numbers), b"x" * 60) for _ in range(200))))
+
+
+def asks_politely(call: int) -> None:
+    """Reads each answer, and says what the last one was."""
+    answers = []
+    for number in range(1, 4):
+        write(ask_secret(call, number))
+        answer = read_frame()
+        assert answer is not None
+        ((kind, body),) = fields(answer)
+        assert isinstance(body, bytes)
+        answers.append((kind, dict(fields(body)).get(4, b"granted")))
+    write(result(call, repr(answers).encode()))
 
 
 waiting: set[int] = set()

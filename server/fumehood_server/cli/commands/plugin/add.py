@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 @click.option(
     "--max-side-effects",
     "level_name",
-    type=click.Choice(["none", "read", "write"]),
+    type=click.Choice(["none", "read", "write", "external"]),
     help="Grant up to this level, in a new entry of the configuration.  [default: read]",
 )
 @click.option("--read", multiple=True, type=click.Path(path_type=Path), metavar="PATH", help="Grant reading; again.")
 @click.option("--write", multiple=True, type=click.Path(path_type=Path), metavar="FOLDER", help="Grant writing; again.")
+@click.option("--host", "hosts", multiple=True, metavar="NAME:PORT", help="Grant requests to a host; again.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --yes alone.")
 def add(
     folder: Path,
@@ -34,6 +35,7 @@ def add(
     level_name: str | None,
     read: tuple[Path, ...],
     write: tuple[Path, ...],
+    hosts: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Show what the plugin in FOLDER asks for and how it differs from what is pinned; pin it when you agree.
@@ -46,6 +48,7 @@ def add(
     Examples:
       fumehood plugin add plugins/dice
       fumehood plugin add plugins/files --max-side-effects write --read data --write build/notes
+      fumehood plugin add plugins/fetch --host api.example.com:443
       fumehood plugin add plugins/dice --yes && fumehood plugin reload dice
     """
     from fumehood_server.cli import inspecting, output
@@ -62,7 +65,7 @@ def add(
             inspecting.print_problems(output.console(stderr=True), report)
             output.note("Nothing was pinned. `fumehood plugin check` says more.")
         return ExitStatus.FAILED
-    new_entry = _is_new(config, report.folder, level_name, read, write)
+    new_entry = _is_new(config, report.folder, level_name, *read, *write, *hosts)
     if not as_json:
         _show(proposal, new_entry=new_entry)
     appended = ""
@@ -70,7 +73,7 @@ def add(
         if not yes and not _agrees(proposal):
             output.note("Nothing was changed.")
             return ExitStatus.FAILED
-        appended = _accept(proposal, path, level_name, read, write, new_entry=new_entry)
+        appended = _accept(proposal, path, level_name, read, write, hosts, new_entry=new_entry)
         if not as_json:
             _say_what_was_done(proposal, path, appended)
     if as_json:
@@ -96,9 +99,7 @@ def _say_what_was_done(proposal: PinProposal, path: Path, appended: str) -> None
         click.echo(f"A sidecar that runs takes it with `fumehood plugin reload {proposal.report.name}`.")
 
 
-def _is_new(
-    config: SidecarConfig, folder: Path, level_name: str | None, read: tuple[Path, ...], write: tuple[Path, ...]
-) -> bool:
+def _is_new(config: SidecarConfig, folder: Path, level_name: str | None, *granted: Path | str) -> bool:
     """Whether the configuration doesn't name the folder yet.
 
     Raises:
@@ -106,7 +107,7 @@ def _is_new(
     """
     if all(plugin.path != folder for plugin in config.plugins):
         return True
-    if level_name or read or write:
+    if level_name or granted:
         raise CommandError(
             f"{config.path} names {folder} already", "Change what it grants there; the options are for a new entry."
         )
@@ -155,6 +156,7 @@ def _accept(
     level_name: str | None,
     read: tuple[Path, ...],
     write: tuple[Path, ...],
+    hosts: tuple[str, ...],
     *,
     new_entry: bool,
 ) -> str:
@@ -174,6 +176,7 @@ def _accept(
             asks_for=highest_level(proposal.report),
             read=[each.resolve() for each in read],
             write=[each.resolve() for each in write],
+            hosts=hosts,
         )
         appended = append(path, entry)
     asyncio.run(proposal.accept())

@@ -29,11 +29,12 @@ _WATCH_TICK_MS = 200
     metavar="FOLDER",
     help="Too.",
 )
-def dev(folder: Path, read: tuple[Path, ...], write: tuple[Path, ...]) -> None:
+@click.option("--host", "hosts", multiple=True, metavar="NAME:PORT", help="Grant requests to it, by address also here.")
+def dev(folder: Path, read: tuple[Path, ...], write: tuple[Path, ...], hosts: tuple[str, ...]) -> None:
     """Serve just the plugin in FOLDER, show what it logs, and reload it each time that you save.
 
-    It runs in the same sandbox as in production, on a private socket, at the levels that its tools ask for; paths are
-    what --read and --write grant. Nothing waits for an approval and nothing is pinned. Ctrl-C ends it.
+    It runs in the same sandbox as in production, on a private socket, at the levels that its tools ask for; paths and
+    hosts are what the options grant. Nothing waits for an approval and nothing is pinned. Ctrl-C ends it.
 
     \b
     Examples:
@@ -48,7 +49,7 @@ def dev(folder: Path, read: tuple[Path, ...], write: tuple[Path, ...]) -> None:
     # Whatever asks it to end, a closed terminal included, the sidecar's socket and folder are cleaned up.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
-    session = DevSession(folder.resolve(), read, write)
+    session = DevSession(folder.resolve(), read, write, hosts)
     try:
         session.run()
     except KeyboardInterrupt:
@@ -58,11 +59,14 @@ def dev(folder: Path, read: tuple[Path, ...], write: tuple[Path, ...]) -> None:
 class DevSession:
     """One plugin under work: what it declares now, and the sidecar that serves it."""
 
-    def __init__(self, folder: Path, read: tuple[Path, ...], write: tuple[Path, ...]) -> None:
+    def __init__(
+        self, folder: Path, read: tuple[Path, ...], write: tuple[Path, ...], hosts: tuple[str, ...] = ()
+    ) -> None:
         """`folder` is absolute."""
         self._folder = folder
         self._read = read
         self._write = write
+        self._hosts = hosts
         self._report: CheckReport | None = None
         self._grants: DevGrants | None = None
         self._sidecar: DevSidecar | None = None
@@ -124,10 +128,10 @@ class DevSession:
         from fumehood_server.cli.dev_sidecar import DevGrants
         from fumehood_server.cli.inspecting import highest_level, sandbox_here
 
-        level = highest_level(report)
         return DevGrants(
             minimum=sandbox_here().minimum,
-            max_side_effects=Level.WRITE if level is Level.EXTERNAL else level,
+            max_side_effects=highest_level(report),
+            hosts=self._hosts,
             read=self._read,
             write=self._write,
             allowed_tools=tuple(tool.name for tool in report.tools if tool.side_effects.allows(Level.WRITE)),
