@@ -25,7 +25,7 @@ from fumehood_sandbox.identity import user_for
 
 from tests.backend.harness import folder_for_everybody
 from tests.sandbox.harness import until_gone
-from tests.sidecar import running_sidecar
+from tests.sidecar import running_sidecar, write_plugin
 
 _ROOT = Path(__file__).resolve().parents[2]
 _NOBODY = 65534
@@ -51,6 +51,25 @@ argv = ["-c", "(sleep 600 > /dev/null 2>&1 & echo $!)"]
 
 [tool.input_schema]
 type = "object"
+"""
+_STUBBORN = """
+    import os, signal, time
+    from pathlib import Path
+    from fumehood_sdk import Plugin
+    plugin = Plugin("stubborn", version="1.0.0")
+
+    @plugin.tool(side_effects="write", timeout_s=1)
+    def hang(folder: str) -> None:
+        \"\"\"Start a process of no parent, and ignore whoever asks for the end.\"\"\"
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if os.fork() == 0:
+                (Path(folder) / str(os.getpid())).open("x").close()
+                time.sleep(600)
+            os._exit(0)
+        (Path(folder) / str(os.getpid())).open("x").close()
+        time.sleep(600)
 """
 _PLUGINS = _ROOT / "examples" / "plugins"
 
@@ -160,6 +179,27 @@ def test_program_of_a_cli_plugin_leaves_nothing_though_it_has_no_group_of_its_ow
             assert not result.is_error, result
             # There is no pid namespace: the number is everybody's.
             until_gone([int(result.content[0].text)])
+
+
+def test_call_that_ignores_its_end_is_ended_with_all_it_started(folder: Path, user: str) -> None:
+    numbers = folder / "numbers"
+    numbers.mkdir()
+    numbers.chmod(0o777)
+    plugin = write_plugin(folder / "stubborn", "stubborn", _STUBBORN)
+    grants = f'max_side_effects = "write"\nwrite = ["{numbers}"]\n[plugin.tools.hang]\npermission = "allow"\n'
+    with running_sidecar(
+        [(plugin, grants)],
+        more=_LANDLOCK,
+        interpreter=_interpreter(user),
+        environment=_environment(folder),
+        everybody=True,
+    ) as sidecar:
+        result = _call(sidecar.target, "hang", folder=str(numbers))
+        assert result.error.code == "TOOL_TIMEOUT", result
+        left = [int(path.name) for path in numbers.iterdir()]
+        assert len(left) == 2
+        until_gone(left)
+    assert list((folder / "tmp").iterdir()) == []
 
 
 def test_nothing_runs_there_unless_the_operator_accepts_it(folder: Path, user: str) -> None:
