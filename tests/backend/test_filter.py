@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 
 import pytest
-from fumehood_sandbox import Level
 from fumehood_sandbox.seccomp import (
     ARCHITECTURES,
     deny_list,
@@ -18,7 +17,7 @@ from fumehood_sandbox.seccomp.numbers import Architecture
 
 from tests.sandbox.test_filter import ALLOW, interpret
 
-_RULES = (*rules_without_namespaces(), *sealing_list(), *deny_list(Level.NONE))
+_RULES = (*rules_without_namespaces(), *sealing_list(), *deny_list())
 _ARCHITECTURES = sorted(ARCHITECTURES.values(), key=lambda architecture: architecture.name)
 _PROGRAMS = {each.name: encode(filter_program(_RULES, each)) for each in _ARCHITECTURES}
 _UNCONDITIONAL = sorted({(rule.syscall, rule.errno) for rule in rules_without_namespaces() if not rule.conditions})

@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 import yaml
-from fumehood_sandbox import Backend, Level
+from fumehood_sandbox import Backend
 from fumehood_sandbox.seccomp import deny_list
 from fumehood_server.catalog import load_config
 from fumehood_server.cli.root import fumehood as root
@@ -150,7 +150,7 @@ def test_profile_lets_namespaces_be_made_and_denies_only_what_plugins_are_denied
     names = set(rule["names"])
     assert len(names) == len(rule["names"])
     assert names & _NEEDED_BY_BUBBLEWRAP == set()
-    assert names <= {each.syscall for each in deny_list(Level.NONE) if not each.conditions}
+    assert names <= {each.syscall for each in deny_list() if not each.conditions}
 
 
 def test_run_lines_of_root_keep_what_root_needs() -> None:
