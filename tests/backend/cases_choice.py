@@ -57,3 +57,13 @@ def test_minimum_of_namespaces_refuses_less_also_when_asked_for_by_name() -> Non
 
 def test_minimum_is_part_of_the_policy() -> None:
     assert _policy().digest() != replace(_policy(), minimum=Backend.NAMESPACES).digest()
+
+
+def test_relay_is_refused_and_the_level_without_one_is_held() -> None:
+    """Sockets for the relay alone need a network namespace; requests by the wire need no socket."""
+    external = replace(_policy(), level=Level.EXTERNAL)
+    with launch(external, _TRUE, backend=Backend.LANDLOCK) as process:
+        assert process.receipt.level is Level.EXTERNAL
+    with pytest.raises(SandboxUnavailableError, match="relay") as caught:
+        launch(replace(external, relay=True), _TRUE, backend=Backend.LANDLOCK)
+    assert caught.value.feature == "network namespace"
