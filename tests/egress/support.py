@@ -22,7 +22,8 @@ from fumehood_server.egress import (
     access_for,
 )
 from fumehood_server.egress.broker import Broker
-from fumehood_server.egress.stream import Stream, TcpDialler, TcpStream
+from fumehood_server.egress.dial import TcpDialler
+from fumehood_server.egress.stream import Stream, TcpStream
 
 ASKER = Asker(plugin="fetcher", tool="fetch", call_id="call-1")
 QUICK = EgressLimits(timeout_s=10, connect_timeout_s=5)

@@ -7,9 +7,10 @@ import ssl
 
 import pytest
 import trustme
+import uvloop
 from fumehood_server.egress import EgressLimits, Reason
 from fumehood_server.egress.broker import Broker
-from fumehood_server.egress.stream import TcpDialler
+from fumehood_server.egress.dial import TcpDialler
 
 from tests.egress.conftest import certified
 from tests.egress.support import Net, Recorder, answering, external, fetch, names, net, reply, serving
@@ -98,3 +99,16 @@ async def test_the_store_is_read_once_and_only_for_https(trusted: trustme.CA) ->
             got = await fetch(network, f"https://a.test:{server.port}/", external(f"a.test:{server.port}"))
             assert got.status == 200
     assert await trust.context() is await trust.context()
+
+
+def test_a_long_body_is_read_to_its_end_on_the_sidecars_own_loop(trusted: trustme.CA) -> None:
+    """Its TLS would lose what was not read yet when the server closes; ours must not depend on it."""
+
+    async def run() -> int:
+        async with answering(reply(b"x" * 2_000_000), tls=certified(trusted, "a.test")) as server:
+            network = net(resolver=names(a_test="127.0.0.1"), real=True)
+            got = await fetch(network, f"https://a.test:{server.port}/", external(f"a.test:{server.port}"))
+        return len(got.body)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(run()) == 2_000_000

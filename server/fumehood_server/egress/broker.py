@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fumehood_server.egress.access import ANY, Access, EgressLimits
+from fumehood_server.egress.dial import TcpDialler
 from fumehood_server.egress.errors import EgressError, EgressFailedError, EgressRefusedError, Reason
 from fumehood_server.egress.events import EventSink, log_event
 from fumehood_server.egress.exchange import Exchange, Head, Outgoing
@@ -18,7 +19,7 @@ from fumehood_server.egress.pace import Pace
 from fumehood_server.egress.redirects import next_request
 from fumehood_server.egress.resolver import Resolver, SystemResolver
 from fumehood_server.egress.response import StreamedResponse, has_body
-from fumehood_server.egress.stream import Dialler, MeteredStream, TcpDialler
+from fumehood_server.egress.stream import Dialler, MeteredStream
 from fumehood_server.egress.trail import Trail
 from fumehood_server.egress.url import parse_url
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Protocol
 
 from fumehood_server.egress.addresses import IPAddress
 from fumehood_server.egress.errors import EgressFailedError, Reason
 from fumehood_server.egress.messages import MAX_PIECE_BYTES
-from fumehood_server.egress.tls import TlsTrust
 
 _FINISH_S = 2.0
 """For a peer to take the last bytes. One that does not want them by then is cut off."""
-
-_IPV4 = 4
 
 
 class Stream(Protocol):
@@ -90,51 +85,6 @@ class TcpStream:
     def close(self) -> None:
         """See `Stream`. Aborts: a polite TLS goodbye would wait for a peer that may be hostile."""
         self._writer.transport.abort()
-
-
-class TcpDialler:
-    """The real one."""
-
-    def __init__(self, trust: TlsTrust | None = None) -> None:
-        """Verify certificates by `trust`."""
-        self._trust = trust or TlsTrust()
-
-    async def dial(self, address: IPAddress, port: int, *, tls_name: str | None) -> Stream:
-        """See `Dialler`."""
-        context = None if tls_name is None else await self._trust.context()
-        sock = await _connected(address, port)
-        try:
-            reader, writer = await asyncio.open_connection(
-                sock=sock, limit=MAX_PIECE_BYTES, ssl=context, server_hostname=tls_name
-            )
-        except OSError as error:  # ssl.SSLError is one
-            why = getattr(error, "verify_message", "") or getattr(error, "reason", "") or "the handshake broke off"
-            raise EgressFailedError(Reason.TLS_FAILED, f"TLS with {tls_name}, port {port}: {why}") from error
-        return TcpStream(reader, writer)
-
-
-async def _connected(address: IPAddress, port: int) -> socket.socket:
-    """A socket of our own, connected: so that no library between here and the kernel can look anything up again."""
-    sock = socket.socket(socket.AF_INET if address.version == _IPV4 else socket.AF_INET6, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
-        _check_peer(sock, address, port)
-    except OSError as error:
-        sock.close()
-        why = error.strerror or str(error)
-        raise EgressFailedError(Reason.CONNECT_FAILED, f"{address} port {port} can't be reached: {why}") from error
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _check_peer(sock: socket.socket, address: IPAddress, port: int) -> None:
-    """Hold what was dialled against what was judged. It can't differ, unless a library or this module changes."""
-    peer = sock.getpeername()
-    if ip_address(peer[0]) != address or peer[1] != port:
-        raise ConnectionError(f"connected to {peer[0]} port {peer[1]}")
 
 
 @dataclass(slots=True)

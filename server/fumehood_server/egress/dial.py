@@ -1,0 +1,67 @@
+"""Dials: a socket of our own to exactly the address that was judged, and TLS over it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from ipaddress import ip_address
+
+from fumehood_server.egress.addresses import IPAddress
+from fumehood_server.egress.errors import EgressFailedError, Reason
+from fumehood_server.egress.messages import MAX_PIECE_BYTES
+from fumehood_server.egress.stream import Stream, TcpStream
+from fumehood_server.egress.tls import TlsTrust
+from fumehood_server.egress.tls_stream import TlsStream
+
+_IPV4 = 4
+
+
+class TcpDialler:
+    """The real one."""
+
+    def __init__(self, trust: TlsTrust | None = None) -> None:
+        """Verify certificates by `trust`."""
+        self._trust = trust or TlsTrust()
+
+    async def dial(self, address: IPAddress, port: int, *, tls_name: str | None) -> Stream:
+        """See `Dialler`."""
+        context = None if tls_name is None else await self._trust.context()
+        sock = await _connected(address, port)
+        stream = TcpStream(*await asyncio.open_connection(sock=sock, limit=MAX_PIECE_BYTES))
+        if context is None or tls_name is None:
+            return stream
+        secured = TlsStream(stream, context, tls_name)
+        try:
+            await secured.handshake()
+        except OSError as error:  # ssl.SSLError is one
+            stream.close()
+            why = getattr(error, "verify_message", "") or getattr(error, "reason", "") or "the handshake broke off"
+            raise EgressFailedError(Reason.TLS_FAILED, f"TLS with {tls_name}, port {port}: {why}") from error
+        except BaseException:
+            stream.close()
+            raise
+        return secured
+
+
+async def _connected(address: IPAddress, port: int) -> socket.socket:
+    """A socket of our own, connected: so that no library between here and the kernel can look anything up again."""
+    sock = socket.socket(socket.AF_INET if address.version == _IPV4 else socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
+        _check_peer(sock, address, port)
+    except OSError as error:
+        sock.close()
+        why = error.strerror or str(error)
+        raise EgressFailedError(Reason.CONNECT_FAILED, f"{address} port {port} can't be reached: {why}") from error
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _check_peer(sock: socket.socket, address: IPAddress, port: int) -> None:
+    """Hold what was dialled against what was judged. It can't differ, unless a library or this module changes."""
+    peer = sock.getpeername()
+    if ip_address(peer[0]) != address or peer[1] != port:
+        raise ConnectionError(f"connected to {peer[0]} port {peer[1]}")
