@@ -5,20 +5,33 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import shutil
 import socket
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from fumehood_sandbox import Backend, Executable, Level, Limits, Mount, Policy, Program, PythonModule, launch
+from fumehood_sandbox import (
+    Backend,
+    Executable,
+    Level,
+    Limits,
+    Mount,
+    Policy,
+    Program,
+    PythonModule,
+    SandboxedProcess,
+    launch,
+)
 from fumehood_sandbox.landlock import supported_abi
 from fumehood_sandbox.mounts import inner_interpreter
 
-from tests.attacks.inside.kit import ABSENT, Attack
+from tests.attacks.inside.kit import ABSENT, RELAY, Attack
 from tests.sandbox.harness import BOUND_S, processes_below, read_to_end, running
 
 _NOT_FAMILIES = {"__init__", "kit", "numbers", "runner"}
@@ -27,10 +40,11 @@ FAMILIES = tuple(sorted({path.stem for path in INSIDE.glob("*.py")} - _NOT_FAMIL
 _NEED_SCOPES = {f"processes/{name}_first_process" for name in ("signal", "kill", "queue_signal")}
 _NEED_SCOPES |= {"processes/signal_everybody"}
 _ABI_WITH_SCOPES = 6
+_LOOK_AGAIN_S = 0.05
 LURE = f"fumehood-attacks-{os.getpid()}"
 LURE_KEY = 0x46000000 + 2 * os.getpid()
 """Other runs of these tests may be under way. The attacks use the next key as well, inside."""
-LEVELS = (Level.NONE, Level.READ, Level.WRITE)
+LEVELS = tuple(Level)
 _CODE = "/run/fumehood/attacks"
 AS_MODULE = PythonModule("tests.attacks.inside.runner", path=(_CODE,))
 """In the interpreter that has applied the layers to itself."""
@@ -42,13 +56,13 @@ _LIMITS = Limits(scratch_bytes=16 << 20, file_size_bytes=8 << 20, processes=64)
 Report = dict[str, list[str]]
 
 
-def attacks(level: Level) -> dict[str, Attack]:
-    """Every attack that is tried at this level, by "family/attack"."""
+def attacks(place: str) -> dict[str, Attack]:
+    """Every attack that is tried at this level, or beside a relay, by "family/attack"."""
     return {
         f"{family}/{attack.name}": attack
         for family in FAMILIES
         for attack in import_module(f"tests.attacks.inside.{family}").ATTACKS
-        if level in attack.levels
+        if place in attack.levels
     }
 
 
@@ -64,6 +78,26 @@ def lay_out(folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
             path.chmod(0o777)
+
+
+def _served(process: SandboxedProcess) -> ExitStack:
+    """Take what connects to the relay and hang up, until it is closed: more would wait than its queue holds."""
+    stack = ExitStack()
+    relay = process.relay
+    if relay is None:
+        return stack
+    over = threading.Event()
+
+    def serve() -> None:
+        while not over.is_set():
+            if select.select([relay], [], [], _LOOK_AGAIN_S)[0]:
+                relay.accept()[0].close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(over.set)
+    return stack
 
 
 def skip_what_this_machine_lacks(name: str, attacked: str) -> None:
@@ -119,7 +153,12 @@ def lures(folder: Path) -> Iterator[int]:
 
 
 def report(
-    folder: Path, level: Level, backend: Backend = Backend.NAMESPACES, *, program: Program = AS_MODULE
+    folder: Path,
+    level: Level,
+    backend: Backend = Backend.NAMESPACES,
+    *,
+    program: Program = AS_MODULE,
+    relay: bool = False,
 ) -> Report:
     """Start a sandbox of this level and have every attack tried in it."""
     lay_out(folder)
@@ -128,7 +167,7 @@ def report(
     code = Mount(str(INSIDE), f"{_CODE}/tests/attacks/inside")
     policy = Policy(
         level=level, runtime=(code,), read=read, write=write, limits=_LIMITS, identity="attacker",
-        environment=(("GIVEN", "yes"),), minimum=backend,
+        environment=(("GIVEN", "yes"),), minimum=backend, relay=relay,
     )  # fmt: skip
     idle = Policy(level=Level.NONE, identity="attacker", minimum=backend)  # of the same user
     with (
@@ -138,7 +177,7 @@ def report(
     ):
         arena = {
             "families": FAMILIES,
-            "level": str(level),
+            "level": RELAY if relay else str(level),
             "read": "".join(read),
             "write": "".join(write),
             "outside": str(folder / "outside"),
@@ -149,9 +188,11 @@ def report(
             "lure_key": LURE_KEY,
             "lure_port": port,
         }
+        served = _served(process)
         os.write(process.stdin, json.dumps(arena).encode() + b"\n")
         out, err = read_to_end(process)
         assert process.wait(BOUND_S) == 0, err
+        served.close()
         assert beside.poll() is None, "the neighbour was ended"
     found: Report = json.loads(out)
     return found

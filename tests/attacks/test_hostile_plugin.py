@@ -54,6 +54,12 @@ def read(arena: dict[str, Any]) -> dict[str, list[str]]:
 def write(arena: dict[str, Any]) -> dict[str, list[str]]:
     """Try everything at level write."""
     return run_all(arena)
+
+
+@plugin.tool(side_effects="external", requires=("write",), timeout_s=60)
+def external(arena: dict[str, Any]) -> dict[str, list[str]]:
+    """Try everything at level external."""
+    return run_all(arena)
 '''
 _NOT_A_WORKERS = {
     # A worker has HOME, LANG and PATH; test_sidecar.py looks at its environment.
@@ -82,8 +88,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sidecar(house: Path) -> Iterator[Sidecar]:
-    grants = f'max_side_effects = "write"\nread = ["{house}/read"]\nwrite = ["{house}/write"]\n'
-    grants += '[plugin.tools.write]\npermission = "allow"\n'
+    grants = f'max_side_effects = "external"\nread = ["{house}/read"]\nwrite = ["{house}/write"]\n'
+    grants += '[plugin.tools.write]\npermission = "allow"\n[plugin.tools.external]\npermission = "allow"\n'
     with running_sidecar([(house / "plugin", grants)]) as started:
         yield started
 
@@ -108,8 +114,17 @@ def reports(sidecar: Sidecar, house: Path) -> dict[Level, Report]:
             }
             result = ToolServiceStub(channel).CallTool(call(str(level), {"arena": arena}), timeout=BOUND_S).result
             assert not result.is_error, result
+            _empty(house / "write")  # the next level makes the same names
             found[level] = json.loads(result.details_json)
     return found
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != "file":
+            path.unlink()
 
 
 @pytest.mark.parametrize(("level", "name"), CASES)
