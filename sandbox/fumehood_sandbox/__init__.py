@@ -3,6 +3,9 @@
 from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.cgroup import Control, Leaf
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
+from fumehood_sandbox.forked import ForkedProcess
+from fumehood_sandbox.forking import ForkServer
+from fumehood_sandbox.isolation import IsolationProblem, isolation_problem
 from fumehood_sandbox.launch import launch, start
 from fumehood_sandbox.launching import Launching
 from fumehood_sandbox.level import Level
@@ -19,6 +22,9 @@ __all__ = [
     "Control",
     "Executable",
     "Finding",
+    "ForkServer",
+    "ForkedProcess",
+    "IsolationProblem",
     "LaunchError",
     "Launching",
     "Layer",
@@ -36,6 +42,7 @@ __all__ = [
     "SandboxUnavailableError",
     "SandboxedProcess",
     "check",
+    "isolation_problem",
     "launch",
     "probe",
     "python_runtime",

@@ -59,13 +59,14 @@ def main(config: "dict[str, Any]") -> None:
         load_filter(config["seal"], what="keep the limits")
         drop_capabilities(status)
         restrict(status, ruleset, config["landlock"]["detail"])
-        close_descriptors(status)
+        close_descriptors(status, config.get("zygote"))
         check_what_is_in_force(status, config["identity"])
         enter(config["working_directory"])
         if config["executable"]:
             _ready(status)
             become(config["executable"], config["environment"])
         code, module = prepare_module(config)
+        zygote = _prepare_zygote(config)
         _ready(status)
         os.close(status)
     except StepError as error:
@@ -74,6 +75,9 @@ def main(config: "dict[str, Any]") -> None:
         fail(status, "inner", f"{type(error).__name__}: {error}", "", str(getattr(error, "errno", 0) or 0))
     del status, ruleset, config
     forget_stages()
+    if zygote is not None:
+        sys.modules["fumehood_zygote"] = zygote
+    del zygote
     exec(code, module)  # noqa: S102 - the module that the caller asked for
 
 
@@ -243,18 +247,20 @@ def restrict(status: int, ruleset: int, detail: str) -> None:
     say(status, "layer", "landlock", detail)
 
 
-def close_descriptors(status: int) -> None:
-    """Close all but 0, 1, 2 and the status pipe, which closes at execve(2)."""
-    os.set_inheritable(status, False)
-    os.closerange(3, status)
-    os.closerange(status + 1, 0x7FFFFFFF)
+def close_descriptors(status: int, zygote: "dict[str, Any] | None" = None) -> None:
+    """Close all but 0, 1, 2, what a zygote gets its orders from, and the status pipe, which closes at execve(2)."""
+    kept = sorted((status, zygote["control_fd"]) if zygote else (status,))
+    for fd, before in zip(kept, (2, *kept), strict=False):
+        os.set_inheritable(fd, False)
+        os.closerange(before + 1, fd)
+    os.closerange(kept[-1] + 1, 0x7FFFFFFF)
     listing = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
-    left = set(map(int, os.listdir(listing))) - {0, 1, 2, status, listing}  # noqa: PTH208 - pathlib is an import
+    left = set(map(int, os.listdir(listing))) - {0, 1, 2, *kept, listing}  # noqa: PTH208 - pathlib is an import
     os.close(listing)
     left = {descriptor for descriptor in left if _is_open(descriptor)}  # the listing's own duplicate is gone by now
     if left:
         raise StepError("descriptors", f"still open: {sorted(left)}")
-    say(status, "layer", "descriptors", "0, 1 and 2")
+    say(status, "layer", "descriptors", "0, 1 and 2" + (", and the one that orders come over" if zygote else ""))
 
 
 def _is_open(descriptor: int) -> bool:
@@ -310,6 +316,14 @@ def become(argv: "tuple[str, ...]", environment: "dict[str, str]") -> "NoReturn"
             failure = StepError("exec", error.strerror or "", path, error.errno or 0)
             break
     raise failure
+
+
+def _prepare_zygote(config: "dict[str, Any]") -> "Any":  # noqa: ANN401 - a type of a module that few starts have
+    if not config["zygote"]:
+        return None
+    from fumehood_sandbox.zygote import Zygote  # noqa: PLC0415 - handed over only where it is wanted
+
+    return Zygote(config["zygote"])
 
 
 def prepare_module(config: "dict[str, Any]") -> "tuple[CodeType, dict[str, Any]]":

@@ -99,6 +99,17 @@ def ruleset(
     return Ruleset(attributes, rules, f"ABI {abi}: {', '.join(parts)}; {len(rules)} rules")
 
 
+def scopes_only(abi: int) -> bytes:
+    """`struct landlock_ruleset_attr` of a domain beneath another one, which tells its members from those around them.
+
+    Members of a domain can't trace who is outside of it, and from ABI 6 on can't signal them either. Before that a
+    domain must deny something of files: what the other one denies already.
+    """
+    if abi >= _ABI_WITH_SCOPES:
+        return struct.pack("=QQQ", 0, 0, _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS)
+    return struct.pack("=Q", _MAKE_CHAR | _MAKE_BLOCK)
+
+
 def _parents(path: str) -> Iterable[str]:
     while path not in {"/", ""}:
         path = os.path.dirname(path)  # noqa: PTH120 - many short strings, on the way to every start

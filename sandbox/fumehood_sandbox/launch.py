@@ -33,7 +33,7 @@ from fumehood_sandbox.launching import Launching
 from fumehood_sandbox.layout import landlock_ruleset, layout_arguments
 from fumehood_sandbox.policy import Policy
 from fumehood_sandbox.process import SandboxedProcess
-from fumehood_sandbox.program import Executable, Program
+from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.receipt import Layer, Receipt
 from fumehood_sandbox.seccomp import ARCHITECTURES, deny_list, encode, filter_program
 from fumehood_sandbox.stage import inner_file, memory_file, outer_file, stage_command
@@ -53,6 +53,8 @@ class _Plan:
     landlock_abi: int
     identity: Identity
     cgroups: Cgroups
+    control_fd: int | None
+    """Where a program that forks by order gets its orders."""
 
 
 def start(policy: Policy, program: Program, *, backend: Backend | None = None) -> Launching:
@@ -69,11 +71,22 @@ def start(policy: Policy, program: Program, *, backend: Backend | None = None) -
         SandboxUnavailableError: this machine can't enforce it.
         LaunchError: bubblewrap could not be run.
     """
+    return start_controlled(policy, program, None, backend=backend)
+
+
+def start_controlled(
+    policy: Policy, program: Program, control_fd: int | None, *, backend: Backend | None = None
+) -> Launching:
+    """The same for a program that forks, which gets this descriptor; see `ForkServer`. It stays the caller's."""
     _check_program(program)
+    if (control_fd is not None) != (isinstance(program, PythonModule) and program.forks > 0):
+        raise PolicyError("program", "a program that forks is started by ForkServer, and by nothing else")
     with ExitStack() as stack:
         if _chosen(policy.minimum, backend) is Backend.LANDLOCK:
+            if control_fd is not None:
+                raise SandboxUnavailableError("isolation", "forks by order need namespaces", "allow user namespaces")
             return landlock_only.start(policy, program, stack)
-        return _spawn(_plan(policy, program, stack), stack)
+        return _spawn(_plan(policy, program, stack, control_fd), stack)
 
 
 def launch(
@@ -134,15 +147,16 @@ def _namespaces_work() -> bool:
     return True
 
 
-def _plan(policy: Policy, program: Program, stack: ExitStack) -> _Plan:
+def _plan(policy: Policy, program: Program, stack: ExitStack, control_fd: int | None) -> _Plan:
     return _Plan(
         check_policy(policy, stack),
         program,
         bwrap=bubblewrap.find(),
-        filter_bytes=_seccomp_filter(relay=policy.relay),
+        filter_bytes=_seccomp_filter(relay=policy.relay, forks=control_fd is not None),
         landlock_abi=_landlock_abi(),
         identity=identity_for(policy.identity),
         cgroups=cgroups() if policy.cgroups else NO_CGROUPS,
+        control_fd=control_fd,
     )
 
 
@@ -155,13 +169,13 @@ def _check_program(program: Program) -> None:
 
 
 @functools.cache
-def _seccomp_filter(*, relay: bool) -> bytes:
+def _seccomp_filter(*, relay: bool, forks: bool) -> bytes:
     machine = platform.machine()
     if machine not in ARCHITECTURES:
         raise SandboxUnavailableError(
             "seccomp", f"there is no filter for {machine}", f"run on {' or '.join(ARCHITECTURES)}"
         )
-    return encode(filter_program(deny_list(relay=relay), ARCHITECTURES[machine]))
+    return encode(filter_program(deny_list(relay=relay, forks=forks), ARCHITECTURES[machine]))
 
 
 def _landlock_abi() -> int:
@@ -188,12 +202,20 @@ def _spawn_in(leaf: Leaf | None, plan: _Plan, stack: ExitStack) -> Launching:
     checked, identity = plan.checked, plan.identity
     status_read, status_write = _pipe(stack)
     info_read, info_write = _pipe(stack)
-    ruleset = landlock_ruleset(checked, plan.landlock_abi)
+    forks = plan.control_fd is not None
+    ruleset = landlock_ruleset(checked, plan.landlock_abi, forks=forks)
     bounded = leaf.controls if leaf is not None else frozenset()
     ours, theirs = _relay_channel(stack) if checked.policy.relay else (None, None)
     relay_fd = theirs.fileno() if theirs is not None else None
     stage_fd = inner_file(
-        checked, plan.program, identity, ruleset, status_fd=status_write, relay_fd=relay_fd, bounded=bounded
+        checked,
+        plan.program,
+        identity,
+        ruleset,
+        status_fd=status_write,
+        bounded=bounded,
+        relay_fd=relay_fd,
+        control_fd=plan.control_fd,
     )
     _owned(stack, stage_fd)
     filter_fd = _owned(stack, memory_file("fumehood-seccomp", plan.filter_bytes))
@@ -206,7 +228,7 @@ def _spawn_in(leaf: Leaf | None, plan: _Plan, stack: ExitStack) -> Launching:
         *("--cap-drop", "ALL", "--cap-add", "CAP_SETPCAP"),
         *(("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID") if shared else ()),
         *("--seccomp", str(filter_fd), "--info-fd", str(info_write)),
-        *layout_arguments(checked),
+        *layout_arguments(checked, forks=forks),
     ]
     # Over a descriptor, since anybody inside can read the command line of pid 1.
     encoded = "\0".join((*arguments, "")).encode()
@@ -216,10 +238,7 @@ def _spawn_in(leaf: Leaf | None, plan: _Plan, stack: ExitStack) -> Launching:
         arguments_fd, gate_fd = _pipe(stack)
     inherited = [status_write, info_write, stage_fd, filter_fd, arguments_fd]
     inherited += [grant.fd for grant in (*checked.read, *checked.write)]
-    if identity.user_namespace_fd is not None:
-        inherited.append(identity.user_namespace_fd)
-    if relay_fd is not None:
-        inherited.append(relay_fd)
+    inherited += [fd for fd in (identity.user_namespace_fd, relay_fd, plan.control_fd) if fd is not None]
     command = [plan.bwrap, "--args", str(arguments_fd), "--", *stage_command(stage_fd)]
     mapped = list(_to_be_mapped(plan, stack))
     if mapped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from fumehood_sandbox import landlock
@@ -12,6 +12,13 @@ from fumehood_sandbox.grants import CheckedPolicy
 from fumehood_sandbox.policy import Mount
 
 SCRATCH = ("/tmp", "/dev/shm")  # noqa: S108 - places inside
+SCRATCH_HOME = "/run/fumehood/scratch"
+SCRATCH_HOMES = (f"{SCRATCH_HOME}/tmp", f"{SCRATCH_HOME}/shm")  # noqa: S108 - likewise
+"""Where scratch lies in a sandbox that forks; `SCRATCH` are links to there.
+
+A rule of Landlock's belongs to an inode. Each child has file systems of its own on these two folders, which are newer
+than every rule; what allows writing to them is a rule for the folder above, and nothing else is in that.
+"""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _DEVICE_LINKS = {
     "/dev/fd": "/proc/self/fd",
@@ -21,7 +28,7 @@ _DEVICE_LINKS = {
 }
 
 
-def layout_arguments(checked: CheckedPolicy) -> list[str]:
+def layout_arguments(checked: CheckedPolicy, *, forks: bool = False) -> list[str]:
     """Arguments for bubblewrap.
 
     The order protects the host. Bubblewrap makes missing mount points with the launcher's rights, following links,
@@ -29,30 +36,31 @@ def layout_arguments(checked: CheckedPolicy) -> list[str]:
     files anywhere (CVE-2026-87766). So every mount point is made first, and what a plugin may have written to is bound
     last, with nothing mounted beneath it afterwards.
     """
+    at = _relocated if forks else str
     grants = (*checked.read, *checked.write)
-    targets = [mount.target for mount in checked.runtime] + [grant.path for grant in grants]
+    targets = [at(mount.target) for mount in checked.runtime] + [at(grant.path) for grant in grants]
     return [
         *_folders_to(("/dev/null", *targets)),
-        *_own_places(checked.policy.limits.scratch_bytes),
-        *_folders_to(mount.target for mount in checked.runtime if mount.target.startswith(SCRATCH)),
-        *(argument for mount in checked.runtime for argument in _runtime_mount(mount, checked.runtime)),
+        *_own_places(checked.policy.limits.scratch_bytes, forks=forks),
+        *_folders_to(at(mount.target) for mount in checked.runtime if mount.target.startswith(SCRATCH)),
+        *(argument for mount in checked.runtime for argument in _runtime_mount(mount, checked.runtime, at)),
         *_folders_to(targets),  # once more, for grants that lie in /tmp or in a mount
-        *(argument for grant in checked.write for argument in ("--perms", "0755", "--dir", grant.path)),
-        *(argument for grant in checked.read for argument in ("--ro-bind-fd", str(grant.fd), grant.path)),
-        *(argument for grant in checked.write for argument in ("--bind-fd", str(grant.fd), grant.path)),
+        *(argument for grant in checked.write for argument in ("--perms", "0755", "--dir", at(grant.path))),
+        *(argument for grant in checked.read for argument in ("--ro-bind-fd", str(grant.fd), at(grant.path))),
+        *(argument for grant in checked.write for argument in ("--bind-fd", str(grant.fd), at(grant.path))),
         # Last, when nothing more is made in it: the root itself, which is a tmpfs without a limit.
         *("--remount-ro", "/"),
     ]
 
 
-def landlock_ruleset(checked: CheckedPolicy, abi: int) -> landlock.Ruleset:
+def landlock_ruleset(checked: CheckedPolicy, abi: int, *, forks: bool = False) -> landlock.Ruleset:
     """The same file system once more, as Landlock's rules."""
     return landlock.ruleset(
         abi,
         run=(mount.target for mount in checked.runtime if mount.source and not _is_link(mount, checked.runtime)),
         listing=("/",),
         read=("/proc", *(grant.path for grant in checked.read)),
-        write=(*SCRATCH, *(grant.path for grant in checked.write)),
+        write=(*((SCRATCH_HOME,) if forks else SCRATCH), *(grant.path for grant in checked.write)),
         devices=DEVICES,
     )
 
@@ -69,23 +77,44 @@ def _folders_to(targets: Iterable[str]) -> Iterator[str]:
         yield from ("--perms", "0755", "--dir", folder)
 
 
-def _own_places(scratch_bytes: int) -> Iterator[str]:
+def _relocated(path: str) -> str:
+    """Where a path lies that programs find at the same place as ever, by a link."""
+    for link, home in zip(SCRATCH, SCRATCH_HOMES, strict=True):
+        if path == link or path.startswith(link + "/"):
+            return home + path[len(link) :]
+    return path
+
+
+def below_scratch(checked: CheckedPolicy) -> list[str]:
+    """Where, in a sandbox that forks, mounts lie within scratch: each child's own scratch must show them again."""
+    paths = [mount.target for mount in checked.runtime if mount.source]
+    paths += [grant.path for grant in (*checked.read, *checked.write)]
+    found = sorted({_relocated(path) for path in paths if path.startswith(tuple(each + "/" for each in SCRATCH))})
+    return [path for path in found if not any(path.startswith(above + "/") for above in found)]
+
+
+def _own_places(scratch_bytes: int, *, forks: bool) -> Iterator[str]:
     yield from ("--proc", "/proc")
     # Not bubblewrap's --dev, which brings terminals: nine mounts for the five devices that a tool needs.
     for device in DEVICES:
         yield from ("--dev-bind", device, device)
     for link, target in _DEVICE_LINKS.items():
         yield from ("--symlink", target, link)
-    for folder in SCRATCH:
+    if forks:
+        yield from _folders_to(SCRATCH_HOMES)
+        for link, home in zip(SCRATCH, SCRATCH_HOMES, strict=True):
+            yield from ("--symlink", home, link)
+    for folder in SCRATCH_HOMES if forks else SCRATCH:
         yield from ("--perms", "1777", "--size", str(scratch_bytes), "--tmpfs", folder)
 
 
-def _runtime_mount(mount: Mount, runtime: tuple[Mount, ...]) -> tuple[str, ...]:
+def _runtime_mount(mount: Mount, runtime: tuple[Mount, ...], at: Callable[[str], str]) -> tuple[str, ...]:
+    target = at(mount.target)
     if not mount.source:
-        return ("--perms", "0755", "--tmpfs", mount.target, "--remount-ro", mount.target)
+        return ("--perms", "0755", "--tmpfs", target, "--remount-ro", target)
     if _is_link(mount, runtime):
-        return ("--symlink", str(Path(mount.source).readlink()), mount.target)
-    return ("--ro-bind", mount.source, mount.target)
+        return ("--symlink", str(Path(mount.source).readlink()), target)
+    return ("--ro-bind", mount.source, target)
 
 
 def _is_link(mount: Mount, runtime: tuple[Mount, ...]) -> bool:

@@ -16,6 +16,7 @@ from fumehood_sandbox import bubblewrap, landlock_only
 from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.cgroup import cgroups
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
+from fumehood_sandbox.isolation import isolation_problem
 from fumehood_sandbox.landlock import supported_abi
 from fumehood_sandbox.launch import launch
 from fumehood_sandbox.level import Level
@@ -80,6 +81,8 @@ def probe(backend: Backend = Backend.NAMESPACES) -> Report:
         if backend is Backend.NAMESPACES:
             findings.append(_cgroups())
         findings.extend(_inside(backend))
+        if backend is Backend.NAMESPACES:
+            findings.append(_isolation())
     return Report(tuple(findings))
 
 
@@ -153,6 +156,16 @@ _DELEGATE = (
     "give the sidecar a cgroup of its own: Delegate=yes in its systemd unit, or a container whose /sys/fs/cgroup is "
     "writable"
 )
+
+
+def _isolation() -> Finding:
+    found = isolation_problem()
+    if found is None:
+        return Finding(
+            "isolation", "a process for each call", "in force", "forked from a zygote, namespaces of its own"
+        )
+    detail = f'{found.problem}: Python tools with isolation = "call" are unavailable'
+    return Finding("isolation", "a process for each call", "weaker", detail, found.remedy)
 
 
 def _inside(backend: Backend) -> list[Finding]:

@@ -102,16 +102,16 @@ class SandboxedProcess:
 
     def pids(self) -> list[int]:
         """Every process of the program, as seen from outside, the first one first. Empty after the end."""
-        return list(_descendants(self.init_pid)) if self.poll() is None else []
+        return list(descendants(self.init_pid)) if self.poll() is None else []
 
     def terminate(self) -> None:
         """Send SIGTERM to every process of the program. Who ignores it stays. Nothing happens after the end."""
-        for pid in _descendants(self.init_pid) if self.poll() is None else ():
+        for pid in descendants(self.init_pid) if self.poll() is None else ():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 pidfd = os.pidfd_open(pid)
                 try:
                     # The number may have been given away between the listing and now; the pidfd fixes it, so ask again.
-                    if pid in set(_descendants(self.init_pid)):
+                    if pid in set(descendants(self.init_pid)):
                         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
                 finally:
                     os.close(pidfd)
@@ -189,7 +189,7 @@ def ends_within(pidfd: int, timeout_s: float) -> bool:
     return bool(poller.poll(timeout_s * 1000))
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
     """Every process below this one. The kernel lists a thread's children; those of dead parents hang on pid 1."""
     for thread in _entries(f"/proc/{pid}/task"):
         try:
@@ -198,7 +198,7 @@ def _descendants(pid: int) -> Iterator[int]:
             continue
         for child in children:
             yield int(child)
-            yield from _descendants(int(child))
+            yield from descendants(int(child))
 
 
 def _entries(folder: str) -> list[str]:

@@ -27,6 +27,13 @@ class PythonModule:
     """Its `sys.argv[1:]`."""
     path: tuple[str, ...] = ()
     """Folders inside that come first on `sys.path`, in order; the standard library follows. No site-packages."""
+    forks: int = 0
+    """Most children at a time that it forks by order, each in namespaces of its own; 0: none, the usual case.
+
+    Such a program is started by `ForkServer` alone. It finds a module `fumehood_zygote` and calls its
+    `serve(stop_fd, run)` once it is ready, with one thread, no other process and no descriptor beyond those it began
+    with. `run()` is called in each child; `serve` comes back when there is something to read from `stop_fd`.
+    """
 
 
 Program = Executable | PythonModule

@@ -35,6 +35,11 @@ class Receipt:
     """Outermost first."""
 
     @property
+    def one_call(self) -> bool:
+        """Whether the process serves one call and no other."""
+        return any(layer.name == "isolation" for layer in self.layers)
+
+    @property
     def weaker(self) -> tuple[str, ...]:
         """Names of the layers for which a fallback stands in."""
         return tuple(layer.name for layer in self.layers if layer.weaker)

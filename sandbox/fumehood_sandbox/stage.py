@@ -13,11 +13,18 @@ from types import CodeType
 from fumehood_sandbox.cgroup import Control
 from fumehood_sandbox.grants import CheckedPolicy
 from fumehood_sandbox.identity import Identity
-from fumehood_sandbox.landlock import Ruleset
+from fumehood_sandbox.landlock import Ruleset, scopes_only, supported_abi
 from fumehood_sandbox.limits import Limits
 from fumehood_sandbox.mounts import inner_interpreter
-from fumehood_sandbox.program import Executable, Program
-from fumehood_sandbox.seccomp import ARCHITECTURES, encode, filter_program, sealing_list
+from fumehood_sandbox.program import Executable, Program, PythonModule
+from fumehood_sandbox.seccomp import (
+    ARCHITECTURES,
+    FORK_FLAGS,
+    encode,
+    filter_program,
+    no_namespaces,
+    sealing_list,
+)
 
 _BOOTSTRAP = """
 import marshal,sys
@@ -30,6 +37,8 @@ m.main(k)
 """
 _PARTS = {
     "inner": ("libc", "inner"),
+    "zygote": ("libc", "zygote", "inner"),
+    "attendant": ("libc", "attendant"),
     "outer": ("libc", "outer"),
     "keeper": ("libc", "inner", "landlock_only.removal", "landlock_only.keeper"),
 }
@@ -57,16 +66,18 @@ def inner_file(
     status_fd: int,
     relay_fd: int | None,
     bounded: frozenset[Control],
+    control_fd: int | None = None,
 ) -> int:
     """Write the inner stage's file and return its descriptor, which the caller closes.
 
     `bounded` is what a cgroup does for the process, so that no limit of its own needs to. `relay_fd` is where the
-    relay's socket is handed out.
+    relay's socket is handed out, `control_fd` where a zygote gets its orders.
     """
     policy = checked.policy
     config = {
         "status_fd": status_fd,
-        "rlimits": rlimits(policy.limits, bounded),
+        "rlimits": rlimits(policy.limits, bounded, forks=program.forks if isinstance(program, PythonModule) else 0),
+        "zygote": None if control_fd is None else _zygote(checked, control_fd),
         "relay_fd": relay_fd,
         "seal": _seal(relay=relay_fd is not None),
         "identity": (identity.user, identity.group) if identity.user_namespace_fd is not None else None,
@@ -75,7 +86,7 @@ def inner_file(
         "working_directory": policy.working_directory,
         **program_config(program),
     }
-    return stage_file("inner", config)
+    return stage_file("inner" if control_fd is None else "zygote", config)
 
 
 def program_config(program: Program) -> dict[str, object]:
@@ -123,12 +134,24 @@ def _seal(*, relay: bool) -> bytes:
     return encode(filter_program(sealing_list(relay=relay), ARCHITECTURES[platform.machine()]))
 
 
-def rlimits(limits: Limits, bounded: frozenset[Control] = frozenset()) -> list[tuple[str, int]]:
+def _zygote(checked: CheckedPolicy, control_fd: int) -> dict[str, object]:
+    """What a zygote needs to make its children. They have its other limits already, and their own clock."""
+    return {
+        "control_fd": control_fd,
+        "clone_flags": FORK_FLAGS,
+        "working_directory": checked.policy.working_directory,
+        "child_rlimits": [("RLIMIT_NPROC", checked.policy.limits.processes)],
+        "child_landlock": scopes_only(supported_abi()),
+        "child_filter": encode(filter_program(no_namespaces(), ARCHITECTURES[platform.machine()])),
+    }
+
+
+def rlimits(limits: Limits, bounded: frozenset[Control] = frozenset(), *, forks: int = 0) -> list[tuple[str, int]]:
     """What the kernel is told of these limits, but for what a cgroup bounds: names of `resource` and values."""
     # RLIMIT_AS counts what is reserved as well, and RLIMIT_NPROC other sandboxes of the same identity.
     stand_ins = [
         *([] if Control.MEMORY in bounded else [("RLIMIT_AS", limits.memory_bytes)]),
-        *([] if Control.PROCESSES in bounded else [("RLIMIT_NPROC", limits.processes)]),
+        *([] if Control.PROCESSES in bounded else [("RLIMIT_NPROC", limits.processes * (1 + forks))]),
     ]
     return [
         *stand_ins,

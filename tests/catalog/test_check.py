@@ -44,7 +44,6 @@ async def test_a_good_plugin_is_reported_with_what_it_asks_for(tmp_path: Path) -
         (tool_toml("t", side_effects="write"), 'without requires = ["write"]'),
         (tool_toml("t", side_effects="read"), 'without requires = ["read"]'),
         (tool_toml("t", side_effects="external"), 'without requires = ["host:NAME:PORT"]'),
-        (tool_toml("t", extra='isolation = "call"'), "can't be given in this version"),
         (tool_toml("t", schema=GOOD.replace("false", "true")), "allows unknown arguments"),
         (tool_toml("t"), "the argument text has no description"),
         (

@@ -25,6 +25,7 @@ _LAYERS = {
     "capabilities",
     "rlimits",
     "environment",
+    "isolation",
 }
 _NOBODY = 65534
 _SYSTEM_PYTHON = "/usr/bin/python3"

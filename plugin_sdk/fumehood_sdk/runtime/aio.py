@@ -15,12 +15,25 @@ from fumehood_sdk.wire.plugin import Failure, Sent
 class AsyncCalls:
     """The event loop and the calls on it. Lives as long as the process."""
 
-    def __init__(self, end: Callable[[Call, Sent | Failure], None]) -> None:
-        """`end` takes each call with its outcome, once."""
+    def __init__(self, end: Callable[[Call, Sent | Failure], None], *, threaded: bool = True) -> None:
+        """`end` takes each call with its outcome, once. Without a thread the loop runs one call, by `run`."""
         self._end = end
         self._turns: dict[str, asyncio.Lock] = {}
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._serve, name="fumehood-async", daemon=True).start()
+        if threaded:
+            threading.Thread(target=self._serve, name="fumehood-async", daemon=True).start()
+
+    def run(self, call: Call) -> None:
+        """Run one call in this thread, for a loop without a thread of its own."""
+        asyncio.set_event_loop(self._loop)
+        call.task = self._loop.create_task(self._run(call))
+        while not call.task.done():
+            try:
+                self._loop.run_until_complete(call.task)
+            except BaseException as error:  # noqa: BLE001 - see `_serve`; the call's own exceptions end with the call
+                self._loop.call_exception_handler(
+                    {"message": "a task tried to end the process", "exception": _as_exception(error)}
+                )
 
     def start(self, call: Call) -> None:
         """Start a call. From any thread."""

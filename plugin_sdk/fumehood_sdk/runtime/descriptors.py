@@ -23,14 +23,21 @@ def take_wire() -> tuple[int, int]:
         # It buffers whole blocks, since fd 1 was no terminal when it was made; a log is read line by line.
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper unless replaced
 
-    left = [wire_in, wire_out]
-
-    def close_in_child() -> None:
-        while left:  # in a child's own child they are closed already, and their numbers something else's
-            os.close(left.pop())
-
-    os.register_at_fork(after_in_child=close_in_child)
+    if not _registered:
+        os.register_at_fork(after_in_child=_close_in_child)
+        _registered.append(True)
+    _wire.extend((wire_in, wire_out))
     return wire_in, wire_out
+
+
+_wire: list[int] = []
+"""What a forked child closes."""
+_registered: list[bool] = []
+
+
+def _close_in_child() -> None:
+    while _wire:
+        os.close(_wire.pop())
 
 
 def _empty() -> int:

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from fumehood_sdk.call import Grants
 from fumehood_sdk.errors import WireError
@@ -83,6 +83,9 @@ def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
         max_calls = min(offered, served.concurrency or offered)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         grants = Grants(tuple(hello.readable_paths), tuple(hello.writable_paths))
+        zygote = sys.modules.get("fumehood_zygote")
+        if zygote is not None:
+            return _fork_for_calls(zygote, fd_in, writer, served, grants)
         engine = Engine(reader, writer, served.tools, max_calls=max_calls, grants=grants)
         # What was imported stays: the collector need not look at it again.
         gc.freeze()
@@ -92,6 +95,20 @@ def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
     except (WireError, ValueError, RuntimeError) as error:
         return _fail(str(error))
     return OK if wrong is None else _fail(str(wrong))
+
+
+def _fork_for_calls(zygote: Any, fd_in: int, writer: Writer, served: Served, grants: Grants) -> int:  # noqa: ANN401
+    """Say that the plugin is ready, and have the sandbox's module fork a process for each call; see `PythonModule`."""
+    from fumehood_sdk.runtime.one_call import serve_one_call  # noqa: PLC0415 - before the forks, so that none imports it
+
+    if any(tool.is_async for tool in served.tools.values()):
+        pass
+    gc.enable()
+    gc.collect()
+    gc.freeze()  # a collection in a child would write to every page of what was imported
+    writer.ready(wire.ready(PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0))
+    zygote.serve(fd_in, lambda: serve_one_call(served.tools, grants, max_frame_bytes=writer.max_frame_bytes))
+    return OK
 
 
 def end_process(status: int) -> None:

@@ -33,6 +33,11 @@ class FrameReader:
         self._position = 0
         self.max_frame_bytes = max_frame_bytes
 
+    @property
+    def holds_more(self) -> bool:
+        """Whether anything was read beyond the last frame."""
+        return self._position < len(self._buffer)
+
     def buffered(self) -> bytes | None:
         """Take the next frame if all of it was read already. None: it must be read first.
 

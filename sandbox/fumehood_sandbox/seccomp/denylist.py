@@ -14,6 +14,12 @@ from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
 _NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID and NET
 _CLONE_PARENT = 0x8000
 _NEW_TIME = 0x80  # CLONE_NEWTIME: unshare(2) only, since clone(2) has the exit signal in these bits
+FORK_FLAGS = 0x39020011
+"""What a zygote's clone(2) may ask for beside ordinary forks, and nothing else with a namespace in it.
+
+CLONE_NEWUSER, NEWPID, NEWIPC and NEWNS, CHILD_SETTID, and SIGCHLD as the exit signal. The new user namespace gives
+power over the other three alone, and they begin as copies of what this sandbox has.
+"""
 _O_CREAT = 0o100
 _O_TMPFILE_BIT = 0o20000000
 _SET_ID_BITS = stat.S_ISUID | stat.S_ISGID
@@ -62,10 +68,11 @@ _ALWAYS = (
 _SOCKETS = ("socket", "connect", "bind", "listen", "accept", "accept4")
 
 
-def deny_list(*, relay: bool = False) -> tuple[Rule, ...]:
+def deny_list(*, relay: bool = False, forks: bool = False) -> tuple[Rule, ...]:
     """The rules. They are the same at each level: no socket, but connected pairs.
 
-    With `relay` there are TCP sockets, for a network namespace in which nothing can be reached but a relay.
+    With `relay` there are TCP sockets, for a network namespace in which nothing can be reached but a relay. `forks` is
+    for a zygote, which may make namespaces by `FORK_FLAGS`.
     """
     return (
         *(Rule(name, errno.EPERM) for name in _ALWAYS),
@@ -73,7 +80,7 @@ def deny_list(*, relay: bool = False) -> tuple[Rule, ...]:
         # Their arguments lie in memory, where a filter can't look. ENOSYS makes every libc take the older call.
         Rule("clone3", errno.ENOSYS),
         Rule("openat2", errno.ENOSYS),
-        *_new_namespaces(),
+        *_new_namespaces(forks=forks),
         *_socket_pairs(),
         *_set_id_files(),
         *_special_files(),
@@ -114,10 +121,19 @@ def _when(syscall: str, *conditions: Condition) -> Rule:
     return Rule(syscall, errno.EPERM, conditions)
 
 
-def _new_namespaces() -> tuple[Rule, ...]:
-    """A user namespace gives a process all capabilities within it, and with them the kernel's less tested half."""
+def no_namespaces() -> tuple[Rule, ...]:
+    """The rules that make a zygote's children's filter as strict as everybody else's."""
+    return _new_namespaces(forks=False)
+
+
+def _new_namespaces(*, forks: bool) -> tuple[Rule, ...]:
+    """A user namespace gives a process all capabilities within it, and with them the kernel's less tested half.
+
+    clone(2) takes its flags from the low 32 bits alone (kernel/fork.c), which are what is compared.
+    """
+    but = (Condition(0, Comparison.NOT_IN, (FORK_FLAGS,)),) if forks else ()
     return (
-        _when("clone", Condition(0, Comparison.ANY_BIT, mask=_NAMESPACE_FLAGS)),
+        _when("clone", Condition(0, Comparison.ANY_BIT, mask=_NAMESPACE_FLAGS), *but),
         _when("unshare", Condition(0, Comparison.ANY_BIT, mask=_NAMESPACE_FLAGS | _NEW_TIME)),
     )
 

@@ -17,7 +17,7 @@ from fumehood_server.catalog.definitions import definition_digest
 from fumehood_server.catalog.loading import Describe, LoadedPlugin, PluginRefusedError, load_plugin
 from fumehood_server.catalog.lock import Pinned, pin, read_lock
 from fumehood_server.errors import ConfigError
-from fumehood_server.model.tool import Isolation, Reason, ToolDefinition
+from fumehood_server.model.tool import Reason, ToolDefinition
 
 _SHORT_DESCRIPTION_CHARS = 20
 """A model chooses by the description alone: "Rolls dice." says what, and not when or with what outcome."""
@@ -161,8 +161,6 @@ def _tool_warnings(tool: ToolDefinition, limits: LimitsConfig) -> list[str]:
         found.append('level "write" without requires = ["write"]: it is listed although nothing is granted')
     if tool.side_effects is Level.EXTERNAL and not kinds & {CapabilityKind.HOST, CapabilityKind.PROXY}:
         found.append('level "external" without requires = ["host:NAME:PORT"]: it is listed although nothing is granted')
-    if tool.isolation is Isolation.CALL:
-        found.append('isolation = "call" can\'t be given in this version: it will be unavailable')
     schema = json.loads(tool.input_schema_json)
     if schema.get("properties") and schema.get("additionalProperties") is not False:
         found.append('the input schema allows unknown arguments: set "additionalProperties": false')

@@ -261,6 +261,7 @@ def _plugin(
             name: ToolGrant(
                 permission=grant.permission,
                 timeout_s=grant.timeout_s,
+                isolation=grant.isolation,
                 secrets=tuple(sorted(set(grant.secrets))),
                 hosts=None
                 if grant.hosts is None

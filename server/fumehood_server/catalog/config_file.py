@@ -9,7 +9,7 @@ from fumehood_sandbox import Backend, Level
 from pydantic import Field
 
 from fumehood_server.catalog.tables import Table, one_of
-from fumehood_server.model.tool import MAX_TIMEOUT_S, MIN_SCRATCH_BYTES, Permission
+from fumehood_server.model.tool import MAX_TIMEOUT_S, MIN_SCRATCH_BYTES, Isolation, Permission
 
 _KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
 
@@ -102,6 +102,7 @@ class ToolGrantTable(Table):
 
     permission: Annotated[Permission | None, one_of(Permission, "permission")] = None
     timeout_s: float | None = Field(default=None, gt=0, le=MAX_TIMEOUT_S)
+    isolation: Annotated[Isolation | None, one_of(Isolation, "isolation")] = None
     secrets: list[str] = Field(default=[], max_length=MAX_SECRETS)
     hosts: list[str] | None = Field(default=None, max_length=MAX_HOSTS)
 

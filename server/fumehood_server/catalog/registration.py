@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fumehood_sandbox import Level
+from fumehood_sandbox import Level, isolation_problem
 
 from fumehood_server.catalog.capability import Capability, CapabilityKind, parse_capability
 from fumehood_server.catalog.config import PluginConfig, SidecarConfig
@@ -17,7 +17,15 @@ from fumehood_server.catalog.nearest import nearest
 from fumehood_server.catalog.secrets import not_granted
 from fumehood_server.catalog.specs import Reach, SpecMaker
 from fumehood_server.errors import PluginInvalidError
-from fumehood_server.model.plugin import Grants, PluginState, RegisteredPlugin, RegisteredTool, ToolGrant, WorkerSpec
+from fumehood_server.model.plugin import (
+    Grants,
+    Kind,
+    PluginState,
+    RegisteredPlugin,
+    RegisteredTool,
+    ToolGrant,
+    WorkerSpec,
+)
 from fumehood_server.model.tool import Isolation, Permission, Reason, ToolDefinition
 from fumehood_server.worker.program import BuiltProgram, build
 
@@ -80,10 +88,17 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
     tools: list[RegisteredTool] = []
     for definition in loaded.tools:
         tool_grant = plugin.tools.get(definition.name, ToolGrant())
-        reasons = (*missing, *_standing(definition, plugin.grants, tool_grant))
+        isolation = tool_grant.isolation or definition.isolation
+        reach = _reach(definition, plugin.grants, tool_grant)
+        forked = isolation is Isolation.CALL and manifest.kind is Kind.PYTHON and not reach.relay
+        reasons = (
+            *missing,
+            *_standing(definition, plugin.grants, tool_grant),
+            *(_isolation(definition.name) if forked else ()),
+        )
         spec = None
         if maker and not reasons:
-            spec = maker.spec(definition.side_effects, definition.limits, _reach(definition, plugin.grants, tool_grant))
+            spec = maker.spec(definition.side_effects, definition.limits, reach, isolation)
         tools.append(_tool(config, plugin, loaded, definition, spec or reasons))
     serving = any(tool.spec for tool in tools)
     registered = RegisteredPlugin(
@@ -182,12 +197,18 @@ def _standing(definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant)
             f'{definition.name} declares the level "{level}", and its plugin is granted "{grants.max_side_effects}"'
         )
         reasons.append(Reason("level_not_granted", message, f'max_side_effects = "{level}" in its [[plugin]]'))
-    if definition.isolation is Isolation.CALL:
-        message = f'{definition.name} declares isolation = "call", which this version can\'t give'
-        reasons.append(Reason("isolation_unavailable", message, "wait for a version with a process for each call"))
     for text in definition.requires:
         reasons += _capability(definition, parse_capability(text), grants, tool_grant)
     return tuple(reasons)
+
+
+def _isolation(tool: str) -> tuple[Reason, ...]:
+    """A program of another kind is launched anew for each call, which needs nothing that other sandboxes don't."""
+    found = isolation_problem()
+    if found is None:
+        return ()
+    message = f"{tool} gets a process of its own for each call, which this machine can't give: {found.problem}"
+    return (Reason("isolation_unavailable", message, found.remedy),)
 
 
 def _capability(definition: ToolDefinition, needed: Capability, grants: Grants, tool_grant: ToolGrant) -> list[Reason]:

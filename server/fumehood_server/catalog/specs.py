@@ -6,13 +6,14 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 
-from fumehood_sandbox import Level, Policy
+from fumehood_sandbox import Level, Policy, PythonModule
 
 from fumehood_server.catalog.config import LimitsConfig, SandboxConfig
 from fumehood_server.catalog.manifest import Manifest
 from fumehood_server.model.plugin import Grants, Kind, WorkerSpec
-from fumehood_server.model.tool import DeclaredLimits
+from fumehood_server.model.tool import DeclaredLimits, Isolation
 from fumehood_server.worker.program import BuiltProgram
+from fumehood_server.worker.settings import SPARE_FORKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,30 +40,37 @@ class SpecMaker:
     limits: LimitsConfig
     sandbox: SandboxConfig
     max_workers: int
-    _made: dict[tuple[Level, DeclaredLimits, Reach], WorkerSpec] = field(default_factory=dict)
+    _made: dict[tuple[Level, DeclaredLimits, Reach, Isolation], WorkerSpec] = field(default_factory=dict)
 
-    def spec(self, level: Level, declared: DeclaredLimits, reach: Reach = NOTHING) -> WorkerSpec:
+    def spec(
+        self,
+        level: Level,
+        declared: DeclaredLimits,
+        reach: Reach = NOTHING,
+        isolation: Isolation = Isolation.PROCESS,
+    ) -> WorkerSpec:
         """The spec for a tool of this level. A process gets what its level may use of the grants, and nothing more."""
-        wanted = (level, declared, reach)
+        wanted = (level, declared, reach, isolation)
         made = self._made.get(wanted)
         if made is None:
-            made = self._made[wanted] = self._make(level, declared, reach)
+            made = self._made[wanted] = self._make(level, declared, reach, isolation)
         return made
 
     def describing(self) -> WorkerSpec:
         """The spec to learn the definitions with: level `none`, no grant, the default limits."""
         return self.spec(Level.NONE, DeclaredLimits())
 
-    def _make(self, level: Level, declared: DeclaredLimits, reach: Reach) -> WorkerSpec:
+    def _make(self, level: Level, declared: DeclaredLimits, reach: Reach, isolation: Isolation) -> WorkerSpec:
         limits, own = self.limits.merge(declared)
         # A process outlives its calls, so what holds for one call is the sidecar's to watch (worker.limit_watch). It
         # replaces the process that has used as much as one call may, when each call there may still use as much.
+        one_call = isolation is Isolation.CALL
         policy = Policy(
             level=level,
             runtime=self.built.runtime,
             read=self.grants.read if level.allows(Level.READ) else (),
             write=self.grants.write if level.allows(Level.WRITE) else (),
-            limits=replace(limits, cpu_s=limits.cpu_s * (1 + self.manifest.concurrency)),
+            limits=limits if one_call else replace(limits, cpu_s=limits.cpu_s * (1 + self.manifest.concurrency)),
             environment=self.built.environment,
             working_directory=self.built.working_directory,
             identity=self.manifest.name,
@@ -70,13 +78,18 @@ class SpecMaker:
             minimum=self.sandbox.minimum,
             relay=reach.relay,
         )
+        program = self.built.program
+        forks = one_call and self.manifest.kind is Kind.PYTHON and not reach.relay
+        if forks and isinstance(program, PythonModule):
+            program = replace(program, forks=self.manifest.concurrency + SPARE_FORKS)
         hosts = reach.hosts if level.allows(Level.READ) else ()
         deny_hosts = self.grants.deny_hosts if hosts else ()
         fields = {
             "plugin": self.manifest.name,
             "plugin_digest": self.digest,
             "policy": policy.digest(),
-            "program": [type(self.built.program).__name__, asdict(self.built.program)],
+            "program": [type(program).__name__, asdict(program)],
+            "isolation": isolation.value,
             "own_limits": asdict(own),
             "cpu_s": limits.cpu_s,
             "max_workers": self.max_workers,
@@ -90,7 +103,8 @@ class SpecMaker:
             plugin=self.manifest.name,
             plugin_digest=self.digest,
             policy=policy,
-            program=self.built.program,
+            program=program,
+            isolation=isolation,
             describes=self.manifest.kind is Kind.PYTHON,
             output_bytes=own.output_bytes,
             cpu_s=limits.cpu_s,

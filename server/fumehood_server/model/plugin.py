@@ -55,6 +55,8 @@ class ToolGrant:
     permission: Permission | None = None
     timeout_s: float | None = None
     """The operator's cap: the lower of it and the tool's own is kept."""
+    isolation: Isolation | None = None
+    """What the operator chose in place of the tool's own."""
     secrets: tuple[str, ...] = ()
     """Names of the secrets that it may have. It gets those of them that it requires."""
     hosts: tuple[str, ...] | None = None
@@ -111,6 +113,11 @@ class RegisteredTool:
     """None when it can't be run at all, as with a level above the grant; `reasons` say why."""
     reasons: tuple[Reason, ...] = ()
     """What stood in the way when the plugin was loaded. What can change by itself is looked up live."""
+
+    @property
+    def isolation(self) -> Isolation:
+        """What it gets, where it can be run."""
+        return self.definition.isolation if self.spec is None else self.spec.isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,7 +104,7 @@ def receipt_message(receipt: Receipt) -> tool_pb2.SandboxReceipt:
     """What holds a worker."""
     return tool_pb2.SandboxReceipt(
         side_effects=SIDE_EFFECTS[receipt.level],
-        isolation=tool_pb2.ISOLATION_PROCESS,
+        isolation=tool_pb2.ISOLATION_CALL if receipt.one_call else tool_pb2.ISOLATION_PROCESS,
         backend=receipt.backend,
         layers=[
             tool_pb2.SandboxLayer(name=layer.name, detail=layer.detail, weaker=layer.weaker) for layer in receipt.layers

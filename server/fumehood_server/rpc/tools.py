@@ -73,7 +73,7 @@ def definition_message(tool: RegisteredTool) -> tool_pb2.ToolDefinition:
         idempotent=definition.idempotent,
         requires=definition.requires,
         timeout=duration(definition.timeout_s),
-        isolation=ISOLATIONS[definition.isolation],
+        isolation=ISOLATIONS[tool.isolation],
         execution_mode=EXECUTION_MODES[definition.execution_mode],
         limits=_limits(definition.limits),
     )

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class ExitWatch:
-    """Two watches: bubblewrap's exit is the program's, the end of the namespace's pid 1 is everybody's."""
+    """Two watches: bubblewrap's exit is the program's, the end of the namespace's pid 1 is everybody's.
+
+    One where both are the same process, as a forked one is.
+    """
 
     __slots__ = ("_loop", "_on_all", "_on_first", "_process", "_watched", "over")
 
@@ -24,7 +27,7 @@ class ExitWatch:
         on_first: Callable[[], None],
         on_all: Callable[[], None],
     ) -> None:
-        """`on_first` is called when one of the two has ended, `on_all` when both have. Lasts until then.
+        """`on_first` is called when one of two has ended, `on_all` when all have. Lasts until then.
 
         Raises:
             OSError: no descriptor can be had, or the process is gone.
@@ -35,7 +38,9 @@ class ExitWatch:
         self._on_all = on_all
         self.over = False
         """Whether both have ended."""
-        self._watched = {process.fileno(), os.pidfd_open(process.init_pid)}
+        self._watched = {process.fileno()}
+        if process.init_pid != process.pid:
+            self._watched.add(os.pidfd_open(process.init_pid))
         for pidfd in self._watched:
             loop.add_reader(pidfd, self._ended, pidfd)
 

@@ -8,8 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.worker import faults
+from fumehood_server.worker.call_pool import CallLease, CallPool
 from fumehood_server.worker.describe import ReadyInfo, describe
 from fumehood_server.worker.pool import Lease, Pool, Verify
 from fumehood_server.worker.settings import WorkerSettings
@@ -44,8 +46,8 @@ class Pools:
         self._host_calls = host_calls
         self._logs = logs
         self._settings = settings or WorkerSettings()
-        self._pools: dict[str, Pool] = {}
-        self._retired: set[Pool] = set()
+        self._pools: dict[str, Pool | CallPool] = {}
+        self._retired: set[Pool | CallPool] = set()
         self._ids = itertools.count(1)
         self._closed = False
 
@@ -57,12 +59,12 @@ class Pools:
     ) -> None:
         await self.close(0.0)
 
-    def try_acquire(self, spec: WorkerSpec) -> Lease | None:
+    def try_acquire(self, spec: WorkerSpec) -> Lease | CallLease | None:
         """A place on a warm worker; see `WorkerPools`."""
         pool = self._pools.get(spec.key)
         return None if pool is None or self._closed else pool.try_acquire()
 
-    async def acquire(self, spec: WorkerSpec) -> Lease:
+    async def acquire(self, spec: WorkerSpec) -> Lease | CallLease:
         """A place, after starting a worker or waiting for one; see `WorkerPools`. Bounded by its caller's cancellation.
 
         After a failed start it raises at once for a while; `details.retry_after_s` says for how long.
@@ -71,7 +73,8 @@ class Pools:
             raise WorkerUnavailableError(faults.shutdown_error(spec.plugin))
         pool = self._pools.get(spec.key)
         if pool is None:
-            pool = self._pools[spec.key] = Pool(
+            kind = CallPool if spec.isolation is Isolation.CALL else Pool
+            pool = self._pools[spec.key] = kind(
                 spec,
                 log=self._logs.of(spec.plugin),
                 settings=self._settings,
@@ -126,16 +129,16 @@ class Pools:
                 pool.kill()
             raise
 
-    def _all(self) -> tuple[Pool, ...]:
+    def _all(self) -> tuple[Pool | CallPool, ...]:
         return (*self._pools.values(), *self._retired)
 
-    def _forget(self, pool: Pool) -> None:
+    def _forget(self, pool: Pool | CallPool) -> None:
         self._retired.discard(pool)
         if self._pools.get(pool.spec.key) is pool:
             del self._pools[pool.spec.key]
 
 
-async def _all_done(pools: tuple[Pool, ...], timeout_s: float | None) -> None:
+async def _all_done(pools: tuple[Pool | CallPool, ...], timeout_s: float | None) -> None:
     """Wait for the calls under way. Without a timeout their own rungs bound it."""
     calls = [call for pool in pools for call in pool.calls()]
     if calls:

@@ -46,6 +46,12 @@ MAX_UNSENT_BYTES = 8 * 1024 * 1024
 MAX_UPDATES = 100_000
 """Updates of one call (protos/fumehood/v1/plugin.proto)."""
 
+SPARE_FORKS = 2
+"""Forked processes that wait for a call: one is taken while the other is born, which takes some 3 ms; 2 MiB each."""
+
+SPARE_LAUNCHES = 1
+"""Launched ones: starting takes a tenth of a second, and each is a whole sandbox that waits."""
+
 IDLE_S = 300.0
 """A worker that nobody called for so long is ended. Starting it again costs well under a second."""
 

@@ -34,8 +34,9 @@ async def start(
     settings: WorkerSettings,
     on_change: Callable[[ProcessWorker], None],
     host_calls: HostCalls | None = None,
+    one_call: bool = False,
 ) -> ProcessWorker:
-    """A worker that is ready. The caller owns it from then on.
+    """A worker that is ready. The caller owns it from then on. With `one_call` it ends when it has served one.
 
     Must be awaited on the thread whose loop runs for as long as the worker: the kernel kills the worker when the
     thread that started it ends (PR_SET_PDEATHSIG). Cancelling it leaves no process behind.
@@ -45,7 +46,11 @@ async def start(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + settings.start_timeout_s
-    process = await _launched(spec, settings)
+    try:
+        launching = fumehood_sandbox.start(spec.policy, spec.program)
+    except (SandboxError, OSError) as error:
+        raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
+    process = await launched(launching, spec, settings)
     try:
         worker = ProcessWorker(
             spec,
@@ -56,24 +61,34 @@ async def start(
             start_timeout_s=max(deadline - loop.time(), 0.0),
             on_change=on_change,
             host_calls=host_calls,
+            one_call=one_call,
         )
     except OSError as error:
         process.close()
-        raise WorkerUnavailableError(_launch_error(spec.plugin, error)) from error
+        raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
+    await opened(worker)
+    return worker
+
+
+async def opened(worker: ProcessWorker) -> None:
+    """Wait until a worker is ready. If it never is, or nobody waits any more, no process is left.
+
+    Raises:
+        WorkerUnavailableError: it died first, or was not ready in time.
+    """
     try:
         # Bounded by the worker's own timers. wait() leaves the future alone when this task is cancelled.
         await asyncio.wait((worker.opened,))
         failure = worker.opened.result()
         if failure is None and worker.state is not WorkerState.READY:
             # What it said right after Ready has ended it before this task had its turn.
-            failure = worker.cause or faults.condemned_error(spec.plugin)
+            failure = worker.cause or faults.condemned_error(worker.spec.plugin)
     except BaseException:
         await _end(worker)
         raise
     if failure is not None:
         await _end(worker)
         raise WorkerUnavailableError(failure)
-    return worker
 
 
 async def _end(worker: ProcessWorker) -> None:
@@ -82,12 +97,13 @@ async def _end(worker: ProcessWorker) -> None:
     await asyncio.wait((worker.dead,))
 
 
-async def _launched(spec: WorkerSpec, settings: WorkerSettings) -> SandboxedProcess:
+async def launched(launching: Launching, spec: WorkerSpec, settings: WorkerSettings) -> SandboxedProcess:
+    """The process of a start under way. Cancelling it leaves none behind.
+
+    Raises:
+        WorkerUnavailableError: it could not be launched within `settings.start_timeout_s`.
+    """
     loop = asyncio.get_running_loop()
-    try:
-        launching = fumehood_sandbox.start(spec.policy, spec.program)
-    except (SandboxError, OSError) as error:
-        raise WorkerUnavailableError(_launch_error(spec.plugin, error)) from error
     finished = asyncio.Event()
     loop.add_reader(launching.fileno(), finished.set)
     try:
@@ -96,7 +112,7 @@ async def _launched(spec: WorkerSpec, settings: WorkerSettings) -> SandboxedProc
     except TimeoutError as error:
         raise WorkerUnavailableError(faults.never_ready_error(spec.plugin, settings.start_timeout_s, ())) from error
     except (SandboxError, OSError) as error:
-        raise WorkerUnavailableError(_launch_error(spec.plugin, error)) from error
+        raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
     finally:
         launching.abort()
 
@@ -119,7 +135,8 @@ async def _advanced(launching: Launching, reported: asyncio.Event) -> SandboxedP
         loop.remove_reader(watched)
 
 
-def _launch_error(plugin: str, error: SandboxError | OSError) -> CallError:
+def launch_error(plugin: str, error: SandboxError | OSError) -> CallError:
+    """What a call is told of a sandbox that could not be had."""
     if isinstance(error, SandboxUnavailableError):
         return CallError(
             code=Code.CONFIG_SANDBOX_UNAVAILABLE,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fumehood.v1 import plugin_pb2
-from fumehood_sandbox import Level
+from fumehood_sandbox import Layer, Level
 
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _LEAVES_A_TRACE = frozenset({Limit.MEMORY, Limit.PROCESSES, Limit.OPEN_FILES, Limit.SCRATCH})
 """Limits of the process and not of the call alone."""
+_ONE_CALL = Layer("isolation", "call: a sandbox of its own, made before and ended after")
 
 
 class ProcessWorker:
@@ -67,10 +68,14 @@ class ProcessWorker:
         start_timeout_s: float,
         on_change: Callable[[ProcessWorker], None],
         host_calls: HostCalls | None = None,
+        one_call: bool = False,
+        is_ready: bool = False,
     ) -> None:
         """`on_change` is called when the worker takes no more calls, and again when it is dead.
 
-        `host_calls` answers what its calls ask of the sidecar; without it all is refused.
+        `one_call`: it serves one call and is killed with the result. `is_ready`: it needs no `Hello` and sends no
+        `Ready`, as a process that was forked from one that did. `host_calls` answers what its calls ask of the
+        sidecar; without it all is refused.
         """
         loop = asyncio.get_running_loop()
         self.spec = spec
@@ -103,7 +108,8 @@ class ProcessWorker:
         self._filled = False
         """Whether it has reached a limit by what may still be there."""
         self._meter = Meter(process)
-        self.receipt = _with_watchdog(process.receipt, self._meter)
+        receipt = _with_watchdog(process.receipt, self._meter)
+        self.receipt: Receipt = _for_one_call(receipt) if one_call else receipt
         """What holds the process."""
         self._limits = LimitWatch(
             loop,
@@ -153,8 +159,8 @@ class ProcessWorker:
         )
         self._host_calls.open(self._channel, self._table, process.relay)
         self._exit = ExitWatch(loop, process, on_first=self._on_first_exit, on_all=self._on_exit)
-        self._after("start", start_timeout_s, self._never_ready)
-        self._channel.send(messages.hello(spec, max_frame_bytes=settings.max_frame_bytes))
+        self._one_call = one_call
+        self._begin(start_timeout_s, is_ready=is_ready)
 
     # What the executor and the pools use.
 
@@ -201,6 +207,11 @@ class ProcessWorker:
             channel.send(frame, now=len(self._calls) == 1)
         return call
 
+    @property
+    def untouched(self) -> bool:
+        """Whether no call was ever sent to it."""
+        return self._table.last_id == 0
+
     def cancel_calls(self, reason: CancelReason) -> None:
         """Cancel every call that is under way."""
         for call in tuple(self._calls.values()):
@@ -240,8 +251,18 @@ class ProcessWorker:
             self.greeting = ready
             if 0 < ready.max_concurrent_calls < self.max_concurrent_calls:
                 self.max_concurrent_calls = ready.max_concurrent_calls
-            self.state = lifecycle.advance(self.state, WorkerEvent.BECAME_READY)
-            self.opened.set_result(None)
+            self._become_ready()
+
+    def _begin(self, start_timeout_s: float, *, is_ready: bool) -> None:
+        if is_ready:
+            self._become_ready()
+        else:
+            self._after("start", start_timeout_s, self._never_ready)
+            self._channel.send(messages.hello(self.spec, max_frame_bytes=self._settings.max_frame_bytes))
+
+    def _become_ready(self) -> None:
+        self.state = lifecycle.advance(self.state, WorkerEvent.BECAME_READY)
+        self.opened.set_result(None)
 
     def _on_result(self, call: WorkerCall, message: plugin_pb2.Result) -> None:
         self.calls_served += 1
@@ -252,14 +273,21 @@ class ProcessWorker:
             result = messages.result(message, output_bytes=call.output_bytes)
             if result.error is not None:
                 result = replace(result, error=self._explained(result.error, call))
+            self._end_after_its_call()
             call.resolve(result)
         else:
+            self._end_after_its_call()
             finished = not message.HasField("error")
             call.fail(self._cancelled(call, Rung.CANCEL_FRAME, tool_finished=finished))
         if self.state is WorkerState.ENDING:
             self._end_when_only_ignorers_are_left()
             if self._spent and not self._calls:
                 self._end_spent()
+
+    def _end_after_its_call(self) -> None:
+        """Where it has but one: kill it before the result is handed on, for nothing that it still does is anybody's."""
+        if self._one_call:
+            self.kill()
 
     # Limits.
 
@@ -457,6 +485,11 @@ class ProcessWorker:
 
     def _say(self, message: str, *, level: str = "info") -> None:
         self._log.write("sidecar", level, message, worker_id=self.worker_id)
+
+
+def _for_one_call(receipt: Receipt) -> Receipt:
+    """The receipt of a process that serves one call, which a forked one has already."""
+    return receipt if receipt.one_call else replace(receipt, layers=(*receipt.layers, _ONE_CALL))
 
 
 def _with_watchdog(receipt: Receipt, meter: Meter) -> Receipt:

@@ -1,0 +1,150 @@
+"""Serves one call in a process that was forked for it.
+
+The call runs in the main thread, and no other thread is there as long as nothing but the call happens: each would cost
+the call more than its own frames do. When the sidecar has more to say, a cancellation or the answer to a request, the
+kernel says so by a signal, and the threads of the engine are started then.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fumehood_sdk.call import Call, Grants
+from fumehood_sdk.errors import WireError
+from fumehood_sdk.runtime.descriptors import take_wire
+from fumehood_sdk.runtime.engine import Engine
+from fumehood_sdk.runtime.entry import Runnable
+from fumehood_sdk.runtime.execute import execute
+from fumehood_sdk.runtime.writer import Writer
+from fumehood_sdk.wire import host
+from fumehood_sdk.wire.framing import FrameReader
+from fumehood_sdk.wire.plugin import Failure, Sent
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_TERMINATED_STATUS = 143
+"""128 and SIGTERM's number, as a shell counts. A process that is pid 1 must end itself: the kernel won't by default."""
+
+
+def serve_one_call(tools: Mapping[str, Runnable], grants: Grants, *, max_frame_bytes: int) -> None:
+    """Wait for one call on stdin, answer it on stdout, and wait to be killed. Comes back if there is no call."""
+    signal.signal(signal.SIGTERM, _end)
+    fd_in, fd_out = take_wire()
+    reader = FrameReader(lambda size: os.read(fd_in, size), max_frame_bytes)
+    OneCall(fd_in, reader, Writer(fd_out, max_frame_bytes), tools, grants=grants).run()
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    os._exit(_TERMINATED_STATUS)
+
+
+class OneCall(Engine):
+    """The engine of a process with one call."""
+
+    def __init__(
+        self, fd_in: int, reader: FrameReader, writer: Writer, tools: Mapping[str, Runnable], *, grants: Grants
+    ) -> None:
+        super().__init__(reader, writer, tools, max_calls=1, grants=grants)
+        self._fd_in = fd_in
+        self._threaded = False
+
+    def run(self) -> WireError | None:
+        """Serve the call. Comes back only without one."""
+        try:
+            frame = self._first()
+        except (WireError, OSError) as error:
+            return error if isinstance(error, WireError) else WireError(str(error))
+        if frame is None:
+            return None
+        self._answer(frame)
+        while True:  # the sidecar kills this process when it has the result
+            signal.pause()
+
+    def _first(self) -> host.Invoke | None:
+        """The call. None: the sidecar wants none."""
+        while True:
+            data = self._reader.buffered()
+            if data is None:
+                if not self._reader.fill():
+                    return None
+                continue
+            frame = host.decode(data)
+            if isinstance(frame, host.Invoke):
+                return frame
+            if isinstance(frame, host.Shutdown):
+                return None
+
+    def _answer(self, frame: host.Invoke) -> None:
+        entry = self._entries.get(frame.tool)
+        if entry is None:
+            self._refuse(frame)
+            return
+        call = Call(
+            frame.invocation_id,
+            entry,
+            frame.arguments_json,
+            self._writer,
+            call_id=frame.call_id,
+            attempt=frame.attempt or 1,
+            timeout_s=frame.timeout_s,
+            context=frame.context,
+            grants=self._grants,
+        )
+        self._calls[frame.invocation_id] = call
+        self._heed_more()
+        if entry.is_async:
+            from fumehood_sdk.runtime.aio import AsyncCalls  # noqa: PLC0415 - imported by the zygote if it is needed
+
+            self._async_calls = AsyncCalls(self._end, threaded=False)
+            self._async_calls.run(call)
+        else:
+            self._end(call, execute(call))
+
+    def _end(self, call: Call, outcome: Sent | Failure, *, hold: bool = False) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # closed or replaced by the author's code
+                stream.flush()
+        super()._end(call, outcome, hold=hold)
+
+    def _invoke(self, frame: host.Invoke) -> bool:
+        self._refuse(frame)  # this process had its call
+        return True
+
+    # More frames than one.
+
+    def _heed_more(self) -> None:
+        """Have the kernel interrupt this thread when there is more to read, and look once: it may be there already."""
+        signal.signal(signal.SIGIO, lambda _number, _frame: self._read_on())
+        fcntl.fcntl(self._fd_in, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(self._fd_in, fcntl.F_SETFL, fcntl.fcntl(self._fd_in, fcntl.F_GETFL) | os.O_ASYNC)
+        if self._reader.holds_more or _has_more(self._fd_in):
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Start the engine's threads, once. May interrupt this thread anywhere, hence takes no lock."""
+        if not self._threaded:
+            self._threaded = True
+            with contextlib.suppress(RuntimeError):  # the limit of processes; the sidecar ends what doesn't listen
+                _thread.start_new_thread(self._serve_rest, ())
+
+    def _serve_rest(self) -> None:
+        self._bell.acquire()
+        if self._hand_on():
+            self._watch()
+            self._writer.drain()
+            os._exit(0)
+
+
+def _has_more(fd: int) -> bool:
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(0))

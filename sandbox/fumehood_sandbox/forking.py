@@ -1,0 +1,179 @@
+"""A sandbox whose program forks a process for each call, from outside."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import socket
+import subprocess
+from contextlib import ExitStack
+
+from fumehood_sandbox.attendant import APPROVE, APPROVED, BEAR, BORN
+from fumehood_sandbox.errors import LaunchError
+from fumehood_sandbox.forked import ForkedProcess
+from fumehood_sandbox.grants import check_policy
+from fumehood_sandbox.identity import identity_for
+from fumehood_sandbox.launch import start_controlled
+from fumehood_sandbox.launching import Launching
+from fumehood_sandbox.layout import SCRATCH_HOMES, below_scratch
+from fumehood_sandbox.policy import Policy
+from fumehood_sandbox.process import SandboxedProcess
+from fumehood_sandbox.program import PythonModule
+from fumehood_sandbox.receipt import Layer, Receipt
+from fumehood_sandbox.stage import stage_command, stage_file
+
+_LONGEST_ANSWER_BYTES = 8192
+_DESCRIPTORS = 4
+_END_S = 5.0
+"""For the death of an attendant that was killed."""
+_ISOLATION = Layer(
+    "isolation", "call: memory, user, mount, pid and ipc namespaces, /tmp, /dev/shm and a Landlock domain of its own"
+)
+
+
+class ForkServer:
+    """A zygote and its attendant. Owned: `close` it; that ends the attendant, while the zygote is its launcher's.
+
+    In this order: start; poll `launching` for the zygote's process, as after `start`; `attend` it; when the program has
+    said in its own way that it is ready, `approve`; when that is answered, `order` children. Each answer is awaited by
+    polling `fileno()` for reading, and taken by `receive`. One question at a time is worked on; more wait.
+
+    Same thread rule as for `start`.
+    """
+
+    def __init__(self, policy: Policy, program: PythonModule) -> None:
+        """Start the zygote.
+
+        Raises:
+            PolicyError: the policy must be changed, or the program doesn't fork.
+            SandboxUnavailableError: this machine can't enforce it.
+            LaunchError: bubblewrap could not be run.
+        """
+        self._policy = policy
+        with ExitStack() as stack:
+            self._below_scratch = below_scratch(check_policy(policy, stack))
+        self._stack = ExitStack()
+        self._receipt: Receipt | None = None
+        self._attendant: subprocess.Popen[bytes] | None = None
+        try:
+            self._orders, self._orders_inside = self._pair()
+            self._control, control_inside = self._pair()
+            self._control_inode = os.fstat(control_inside.fileno()).st_ino
+            self.launching: Launching = start_controlled(policy, program, control_inside.fileno())
+            """The zygote's start."""
+            control_inside.close()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _pair(self) -> tuple[socket.socket, socket.socket]:
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for each in pair:
+            self._stack.callback(each.close)
+        return pair
+
+    def attend(self, zygote: SandboxedProcess) -> None:
+        """Start the attendant of this zygote, which `launching` gave.
+
+        Raises:
+            LaunchError: it could not be started, or the zygote is gone.
+        """
+        identity = identity_for(self._policy.identity)
+        try:
+            namespace = os.open(f"/proc/{zygote.init_pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise LaunchError("attendant", "the zygote is gone", errno=error.errno or 0) from error
+        config = {
+            "orders_fd": self._orders_inside.fileno(),
+            "control_fd": self._control.fileno(),
+            "control_inode": self._control_inode,
+            "user_namespace_fd": namespace,
+            "init_pid": zygote.init_pid,
+            "identity": (identity.user, identity.group),
+            "scratch": SCRATCH_HOMES,
+            "below_scratch": self._below_scratch,
+            "scratch_bytes": self._policy.limits.scratch_bytes,
+            "pipes": [os.fstat(fd).st_ino for fd in (zygote.stdin, zygote.stdout, zygote.stderr)],
+        }
+        code = stage_file("attendant", config)
+        try:
+            self._attendant = subprocess.Popen(
+                stage_command(code),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(code, namespace, self._orders_inside.fileno(), self._control.fileno()),
+                env={},
+                cwd="/",
+                process_group=0,
+            )
+        except OSError as error:
+            raise LaunchError("attendant", error.strerror or "", errno=error.errno or 0) from error
+        finally:
+            os.close(code)
+            os.close(namespace)
+        self._control.close()
+        self._orders_inside.close()
+        self._orders.setblocking(False)
+        self._receipt = zygote.receipt
+
+    def fileno(self) -> int:
+        """Readable when there is an answer."""
+        return self._orders.fileno()
+
+    def approve(self) -> None:
+        """Ask that the zygote be looked at and made ready for children. Answered by None."""
+        self._send(APPROVE)
+
+    def order(self) -> None:
+        """Ask for one child. Answered by its process."""
+        self._send(BEAR)
+
+    def _send(self, order: bytes) -> None:
+        with contextlib.suppress(OSError):  # an attendant that is gone is found by `receive`
+            self._orders.send(order)
+
+    def receive(self) -> ForkedProcess | None:
+        """Take one answer. Call it when `fileno()` is readable.
+
+        Raises:
+            BlockingIOError: there is none yet.
+            LaunchError: what was asked for can't be had. The zygote is of no more use.
+        """
+        ancillary_bytes = socket.CMSG_SPACE(_DESCRIPTORS * array.array("i").itemsize)
+        try:
+            message, ancillary, _, _ = self._orders.recvmsg(
+                _LONGEST_ANSWER_BYTES, ancillary_bytes, socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise LaunchError("attendant", error.strerror or "", errno=error.errno or 0) from error
+        fds = array.array("i")
+        for _, _, data in ancillary:
+            fds.frombytes(data)
+        kind, *fields = message.split(b"\t")
+        if kind == APPROVED:
+            return None
+        if kind == BORN and len(fds) == _DESCRIPTORS and self._receipt is not None:
+            receipt = self._receipt
+            layers = (*receipt.layers, _ISOLATION)
+            return ForkedProcess(
+                int(fields[0]),
+                (fds[0], fds[1], fds[2], fds[3]),
+                Receipt(receipt.level, receipt.backend, receipt.policy_digest, layers),
+            )
+        if not message:
+            raise LaunchError("attendant", "it is gone")
+        step, problem, path, errno = (*(field.decode("utf-8", "replace") for field in fields), "", "", "", "0")[:4]
+        raise LaunchError(step, problem, path=path, errno=int(errno or 0))
+
+    def close(self) -> None:
+        """End the attendant. The zygote and its children are not ended by this. Idempotent."""
+        self._stack.close()
+        attendant, self._attendant = self._attendant, None
+        if attendant is not None:
+            attendant.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                attendant.wait(_END_S)

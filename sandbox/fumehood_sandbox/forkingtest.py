@@ -1,0 +1,13 @@
+"""Runs as a zygote, to find out whether this machine can hold its children apart; see `probe`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def _say_who() -> None:
+    os.write(1, f"{os.getpid()} {os.getuid()} {len(os.listdir('/tmp'))}\n".encode())  # noqa: PTH208, S108
+
+
+sys.modules["fumehood_zygote"].serve(0, _say_who)

@@ -1,0 +1,181 @@
+"""One zygote: a worker that runs no calls, from which a process is forked for each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fumehood_sandbox import ForkServer, LaunchError, PythonModule, SandboxError
+
+from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.call import CallError
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.text import printable
+from fumehood_server.worker import faults
+from fumehood_server.worker.start import launch_error, launched, opened
+from fumehood_server.worker.worker import ProcessWorker
+
+if TYPE_CHECKING:
+    from fumehood_sandbox import ForkedProcess
+
+    from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.worker.logs import PluginLog
+    from fumehood_server.worker.settings import WorkerSettings
+
+
+class Zygote:
+    """A process with the plugin imported and nothing else done, and what is forked from it. Made by `hatch`."""
+
+    def __init__(self, server: ForkServer, worker: ProcessWorker, plugin: str) -> None:
+        """Take over both; `worker` is ready and `server` attends it."""
+        self._loop = asyncio.get_running_loop()
+        self._server = server
+        self._plugin = plugin
+        self._approval: asyncio.Future[CallError | None] = self._loop.create_future()
+        self._on_child: Callable[[ForkedProcess], None] = _nobody
+        self._on_broken: Callable[[CallError], None] = _ignore
+        self._open = True
+        self.worker = worker
+        self.children: set[ProcessWorker] = set()
+        """Its children that live."""
+        self.has_served = False
+        """Whether a child has given a result."""
+        self.ordered = 0
+        """Children that were ordered and are not there."""
+        self._loop.add_reader(server.fileno(), self._answered)
+
+    async def approved(self) -> None:
+        """Have it looked at from outside, and made ready to fork.
+
+        Raises:
+            WorkerUnavailableError: its import left what calls would share, or this machine can't hold calls apart.
+        """
+        self._server.approve()
+        failure = await self._approval
+        if failure is not None:
+            raise WorkerUnavailableError(failure)
+
+    def serve(self, on_child: Callable[[ForkedProcess], None], on_broken: Callable[[CallError], None]) -> None:
+        """Say who takes the children, and who is told that there will be no more."""
+        self._on_child = on_child
+        self._on_broken = on_broken
+
+    def order(self) -> None:
+        """Have one more child forked."""
+        self.ordered += 1
+        self._server.order()
+
+    def _answered(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._open:
+                try:
+                    child = self._server.receive()
+                except LaunchError as error:
+                    self._break(refusal(self._plugin, error))
+                    return
+                if child is not None:
+                    self.ordered -= 1
+                    self._on_child(child)
+                elif not self._approval.done():
+                    self._approval.set_result(None)
+
+    def _break(self, error: CallError) -> None:
+        self.stop()
+        if self._approval.done():
+            self._on_broken(error)
+        else:
+            self._approval.set_result(error)
+
+    def stop(self) -> None:
+        """Take no more children, and let those that there are finish. Idempotent."""
+        if self._open:
+            self._open = False
+            self.ordered = 0
+            self._loop.remove_reader(self._server.fileno())
+
+    def finish(self) -> None:
+        """End it, with what is left of its children. Idempotent."""
+        self.stop()
+        self._server.close()
+        self.worker.finish()
+
+
+async def hatch(
+    spec: WorkerSpec,
+    worker_id: str,
+    *,
+    log: PluginLog,
+    settings: WorkerSettings,
+    on_change: Callable[[ProcessWorker], None],
+) -> Zygote:
+    """Start a zygote and have it approved. The caller owns it. Cancelling leaves no process behind.
+
+    Raises:
+        WorkerUnavailableError: it can't be had.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + settings.start_timeout_s
+    if not isinstance(spec.program, PythonModule):
+        raise TypeError("only Python modules can be forked")
+    try:
+        server = ForkServer(spec.policy, spec.program)
+    except (SandboxError, OSError) as error:
+        raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
+    try:
+        process = await launched(server.launching, spec, settings)
+        try:
+            server.attend(process)
+            worker = ProcessWorker(
+                spec,
+                worker_id,
+                process,
+                log=log,
+                settings=settings,
+                start_timeout_s=max(deadline - loop.time(), 0.0),
+                on_change=on_change,
+            )
+        except (SandboxError, OSError) as error:
+            process.close()
+            raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
+        await opened(worker)
+    except BaseException:
+        server.close()
+        raise
+    zygote = Zygote(server, worker, spec.plugin)
+    try:
+        async with asyncio.timeout(settings.start_timeout_s):
+            await zygote.approved()
+    except BaseException as error:
+        zygote.finish()
+        worker.kill()
+        await asyncio.wait((worker.dead,))
+        if isinstance(error, TimeoutError):
+            raise WorkerUnavailableError(faults.never_ready_error(spec.plugin, settings.start_timeout_s, ())) from error
+        raise
+    return zygote
+
+
+def refusal(plugin: str, error: LaunchError) -> CallError:
+    """What a call is told of a child that can't be had."""
+    if error.step != "zygote":
+        return launch_error(plugin, error)
+    return CallError(
+        code=Code.CONFIG_PLUGIN_INVALID,
+        message=f'plugin "{plugin}" can\'t have a process for each call: {printable(error.problem)}',
+        details={
+            "plugin": plugin,
+            "reason": "zygote_refused",
+            "problem": printable(error.problem),
+            "path": printable(error.path),
+        },
+    )
+
+
+def _nobody(child: ForkedProcess) -> None:
+    child.close()
+
+
+def _ignore(error: CallError) -> None:
+    del error

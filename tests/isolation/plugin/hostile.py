@@ -1,0 +1,55 @@
+"""Leaves at its import what calls would share, as the file beside it says; see `test_zygote`."""
+
+import ctypes
+import mmap
+import os
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from fumehood_sdk import Plugin
+
+plugin = Plugin("hostile", version="1.0.0")
+kept: list[object] = []
+
+
+def _system_v() -> object:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_void_p
+    return libc.shmat(libc.shmget(4712, 4096, 0o1666), None, 0)
+
+
+def _read_only_for_now() -> object:
+    fd = os.memfd_create("kept")
+    os.ftruncate(fd, 4096)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    place = libc.mmap(None, ctypes.c_size_t(4096), mmap.PROT_READ, mmap.MAP_SHARED, fd, ctypes.c_long(0))
+    os.close(fd)
+    return place
+
+
+DEEDS = {
+    "nothing": lambda: None,
+    "thread": lambda: threading.Thread(target=time.sleep, args=(60,), daemon=True).start(),
+    "process": lambda: subprocess.Popen(["/bin/sleep", "60"]),
+    "orphan": lambda: subprocess.Popen(["/usr/bin/setsid", "-f", "sleep", "60"]).wait(),
+    "memory": lambda: mmap.mmap(-1, 4096),
+    "memory that is read-only for now": _read_only_for_now,
+    "System V memory": _system_v,
+    "socket": socket.socketpair,
+    "pipe": os.pipe,
+    "memfd": lambda: os.memfd_create("kept"),
+    "file": lambda: open("/tmp/kept", "w"),  # noqa: S108, SIM115, PTH123 - it is to stay open
+    "file in shm": lambda: open("/dev/shm/kept", "w"),  # noqa: S108, SIM115, PTH123
+}
+
+kept.append(DEEDS[(Path(__file__).parent / "deed").read_text()]())
+
+
+@plugin.tool(side_effects="none", isolation="call")
+def run(code: str) -> str:
+    """Say that it got as far as this."""
+    return code

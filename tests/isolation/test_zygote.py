@@ -1,0 +1,137 @@
+"""What a zygote is refused for, and what becomes of it when a call goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.worker import CancelReason
+
+from .bench import FOLDER, Bench, ended, invocation
+
+
+def _hostile(folder: Path, deed: str) -> Path:
+    shutil.copy(FOLDER / "hostile.py", folder)
+    (folder / "deed").write_text(deed)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("deed", "problem"),
+    [
+        ("thread", "1 other threads were started"),
+        ("process", "1 other processes were left"),
+        ("orphan", "1 other processes were left"),
+        ("memory", "memory was shared"),
+        ("memory that is read-only for now", "memory was shared"),
+        ("System V memory", "memory was shared"),
+        ("socket", "was left open"),
+        ("pipe", "was left open"),
+        ("memfd", "was left open"),
+        ("file", "keeps a file open for writing"),
+        ("file in shm", "keeps a file open for writing"),
+    ],
+)
+async def test_import_that_leaves_what_calls_would_share_is_refused(
+    bench: Bench, tmp_path: Path, deed: str, problem: str
+) -> None:
+    with pytest.raises(WorkerUnavailableError) as caught:
+        await bench.run("x", spec=bench.spec("hostile", folder=_hostile(tmp_path, deed)))
+    assert caught.value.error.code is Code.CONFIG_PLUGIN_INVALID
+    assert caught.value.error.details["reason"] == "zygote_refused"
+    assert problem in caught.value.error.message
+
+
+async def test_import_that_leaves_nothing_is_not_refused(bench: Bench, tmp_path: Path) -> None:
+    assert await bench.run("x", spec=bench.spec("hostile", folder=_hostile(tmp_path, "nothing"))) == "x"
+
+
+async def test_calls_share_a_zygote_until_one_crashes(bench: Bench) -> None:
+    spec = bench.spec()
+    await bench.run("result = 1", spec=spec)
+    first = bench.zygotes(spec)
+    await bench.run("result = 2", spec=spec)
+    assert bench.zygotes(spec) == first, "control: a call that ends well keeps its zygote"
+    for end in ("os._exit(3)", "os.abort()", "import ctypes; ctypes.string_at(0)"):
+        crashed = await bench.call(f"import os; {end}", spec=spec)
+        assert crashed.error is not None
+        assert crashed.error.code is Code.TOOL_UNAVAILABLE
+        assert await bench.run("result = 3", spec=spec) == 3
+        last, first = first, bench.zygotes(spec)
+        assert not last & first
+
+
+async def test_crash_does_not_end_a_call_beside(bench: Bench) -> None:
+    spec = bench.spec()
+    lease = await bench.pools.acquire(spec)
+    handle = lease.worker.invoke(invocation("ctx.sleep(0.5); result = 'still here'"))
+    crashed = await bench.call("import os; os._exit(1)", spec=spec)
+    assert crashed.error is not None
+    result = await ended(handle)
+    lease.release()
+    assert (result.error, result.details_json) == (None, '"still here"')
+
+
+async def test_call_that_ignores_its_end_is_killed_with_all_that_it_started(bench: Bench) -> None:
+    spec = bench.spec()
+    code = """
+    import os, signal, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    there, here = os.pipe()
+    call = os.getpid()
+    for number in range(3):
+        if os.getpid() == call and os.fork() == 0:
+            os.setsid()
+            os.fork()
+            os.write(here, b"x")
+    if os.getpid() == call:
+        for number in range(6):
+            os.read(there, 1)
+        ctx.update("ready")
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            pass
+    """
+    async with bench.started(code, spec=spec) as (handle, worker):
+        before = bench.processes_of(spec)
+        assert len(before) >= 8, "control: the call and what it started are there"
+        handle.cancel(CancelReason.DEADLINE)
+        result = await ended(handle)
+        assert result.error is not None
+        assert result.error.code is Code.TOOL_TIMEOUT
+        assert result.error.details["ended_by"] == "sigkill"
+        await asyncio.wait_for(asyncio.shield(worker.dead), 10)
+    await bench.run("result = 1", spec=spec)
+    await bench.until(lambda: not before & bench.processes_of(spec))
+
+
+async def test_death_of_the_zygote_ends_its_calls_and_the_next_call_gets_another(bench: Bench) -> None:
+    spec = bench.spec()
+    await bench.run("result = 0", spec=spec)
+    async with bench.started("ctx.update('ready'); ctx.sleep(60)", spec=spec) as (handle, worker):
+        before = bench.processes_of(spec)
+        (zygote,) = bench.zygotes(spec)
+        os.kill(zygote, signal.SIGKILL)
+        result = await ended(handle)
+        assert result.error is not None
+        assert result.error.code is Code.TOOL_UNAVAILABLE
+        await asyncio.wait_for(asyncio.shield(worker.dead), 10)
+    await bench.until(lambda: not before & bench.processes_of(spec))
+    assert await bench.run("result = 1", spec=spec) == 1
+
+
+async def test_closing_leaves_no_process(bench: Bench) -> None:
+    spec = bench.spec()
+    await bench.run("result = 1", spec=spec)
+    before = bench.processes_of(spec)
+    assert before, "control: there are some"
+    await bench.pools.close(0.0)
+    assert not before & bench.processes_of(spec)
