@@ -147,7 +147,7 @@ def _namespaces_work() -> bool:
     return True
 
 
-def _plan(policy: Policy, program: Program, stack: ExitStack, control_fd: int | None) -> _Plan:
+def _plan(policy: Policy, program: Program, stack: ExitStack, control_fd: int | None = None) -> _Plan:
     return _Plan(
         check_policy(policy, stack),
         program,
