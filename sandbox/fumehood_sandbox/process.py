@@ -54,7 +54,7 @@ class SandboxedProcess:
         self.relay = relay
         """A socket that listens inside, where the policy asks for a relay: accept what the program connects to it.
 
-        Non-blocking. Closed by `close`, or sooner by whoever serves it.
+        Non-blocking. Closed by `close`, unless whoever serves it has taken it and put None in its place.
         """
         self.stdin, self.stdout, self.stderr = fds
         """This side's ends of the program's pipes: blocking, close-on-exec, closed by `close`."""

@@ -60,6 +60,12 @@ def test_no_plugin_is_granted_the_file_of_a_secret(folder: Path, grant: str) -> 
     assert load_config(configure(folder, GOOD + PLUGIN + 'read = ["data"]'))
 
 
+@pytest.mark.parametrize("place", ["one/key", "/usr/key"])
+def test_no_secret_lies_where_sandboxes_are_shown_it(folder: Path, place: str) -> None:
+    with pytest.raises(ConfigError, match="which sandboxes are shown"):
+        load_config(configure(folder, f'[secrets.KEY]\nfile = "{place}"\n' + PLUGIN))
+
+
 def test_no_secret_is_found_through_a_link_that_a_plugin_could_turn(folder: Path) -> None:
     (folder / "data" / "link").symlink_to(folder / "keys")
     text = '[secrets.KEY]\nfile = "data/link/key"\n' + PLUGIN

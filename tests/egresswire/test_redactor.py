@@ -64,7 +64,7 @@ def test_a_key_of_several_lines_is_taken_out_line_by_line() -> None:
 
 def test_values_that_a_secret_had_before_are_still_taken_out() -> None:
     redactor = knowing(*(b"value number %03d" % number for number in range(MAX_VALUES)))
-    assert redactor.text("value number 000, value number 015") == "[secret KEY], [secret KEY]"
+    assert redactor.text("value number 000, value number 003") == "[secret KEY], [secret KEY]"
 
 
 def test_nothing_is_looked_for_before_a_secret_was_handed_out() -> None:

@@ -18,6 +18,8 @@ from fumehood_server.secrets import SecretSource, SecretUnavailableError
 if TYPE_CHECKING:
     from fumehood_server.catalog.config import PluginConfig
 
+_SHOWN_TO_ALL = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+"""Every sandbox's programs and libraries come from there."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ONE_OF_TWO = 'file = "path" or env = "VARIABLE"'
 
@@ -56,14 +58,20 @@ def read_secrets(file: ConfigFile, source: TomlSource, folder: Path) -> dict[str
 def check_secret_links(
     secrets: Mapping[str, SecretSource], plugins: Sequence[PluginConfig], source: TomlSource, folder: Path
 ) -> None:
-    """Refuse a secret's file that is found through a symlink which a plugin can turn.
+    """Refuse a secret's file that sandboxes are shown, or that is found through a symlink which a plugin can turn.
 
     Raises:
         ConfigError: there is one.
     """
     writable = [path for plugin in plugins for path in plugin.grants.write]
+    shown = [*(plugin.path for plugin in plugins), *map(Path, _SHOWN_TO_ALL)]
     for name, secret in secrets.items():
         if secret.file is not None:
+            real = secret.file.resolve()
+            within = next((each for each in shown if real.is_relative_to(each.resolve())), None)
+            if within is not None:
+                problem = f'[secrets.{name}]: "{real}" lies in "{within}", which sandboxes are shown'
+                raise source.problem(("secrets", name, "file"), problem, "keep it in a folder of its own")
             try:
                 check_links("file", [str(secret.file)], folder=folder, writable=writable)
             except GrantError as exc:

@@ -14,8 +14,10 @@ from urllib.parse import quote, quote_plus
 
 MIN_FORM = 8
 """Characters of a form that is looked for. A shorter one would be found in texts that have nothing to do with it."""
-MAX_VALUES = 16
-"""Values of one secret that are looked for: as many as it had lately, where it is changed under way."""
+MAX_VALUES = 4
+"""Values of one secret that are looked for: the ones that it had last, where it is changed under way."""
+MAX_LINES = 64
+"""Lines of a value that are looked for one by one. A key has thirty; each costs a look at every word of the plugin."""
 
 
 class Redactor:
@@ -81,7 +83,7 @@ def _all_forms(value: bytes) -> Iterator[str]:
     text = value.decode("utf-8", "surrogateescape")
     yield text
     # A value of several lines, such as a key, is logged line by line.
-    yield from (line.strip() for line in text.splitlines())
+    yield from (line.strip() for line in text.splitlines()[:MAX_LINES])
     shown = value.decode("utf-8", "backslashreplace")
     for quoted in (json.dumps(shown), json.dumps(shown, ensure_ascii=False)):
         yield quoted[1:-1]

@@ -86,11 +86,17 @@ class HostCallRouter:
         self._relay: asyncio.Task[None] | None = None
 
     def open(self, channel: Channel, calls: CallTable, relay: socket.socket | None) -> None:
-        """Send answers there, and serve the relay's socket, if the process has one. Before the first frame comes."""
+        """Send answers there, and serve and own the relay's socket, if there is one. Before the first frame comes."""
         self._channel = channel
         self._calls = calls
-        if relay is not None and self._host_calls is not None:
-            self._relay = asyncio.get_running_loop().create_task(self._serve(self._host_calls, relay))
+        if relay is None:
+            return
+        if self._host_calls is None:
+            relay.close()
+            return
+        self._relay = asyncio.get_running_loop().create_task(self._serve(self._host_calls, relay))
+        # Also where the task was cancelled before its first step, and so had none.
+        self._relay.add_done_callback(lambda _: relay.close())
 
     def secret(self, call: WorkerCall, message: plugin_pb2.SecretRequest) -> None:
         """A call asks for a secret."""

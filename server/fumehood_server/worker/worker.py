@@ -157,7 +157,8 @@ class ProcessWorker:
             on_frame=incoming.frame,
             on_fault=self._on_channel_fault,
         )
-        self._host_calls.open(self._channel, self._table, process.relay)
+        relay, process.relay = process.relay, None  # whoever serves it closes it, once the loop has let go of it
+        self._host_calls.open(self._channel, self._table, relay)
         self._exit = ExitWatch(loop, process, on_first=self._on_first_exit, on_all=self._on_exit)
         self._one_call = one_call
         self._begin(start_timeout_s, is_ready=is_ready)
