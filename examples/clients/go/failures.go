@@ -25,13 +25,13 @@ func runOutOfTime(ctx context.Context, client pb.ToolServiceClient) error {
 		return err
 	}
 	var details struct {
-		Bound  string  `json:"bound"`
-		LimitS float64 `json:"limit_s"`
+		Bound string  `json:"bound"`
+		Value float64 `json:"value"`
 	}
 	if err := json.Unmarshal(late.Details, &details); err != nil {
 		return err
 	}
-	fmt.Printf("timeout: %s by the %s after %g s\n", late.Code, details.Bound, details.LimitS)
+	fmt.Printf("timeout: %s by the %s after %g s\n", late.Code, details.Bound, details.Value)
 
 	ctx, cancel := context.WithTimeout(ctx, short)
 	defer cancel()

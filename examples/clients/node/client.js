@@ -68,7 +68,7 @@ async function runOutOfTime(client) {
   const late = await failure(ToolError, call(client, callRequest("slow_count", slow, { timeoutMs: SHORT_MS })));
   assert.equal(late.code, "TOOL_TIMEOUT");
   assert(late.retryable);
-  console.log(`timeout: ${late.code} by the ${late.details.bound} after ${late.details.limit_s} s`);
+  console.log(`timeout: ${late.code} by the ${late.details.bound} after ${late.details.value} s`);
 
   try {
     const { result } = await unary(client, "callTool", callRequest("slow_count", slow), SHORT_MS);

@@ -129,7 +129,7 @@ async def run_out_of_time(stub: Stub) -> None:
         await call(stub, call_request("slow_count", slow, timeout_s=SHORT_S))
     except ToolError as error:
         expect(error.code == "TOOL_TIMEOUT" and error.retryable, f"TOOL_TIMEOUT, not {error.code}")
-        print(f"timeout: {error.code} by the {error.details['bound']} after {error.details['limit_s']} s")
+        print(f"timeout: {error.code} by the {error.details['bound']} after {error.details['value']} s")
     else:
         raise SurpriseError("a call outlived its timeout")
 

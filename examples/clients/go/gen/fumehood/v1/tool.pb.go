@@ -400,9 +400,10 @@ func (x *ToolDefinition) GetLimits() *Limits {
 // both.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Address space in bytes (RLIMIT_AS).
+	// Memory in bytes that the processes of the tool hold together, by a cgroup where there is one; and the address space
+	// of each (RLIMIT_AS) where the sidecar can't tell what they hold.
 	MemoryBytes *uint64 `protobuf:"varint,1,opt,name=memory_bytes,json=memoryBytes,proto3,oneof" json:"memory_bytes,omitempty"`
-	// Processor time in seconds of one process (RLIMIT_CPU).
+	// Processor time in seconds that one call may use.
 	CpuSeconds *uint64 `protobuf:"varint,2,opt,name=cpu_seconds,json=cpuSeconds,proto3,oneof" json:"cpu_seconds,omitempty"`
 	// Processes and threads at a time.
 	Processes *uint64 `protobuf:"varint,3,opt,name=processes,proto3,oneof" json:"processes,omitempty"`
@@ -413,9 +414,11 @@ type Limits struct {
 	// Size of the private scratch folder in bytes.
 	ScratchBytes *uint64 `protobuf:"varint,6,opt,name=scratch_bytes,json=scratchBytes,proto3,oneof" json:"scratch_bytes,omitempty"`
 	// Size of one result in bytes, content and details together.
-	OutputBytes   *uint64 `protobuf:"varint,7,opt,name=output_bytes,json=outputBytes,proto3,oneof" json:"output_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OutputBytes *uint64 `protobuf:"varint,7,opt,name=output_bytes,json=outputBytes,proto3,oneof" json:"output_bytes,omitempty"`
+	// Bytes that the process may write to its log, stderr and `Log` frames together, within any one second.
+	LogBytesPerSecond *uint64 `protobuf:"varint,8,opt,name=log_bytes_per_second,json=logBytesPerSecond,proto3,oneof" json:"log_bytes_per_second,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Limits) Reset() {
@@ -493,6 +496,13 @@ func (x *Limits) GetScratchBytes() uint64 {
 func (x *Limits) GetOutputBytes() uint64 {
 	if x != nil && x.OutputBytes != nil {
 		return *x.OutputBytes
+	}
+	return 0
+}
+
+func (x *Limits) GetLogBytesPerSecond() uint64 {
+	if x != nil && x.LogBytesPerSecond != nil {
+		return *x.LogBytesPerSecond
 	}
 	return 0
 }
@@ -1047,7 +1057,19 @@ type Usage struct {
 	// Bytes of arguments sent to the tool.
 	InputBytes uint64 `protobuf:"varint,3,opt,name=input_bytes,json=inputBytes,proto3" json:"input_bytes,omitempty"`
 	// Bytes of frames that the tool sent for this call.
-	OutputBytes   uint64 `protobuf:"varint,4,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"`
+	OutputBytes uint64 `protobuf:"varint,4,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"`
+	// Processor time, user and system together, of the processes that ran the call. With isolation `PROCESS` it is what
+	// the worker's processes used meanwhile, calls beside it included. Absent when it could not be measured.
+	CpuTime *durationpb.Duration `protobuf:"bytes,5,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	// The most memory that those processes held at a time, in bytes: with isolation `PROCESS` since the worker started.
+	// 0 when it could not be measured.
+	PeakMemoryBytes uint64 `protobuf:"varint,6,opt,name=peak_memory_bytes,json=peakMemoryBytes,proto3" json:"peak_memory_bytes,omitempty"`
+	// Bytes that were sent for this call to hosts, heads and bodies.
+	EgressSentBytes uint64 `protobuf:"varint,7,opt,name=egress_sent_bytes,json=egressSentBytes,proto3" json:"egress_sent_bytes,omitempty"`
+	// Bytes that hosts sent for this call, heads and bodies, before decoding.
+	EgressReceivedBytes uint64 `protobuf:"varint,8,opt,name=egress_received_bytes,json=egressReceivedBytes,proto3" json:"egress_received_bytes,omitempty"`
+	// What measured processor time and memory, such as "cgroup2", "cgroup1" or "proc". Empty when nothing did.
+	Source        string `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1108,6 +1130,41 @@ func (x *Usage) GetOutputBytes() uint64 {
 		return x.OutputBytes
 	}
 	return 0
+}
+
+func (x *Usage) GetCpuTime() *durationpb.Duration {
+	if x != nil {
+		return x.CpuTime
+	}
+	return nil
+}
+
+func (x *Usage) GetPeakMemoryBytes() uint64 {
+	if x != nil {
+		return x.PeakMemoryBytes
+	}
+	return 0
+}
+
+func (x *Usage) GetEgressSentBytes() uint64 {
+	if x != nil {
+		return x.EgressSentBytes
+	}
+	return 0
+}
+
+func (x *Usage) GetEgressReceivedBytes() uint64 {
+	if x != nil {
+		return x.EgressReceivedBytes
+	}
+	return 0
+}
+
+func (x *Usage) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
 }
 
 // What held the process that ran a call. The layers are those in force, each probed, not those that were asked for.
@@ -1276,7 +1333,7 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\tisolation\x18\n" +
 	" \x01(\x0e2\x16.fumehood.v1.IsolationR\tisolation\x12A\n" +
 	"\x0eexecution_mode\x18\v \x01(\x0e2\x1a.fumehood.v1.ExecutionModeR\rexecutionMode\x12+\n" +
-	"\x06limits\x18\f \x01(\v2\x13.fumehood.v1.LimitsR\x06limits\"\x91\x03\n" +
+	"\x06limits\x18\f \x01(\v2\x13.fumehood.v1.LimitsR\x06limits\"\xe0\x03\n" +
 	"\x06Limits\x12&\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x04H\x00R\vmemoryBytes\x88\x01\x01\x12$\n" +
 	"\vcpu_seconds\x18\x02 \x01(\x04H\x01R\n" +
@@ -1286,7 +1343,8 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"open_files\x18\x04 \x01(\x04H\x03R\topenFiles\x88\x01\x01\x12+\n" +
 	"\x0ffile_size_bytes\x18\x05 \x01(\x04H\x04R\rfileSizeBytes\x88\x01\x01\x12(\n" +
 	"\rscratch_bytes\x18\x06 \x01(\x04H\x05R\fscratchBytes\x88\x01\x01\x12&\n" +
-	"\foutput_bytes\x18\a \x01(\x04H\x06R\voutputBytes\x88\x01\x01B\x0f\n" +
+	"\foutput_bytes\x18\a \x01(\x04H\x06R\voutputBytes\x88\x01\x01\x124\n" +
+	"\x14log_bytes_per_second\x18\b \x01(\x04H\aR\x11logBytesPerSecond\x88\x01\x01B\x0f\n" +
 	"\r_memory_bytesB\x0e\n" +
 	"\f_cpu_secondsB\f\n" +
 	"\n" +
@@ -1294,7 +1352,8 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\v_open_filesB\x12\n" +
 	"\x10_file_size_bytesB\x10\n" +
 	"\x0e_scratch_bytesB\x0f\n" +
-	"\r_output_bytes\"\xa7\x02\n" +
+	"\r_output_bytesB\x17\n" +
+	"\x15_log_bytes_per_second\"\xa7\x02\n" +
 	"\x04Tool\x12;\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x1b.fumehood.v1.ToolDefinitionR\n" +
@@ -1346,14 +1405,19 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\battempts\x18\b \x01(\rR\battempts\x12(\n" +
 	"\x05usage\x18\t \x01(\v2\x12.fumehood.v1.UsageR\x05usage\x125\n" +
 	"\asandbox\x18\n" +
-	" \x01(\v2\x1b.fumehood.v1.SandboxReceiptR\asandbox\"\xbd\x01\n" +
+	" \x01(\v2\x1b.fumehood.v1.SandboxReceiptR\asandbox\"\x97\x03\n" +
 	"\x05Usage\x126\n" +
 	"\twall_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bwallTime\x128\n" +
 	"\n" +
 	"queue_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tqueueTime\x12\x1f\n" +
 	"\vinput_bytes\x18\x03 \x01(\x04R\n" +
 	"inputBytes\x12!\n" +
-	"\foutput_bytes\x18\x04 \x01(\x04R\voutputBytes\"\xf5\x01\n" +
+	"\foutput_bytes\x18\x04 \x01(\x04R\voutputBytes\x124\n" +
+	"\bcpu_time\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12*\n" +
+	"\x11peak_memory_bytes\x18\x06 \x01(\x04R\x0fpeakMemoryBytes\x12*\n" +
+	"\x11egress_sent_bytes\x18\a \x01(\x04R\x0fegressSentBytes\x122\n" +
+	"\x15egress_received_bytes\x18\b \x01(\x04R\x13egressReceivedBytes\x12\x16\n" +
+	"\x06source\x18\t \x01(\tR\x06source\"\xf5\x01\n" +
 	"\x0eSandboxReceipt\x12;\n" +
 	"\fside_effects\x18\x01 \x01(\x0e2\x18.fumehood.v1.SideEffectsR\vsideEffects\x124\n" +
 	"\tisolation\x18\x02 \x01(\x0e2\x16.fumehood.v1.IsolationR\tisolation\x12\x18\n" +
@@ -1435,14 +1499,15 @@ var file_fumehood_v1_tool_proto_depIdxs = []int32{
 	13, // 12: fumehood.v1.ToolResult.sandbox:type_name -> fumehood.v1.SandboxReceipt
 	15, // 13: fumehood.v1.Usage.wall_time:type_name -> google.protobuf.Duration
 	15, // 14: fumehood.v1.Usage.queue_time:type_name -> google.protobuf.Duration
-	0,  // 15: fumehood.v1.SandboxReceipt.side_effects:type_name -> fumehood.v1.SideEffects
-	2,  // 16: fumehood.v1.SandboxReceipt.isolation:type_name -> fumehood.v1.Isolation
-	14, // 17: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	15, // 15: fumehood.v1.Usage.cpu_time:type_name -> google.protobuf.Duration
+	0,  // 16: fumehood.v1.SandboxReceipt.side_effects:type_name -> fumehood.v1.SideEffects
+	2,  // 17: fumehood.v1.SandboxReceipt.isolation:type_name -> fumehood.v1.Isolation
+	14, // 18: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_proto_init() }
