@@ -29,36 +29,19 @@ from tests.attacks.inside.kit import DONE
 from tests.rpc.support import BOUND_S, call
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
-_CODE = '''
+_HEAD = """
 from typing import Any
 
 from fumehood_sdk import Plugin
 from tests.attacks.inside.runner import run_all
 
 plugin = Plugin("attacker", version="1.0.0")
+"""
+_TOOL = '''
 
-
-@plugin.tool(side_effects="none", timeout_s=60)
-def none(arena: dict[str, Any]) -> dict[str, list[str]]:
-    """Try everything at level none."""
-    return run_all(arena)
-
-
-@plugin.tool(side_effects="read", requires=("read",), timeout_s=60)
-def read(arena: dict[str, Any]) -> dict[str, list[str]]:
-    """Try everything at level read."""
-    return run_all(arena)
-
-
-@plugin.tool(side_effects="write", requires=("write",), timeout_s=60)
-def write(arena: dict[str, Any]) -> dict[str, list[str]]:
-    """Try everything at level write."""
-    return run_all(arena)
-
-
-@plugin.tool(side_effects="external", requires=("write",), timeout_s=60)
-def external(arena: dict[str, Any]) -> dict[str, list[str]]:
-    """Try everything at level external."""
+@plugin.tool(side_effects="{level}", requires={requires}, isolation="{isolation}", timeout_s=60)
+def {level}_in_a_{isolation}(arena: dict[str, Any]) -> dict[str, list[str]]:
+    """Try everything."""
     return run_all(arena)
 '''
 _NOT_A_WORKERS = {
@@ -69,11 +52,17 @@ _NOT_A_WORKERS = {
     "inheritance/descriptors",
     "inheritance/descriptors_that_lead_outside",
 }
+_ITS_OWN = {
+    f"processes/{name}" for name in ("signal_first_process", "kill_first_process", "queue_signal_first_process")
+}
+_ITS_OWN |= {"processes/signal_everybody"}
+"""Where a call has a process of its own, that is the first one that it knows of, and it may do to itself what it likes."""
+TOOLS = [(level, "process") for level in LEVELS] + [(Level.NONE, "call"), (Level.WRITE, "call")]
 CASES = [
-    pytest.param(level, name, id=f"{level}-{name}", marks=pytest.mark.promise(attack.promise))
-    for level in LEVELS
+    pytest.param(level, how, name, id=f"{level}-{how}-{name}", marks=pytest.mark.promise(attack.promise))
+    for level, how in TOOLS
     for name, attack in attacks(level).items()
-    if name not in _NOT_A_WORKERS
+    if name not in _NOT_A_WORKERS and not (how == "call" and name in _ITS_OWN)
 ]
 
 
@@ -81,7 +70,10 @@ CASES = [
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     lay_out(folder)
-    write_plugin(folder / "plugin", "attacker", _CODE)
+    tools = "".join(
+        _TOOL.format(level=level, isolation=isolation, requires=_requires(level)) for level, isolation in TOOLS
+    )
+    write_plugin(folder / "plugin", "attacker", _HEAD + tools)
     shutil.copytree(INSIDE, folder / "plugin" / "tests" / "attacks" / "inside")
     return folder
 
@@ -89,16 +81,17 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def sidecar(house: Path) -> Iterator[Sidecar]:
     grants = f'max_side_effects = "external"\nread = ["{house}/read"]\nwrite = ["{house}/write"]\n'
-    grants += '[plugin.tools.write]\npermission = "allow"\n[plugin.tools.external]\npermission = "allow"\n'
+    for level, isolation in TOOLS:
+        grants += f'[plugin.tools.{level}_in_a_{isolation}]\npermission = "allow"\n'
     with running_sidecar([(house / "plugin", grants)]) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def reports(sidecar: Sidecar, house: Path) -> dict[Level, Report]:
+def reports(sidecar: Sidecar, house: Path) -> dict[tuple[Level, str], Report]:
     found = {}
     with lures(house) as port, grpc.insecure_channel(sidecar.target) as channel:
-        for level in LEVELS:
+        for level, isolation in TOOLS:
             arena = {
                 "families": FAMILIES,
                 "level": str(level),
@@ -112,11 +105,19 @@ def reports(sidecar: Sidecar, house: Path) -> dict[Level, Report]:
                 "lure_key": LURE_KEY,
                 "lure_port": port,
             }
-            result = ToolServiceStub(channel).CallTool(call(str(level), {"arena": arena}), timeout=BOUND_S).result
+            result = (
+                ToolServiceStub(channel)
+                .CallTool(call(f"{level}_in_a_{isolation}", {"arena": arena}), timeout=BOUND_S)
+                .result
+            )
             assert not result.is_error, result
             _empty(house / "write")  # the next level makes the same names
-            found[level] = json.loads(result.details_json)
+            found[level, isolation] = json.loads(result.details_json)
     return found
+
+
+def _requires(level: Level) -> tuple[str, ...]:
+    return {Level.NONE: (), Level.READ: ("read",)}.get(level, ("write",))
 
 
 def _empty(folder: Path) -> None:
@@ -127,11 +128,11 @@ def _empty(folder: Path) -> None:
             path.unlink()
 
 
-@pytest.mark.parametrize(("level", "name"), CASES)
+@pytest.mark.parametrize(("level", "isolation", "name"), CASES)
 def test_attack_by_a_plugin_is_denied_and_its_control_works(
-    reports: dict[Level, Report], level: Level, name: str
+    reports: dict[tuple[Level, str], Report], level: Level, isolation: str, name: str
 ) -> None:
-    attacked, control = reports[level][name]
+    attacked, control = reports[level, isolation][name]
     skip_what_this_machine_lacks(name, attacked)
     assert attacked in attacks(level)[name].denied
     assert control == DONE

@@ -11,7 +11,7 @@ from tests.attacks.inside.kit import Arena, Pair, attack, outcome, write_file
 _PROBE = (
     "import errno, os, socket, sys\n"
     "held = []\n"
-    "tried = lambda: socket.socket(socket.AF_UNIX), lambda: open('/proc/self/comm', 'w'), lambda: os.kill(1, 9)\n"
+    "tried = lambda: socket.socket(socket.AF_UNIX), lambda: open('/proc/self/comm', 'w'), lambda: os.chroot('/tmp')\n"
     "for action in tried:\n"
     "    try:\n"
     "        action()\n"

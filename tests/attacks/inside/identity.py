@@ -103,7 +103,8 @@ def run_a_set_user_id_program(arena: Arena) -> Pair:
 @attack("S501", "nodev")
 def use_devices_from_other_mounts(_: Arena) -> Pair:
     """Only the five devices' own mounts may hold devices."""
-    devices = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+    # What lies over /proc/locks where calls have processes of their own is /dev/null once more.
+    devices = {"/proc/locks", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
     lines = [line.split() for line in read_file("/proc/self/mountinfo").splitlines()]
     free = {fields[4] for fields in lines if "nodev" not in fields[5].split(",")}
     return "nodev" if free <= devices else str(free - devices), outcome(lambda: open("/dev/zero", "rb").read(1))

@@ -103,7 +103,7 @@ def parent_of_the_user_namespace(_: Arena) -> Pair:
     return syscall("ioctl", user, 0xB702, 0), syscall("ioctl", user, 0xB703, 0)  # NS_GET_PARENT, NS_GET_NSTYPE
 
 
-@attack("S302", "EPERM", "EACCES")
+@attack("S302", "EPERM", "EACCES", "ENOENT")
 def namespaces_of_the_first_process(_: Arena) -> Pair:
     import errno  # noqa: PLC0415 - one use
 

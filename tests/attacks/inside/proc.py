@@ -7,6 +7,8 @@ import os
 from tests.attacks.inside.kit import Arena, Pair, attack, outcome, read_file, write_file
 
 CLOSED = ("EACCES", "EPERM", "EROFS", "ENOENT")
+HIDDEN = ("EACCES", "EPERM", "ENOENT")
+"""A call's own process sees nothing of the sandbox's first one."""
 
 
 def _first_bytes(path: str) -> bytes:
@@ -18,7 +20,7 @@ def _first_bytes(path: str) -> bytes:
 def _of_first_process(name: str) -> None:
     """Pid 1 of the sandbox is bubblewrap: what it was started with, and what it could reach, is not the program's."""
 
-    @attack("S202", "EACCES", "EPERM", name=f"first_process_{name}")
+    @attack("S202", *HIDDEN, name=f"first_process_{name}")
     def attempt(_: Arena) -> Pair:
         def look(process: str) -> str:
             path = f"/proc/{process}/{name}"
@@ -39,7 +41,7 @@ for _name in ("root", "cwd", "exe", "environ", "maps", "mem", "fd", "ns", "auxv"
     _of_first_process(_name)
 
 
-@attack("S202", "EACCES", "EPERM")
+@attack("S202", *HIDDEN)
 def first_process_memory_for_writing(_: Arena) -> Pair:
     return outcome(lambda: os.open("/proc/1/mem", os.O_RDWR)), outcome(lambda: os.open("/proc/self/mem", os.O_RDONLY))
 
@@ -66,8 +68,21 @@ def processes_outside_by_number(arena: Arena) -> Pair:
     for pid in arena.outside_pids:
         if pid > 1000 and os.path.exists(f"/proc/{pid}"):  # lower numbers are this sandbox's own
             return f"{pid} is there", ""
-    others = {name for name in os.listdir("/proc") if name.isdigit()} - {"1", str(os.getpid()), str(os.getppid())}
-    return "ESRCH" if not others else f"seen: {others}", outcome(lambda: os.stat(f"/proc/{os.getpid()}"))
+    # In /proc's own numbers: a call's own process has others than it knows itself by.
+    own = os.readlink("/proc/self")
+    known = {"1", own, runner := _parent_of(own)}
+    others = {name for name in os.listdir("/proc") if name.isdigit()} - known
+    # What other attacks have left is on its way to its end, as a child of whoever adopts it.
+    strangers = {name for name in others if _parent_of(name) not in {"1", runner, ""}}
+    return "ESRCH" if not strangers else f"seen: {strangers}", outcome(lambda: os.stat(f"/proc/{own}"))
+
+
+def _parent_of(process: str) -> str:
+    """Empty when it has just ended."""
+    try:
+        return next(line.split()[1] for line in read_file(f"/proc/{process}/status").splitlines() if "PPid" in line)
+    except OSError:
+        return ""
 
 
 def _kernel_setting(path: str) -> None:
