@@ -23,6 +23,7 @@ SERVER = {
     },
     "execution": {"ActiveCall", "CallState", "Executor"},
     "rpc": {"Admission", "ListenFailedError", "Parts", "Serving", "serving"},
+    "secrets": {"Redactor", "SecretSource", "SecretStore", "SecretUnavailableError"},
     "telemetry": {"call_lines", "configure_logging", "get_logger"},
     "wire": {"MAX_LENGTH_BYTES", "FrameDecoder", "FrameError", "FrameFault", "prefixed"},
     "worker": {

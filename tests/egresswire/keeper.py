@@ -26,6 +26,19 @@ async def later(ctx: Context) -> int:
     return len(await ctx.asecret("TOKEN"))
 
 
+@plugin.tool(side_effects="none", requires=["secret:TOKEN"], isolation="call")
+def length_alone(ctx: Context) -> list[int]:
+    """Says it in a process of its own, asked twice."""
+    return [len(ctx.secret("TOKEN")), len(ctx.secret("TOKEN"))]
+
+
+@plugin.tool(side_effects="none", requires=["secret:TOKEN"], isolation="call")
+async def later_alone(ctx: Context) -> int:
+    """The same on an event loop."""
+    print("a word of", await ctx.asecret("TOKEN"), "alone", flush=True)
+    return len(await ctx.asecret("TOKEN"))
+
+
 @plugin.tool(side_effects="none", requires=["secret:TOKEN"])
 async def both(ctx: Context) -> list[int]:
     """Asks many times at once."""

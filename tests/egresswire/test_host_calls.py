@@ -10,13 +10,20 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from fumehood.v1 import plugin_pb2
 from fumehood_sandbox import Level, Policy
-from fumehood_server.egress import EgressLimits
+from fumehood_server.egress import EgressLimits, Reason
+from fumehood_server.errors import HostCallError
 from fumehood_server.host import Host
+from fumehood_server.model.call import CallContext
+from fumehood_server.model.host_calls import HostCaller
 from fumehood_server.model.plugin import Kind, WorkerSpec
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.secrets import SecretSource, SecretStore
-from fumehood_server.worker import LogSink, Pools, build
+from fumehood_server.worker import LogSink, Pools, build, messages
+from google.protobuf.duration_pb2 import Duration
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.faults.bench import SETTINGS, Bench, ended, error_of, invocation, misbehaving
 from tests.sidecar import write_plugin
@@ -72,6 +79,37 @@ async def test_requests_within_the_rules_are_answered_one_by_one(tmp_path: Path)
         answers = (await calls.call(granted, "asks_politely")).content[0].text or ""
         assert answers.count("granted") == 3
         assert "a-secret-value" not in answers
+
+
+WORDS = st.text(max_size=30) | st.sampled_from(["GET", "POST", "http://a.example/", "https://[::1]:1/", "host", "\r\n"])
+
+
+@given(
+    message=st.builds(
+        plugin_pb2.HttpRequest,
+        method=WORDS,
+        url=WORDS,
+        headers=st.lists(st.builds(plugin_pb2.HttpHeader, name=WORDS, value=WORDS), max_size=3),
+        body=st.binary(max_size=20),
+        timeout=st.none() | st.builds(Duration, seconds=st.integers(-(2**40), 2**40), nanos=st.integers(-9, 9)),
+        max_response_bytes=st.integers(0, 2**64 - 1),
+        max_redirects=st.none() | st.integers(0, 2**32 - 1),
+    ),
+    level=st.sampled_from(Level),
+)
+def test_no_request_whatever_it_holds_ends_in_anything_but_words(message: plugin_pb2.HttpRequest, level: Level) -> None:
+    spec = replace(misbehaving("serve", "", level=level), hosts=())
+    caller = HostCaller(spec=spec, tool="t", call_id="c", context=CallContext())
+
+    async def ask() -> None:
+        async with Host(SecretStore({}), LogSink(), sink=lambda _: None).http(caller, messages.http_ask(message)):
+            raise AssertionError("nothing is granted")
+
+    with pytest.raises(HostCallError) as caught:
+        asyncio.run(ask())
+    assert caught.value.reason in set(Reason)
+    assert caught.value.message.isprintable()
+    assert messages.http_failure(1, 1, caught.value, after_head=False)
 
 
 FLOODED = '''

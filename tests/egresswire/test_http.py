@@ -19,9 +19,11 @@ from .server import Web, serving
 
 CODE = '''
 import asyncio
+import os
 import socket
 import urllib.error
 import urllib.request
+from urllib.parse import urlsplit
 
 from fumehood_sdk import Context, HttpRefused, Plugin
 
@@ -37,6 +39,25 @@ def shown(response):
 def ask(url: str, ctx: Context, method: str = "GET", max_bytes: int | None = None) -> dict[str, int | str]:
     """Asks."""
     return shown(ctx.http.request(method, url, max_bytes=max_bytes, headers={"x-word": "k\\u00e4se"}))
+
+
+@plugin.tool(side_effects="read", idempotent=True, isolation="call")
+def ask_alone(url: str, ctx: Context) -> dict[str, int | str]:
+    """Asks in a process of its own."""
+    return shown(ctx.http.get(url))
+
+
+@plugin.tool(side_effects="read", idempotent=True, isolation="call")
+async def ask_alone_later(url: str, ctx: Context) -> dict[str, int | str]:
+    """The same on an event loop."""
+    return shown(await ctx.http.aget(url))
+
+
+@plugin.tool(side_effects="external", requires=["proxy"], isolation="call")
+def alone_through_proxy(url: str) -> str:
+    """Asks by the relay in a process of its own."""
+    with urllib.request.urlopen(url, timeout=20) as response:
+        return f"{response.status} {response.read().decode()}"
 
 
 @plugin.tool(side_effects="read", idempotent=True)
@@ -104,6 +125,19 @@ def through_proxy(url: str) -> str:
 
 
 @plugin.tool(side_effects="external", requires=["proxy"])
+def through_tunnel(host: str, port: int) -> str:
+    """Asks for a connection, and speaks over it."""
+    at = urlsplit(os.environ["https_proxy"])
+    with socket.create_connection((at.hostname, at.port), timeout=20) as connection:
+        connection.sendall(f"CONNECT {host}:{port} HTTP/1.1\\r\\nHost: {host}:{port}\\r\\n\\r\\n".encode())
+        said = connection.recv(4096).decode()
+        if " 200 " not in said:
+            return said.split("\\r\\n")[0]
+        connection.sendall(b"GET /hello HTTP/1.0\\r\\n\\r\\n")
+        return connection.makefile().read().rpartition("\\r\\n")[2].splitlines()[-1]
+
+
+@plugin.tool(side_effects="external", requires=["proxy"])
 def around_proxy(host: str, port: int) -> str:
     """Dials by itself."""
     try:
@@ -122,7 +156,10 @@ def without_proxy() -> str:
         return type(error).__name__
     return "made"
 '''
-EXTERNAL = ("send", "through_proxy", "around_proxy", "without_proxy", "ask_at_write")
+EXTERNAL = (
+    *("send", "ask_at_write", "without_proxy"),
+    *("through_proxy", "alone_through_proxy", "through_tunnel", "around_proxy"),
+)
 
 
 @dataclass
@@ -195,6 +232,14 @@ async def test_a_granted_host_is_asked_by_sync_and_async_tools(client: Client) -
     assert headers["x-word"] == "k\u00e4se"
     assert (await client.details("ask", url=f"{client.web.url}/missing"))["status"] == 404
     assert (await client.details("ask", url=f"{client.web.url}/x", method="HEAD"))["size"] == 0
+
+
+async def test_a_call_in_a_process_of_its_own_asks_as_well(client: Client) -> None:
+    for tool in ("ask_alone", "ask_alone_later"):
+        result = await client.call(tool, url=f"{client.web.url}/hello")
+        assert json.loads(result.details_json)["text"] == '{"hello": "wörld"}', result.error
+        assert result.usage.egress_received_bytes > 100
+    assert await client.details("alone_through_proxy", url=f"{client.web.url}/hello") == '200 {"hello": "wörld"}'
 
 
 async def test_a_redirect_is_followed_to_what_is_granted_and_not_elsewhere(client: Client) -> None:
@@ -312,6 +357,13 @@ async def test_programs_that_know_proxies_alone_go_through_the_relay_by_the_same
     assert await client.details("around_proxy", host="127.0.0.1", port=client.web.port) != "reached"
     assert await client.details("without_proxy") == "PermissionError"
     assert len(client.web.requests) == 2
+
+
+async def test_a_tunnel_leads_to_granted_hosts_and_ports_alone(client: Client) -> None:
+    assert await client.details("through_tunnel", host="127.0.0.1", port=client.web.port) == '{"hello": "wörld"}'
+    for host, port in (("127.0.0.1", 1), ("other.example", 443), ("127.0.0.9", client.web.port)):
+        assert (await client.details("through_tunnel", host=host, port=port)).startswith("HTTP/1.1 403")
+    assert len(client.web.requests) == 1
 
 
 async def events(client: Client, call_id: str) -> list[dict[str, Any]]:

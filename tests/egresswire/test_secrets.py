@@ -23,7 +23,10 @@ from .keeper import CODE
 
 VALUE = 's3cr3t/Käse+"quoted"=tail'
 OTHER = "another-secret-value"
-TOKEN_TOOLS = ("length", "later", "both", "reveal", "fail", "crash", "look_around", "process", "greedy", "modest")
+TOKEN_TOOLS = (
+    *("length", "later", "length_alone", "later_alone", "both", "reveal", "fail", "crash", "look_around", "process"),
+    *("greedy", "modest"),
+)
 OTHER_TOOLS = ("other", "process_of_other")
 
 
@@ -109,6 +112,13 @@ async def test_a_granted_secret_is_handed_out_to_sync_and_async_tools_and_to_no_
     assert await keeper.details("other", name="OTHER") == str(len(OTHER))
     refused = await keeper.details("other", name="TOKEN")
     assert refused.startswith('refused: the secret "TOKEN" is not granted to this tool')
+
+
+async def test_a_call_in_a_process_of_its_own_is_handed_it_too(keeper: Keeper) -> None:
+    assert await keeper.details("length_alone") == [len(VALUE)] * 2
+    assert await keeper.details("later_alone") == len(VALUE)
+    lines = await keeper.log_lines("a word of")
+    assert "a word of [secret TOKEN] alone" in lines[-1]
 
 
 async def test_a_tool_that_asks_for_more_than_it_is_granted_is_unavailable(keeper: Keeper) -> None:
