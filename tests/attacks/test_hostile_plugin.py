@@ -56,7 +56,7 @@ _ITS_OWN = {
     f"processes/{name}" for name in ("signal_first_process", "kill_first_process", "queue_signal_first_process")
 }
 _ITS_OWN |= {"processes/signal_everybody"}
-"""Where a call has a process of its own, that is the first one that it knows of, and it may do to itself what it likes."""
+"""Where a call has a process of its own, that is the first one that it knows of; to itself it may do what it likes."""
 TOOLS = [(level, "process") for level in LEVELS] + [(Level.NONE, "call"), (Level.WRITE, "call")]
 CASES = [
     pytest.param(level, how, name, id=f"{level}-{how}-{name}", marks=pytest.mark.promise(attack.promise))
