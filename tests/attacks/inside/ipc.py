@@ -30,7 +30,7 @@ def system_v_listing(arena: Arena) -> Pair:
     return "none" if not found else str(found), "done"
 
 
-@attack("S206", "ENOENT", "EMFILE", "EPERM")
+@attack("S206", "ENOENT", "EMFILE", "EPERM", "EOVERFLOW")
 def posix_message_queue(arena: Arena) -> Pair:
     """None is there, and none can be made: their memory would be counted by no limit of the sandbox's."""
     attributes = (ctypes.c_long * 8)(0, 1, 8, 0)
