@@ -12,11 +12,16 @@ from pathlib import Path
 from bench.harness.processes import ROOT
 from bench.harness.report import Report, print_tables, write_json
 from bench.harness.rounds import FULL, QUICK, Effort
-from bench.scenarios import calls, catalog, ready
+from bench.scenarios import calls, catalog, limits, ready
 
 Measure = Callable[[Effort, Path], Awaitable[Report]]
 
-SCENARIOS: dict[str, Measure] = {"calls": calls.measure, "ready": ready.measure, "catalog": catalog.measure}
+SCENARIOS: dict[str, Measure] = {
+    "calls": calls.measure,
+    "ready": ready.measure,
+    "catalog": catalog.measure,
+    "limits": limits.measure,
+}
 
 
 async def _run(names: list[str], effort: Effort) -> Report:

@@ -47,8 +47,8 @@ async def measure(effort: Effort, folder: Path) -> Report:
     async with _pools(folder) as (pools, spec):
         starts: dict[str, Callable[[], Awaitable[None]]] = {
             IMPORTS: lambda: _run(sys.executable, "-c", "import pydantic, google.protobuf"),
-            SDK: _sdk_alone,
-            WORKER: lambda: _worker(pools, spec),
+            SDK: sdk_alone,
+            WORKER: lambda: start_worker(pools, spec),
         }
         if bwrap := shutil.which("bwrap"):
             starts[BWRAP] = lambda: _run(bwrap, *_NAMESPACES, sys.executable, "-c", "pass")
@@ -94,7 +94,7 @@ async def _run(*command: str) -> None:
             raise RuntimeError(f"{command[0]} failed")
 
 
-async def _sdk_alone() -> None:
+async def sdk_alone() -> None:
     """Start the plugin as the sidecar does, but for the sandbox, and wait for the first bytes of its `Ready`."""
     async with running(python("fumehood_sdk.main", "echo:plugin", str(ECHO))) as process:
         if process.stdin is None or process.stdout is None:
@@ -105,7 +105,7 @@ async def _sdk_alone() -> None:
                 raise RuntimeError("the plugin ended before it was ready")
 
 
-async def _worker(pools: Pools, spec: WorkerSpec) -> None:
+async def start_worker(pools: Pools, spec: WorkerSpec) -> None:
     """Start a worker as a first call does, and end it."""
     lease = await pools.acquire(spec)
     lease.release()

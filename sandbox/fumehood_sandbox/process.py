@@ -101,20 +101,29 @@ class SandboxedProcess:
         return None
 
     def pids(self) -> list[int]:
-        """Every process of the program, as seen from outside, the first one first. Empty after the end."""
-        return list(descendants(self.init_pid)) if self.poll() is None else []
+        """Every process of the program, as seen from outside. Empty after the end."""
+        if self.poll() is not None:
+            return []
+        if self.leaf is not None:
+            return self.leaf.members(but=(self.pid, self.init_pid))
+        return list(descendants(self.init_pid))
 
     def terminate(self) -> None:
         """Send SIGTERM to every process of the program. Who ignores it stays. Nothing happens after the end."""
-        for pid in descendants(self.init_pid) if self.poll() is None else ():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                pidfd = os.pidfd_open(pid)
-                try:
-                    # The number may have been given away between the listing and now; the pidfd fixes it, so ask again.
-                    if pid in set(descendants(self.init_pid)):
+        held: list[tuple[int, int]] = []
+        try:
+            for pid in self.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    held.append((pid, os.pidfd_open(pid)))
+            # A number may have been given away between the listing and now; the pidfds fix them, so ask again.
+            still_there = set(self.pids())
+            for pid, pidfd in held:
+                if pid in still_there:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
                         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-                finally:
-                    os.close(pidfd)
+        finally:
+            for _, pidfd in held:
+                os.close(pidfd)
 
     def kill(self) -> None:
         """Kill the whole tree: SIGKILL to pid 1 of the namespace, and the kernel kills the rest. Idempotent.

@@ -74,9 +74,10 @@ class Leaf:
         for folder in self._folders:
             write(f"{folder}/cgroup.procs", str(pid))
 
-    def members(self) -> list[int]:
-        """Its processes."""
-        return sorted({pid for folder in self._folders for pid in members(folder)})
+    def members(self, but: tuple[int, ...] = ()) -> list[int]:
+        """Its processes, lowest number first, without those named. One read of a file."""
+        folder = next(iter(self._folders), None)
+        return sorted(pid for pid in members(folder) if pid not in but) if folder is not None else []
 
     def kill_at_once(self) -> None:
         """Kill every process in it where the kernel does that in one write (version 2). Elsewhere nothing happens."""

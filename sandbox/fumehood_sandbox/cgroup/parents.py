@@ -15,6 +15,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from fumehood_sandbox.cgroup.cgroup1 import Cgroup1
 from fumehood_sandbox.cgroup.cgroup2 import Cgroup2
@@ -130,14 +131,30 @@ def find(mounted: tuple[Hierarchy, ...]) -> Cgroups:
     problems: list[str] = []
     for hierarchy in mounted:
         mechanism = Cgroup2() if hierarchy.version == 2 else Cgroup1(hierarchy.controllers)  # noqa: PLR2004 - its number
+        done_otherwise = _done_by_autogroups(hierarchy)
         for folder in hierarchy.folders:
             have = frozenset().union(*(each.controls for each in parents))
-            given = _tried(folder, mechanism, mechanism.offered(folder) - have, problems)
+            given = _tried(folder, mechanism, mechanism.offered(folder) - have - done_otherwise, problems)
             if given:
                 sweep(folder, mechanism)
                 parents.append(Parent(folder, mechanism, given))
                 break
     return Cgroups(tuple(parents), tuple(problems))
+
+
+def _done_by_autogroups(hierarchy: Hierarchy) -> frozenset[Control]:
+    """An equal share, where the scheduler gives one to each session (sched(7)), as each sandbox is.
+
+    It does so for processes in the root of the hierarchy alone, which has files that no other folder has, or lacks some
+    that all others have. A leaf would do the same once more, which costs each wake-up of a process a microsecond.
+    """
+    own = hierarchy.folders[0]
+    try:
+        enabled = read("/proc/sys/kernel/sched_autogroup_enabled").strip() == b"1"
+    except OSError:
+        enabled = False
+    is_root = Path(own, "release_agent").exists() if hierarchy.version == 1 else not Path(own, "cgroup.events").exists()
+    return frozenset({Control.SHARE}) if enabled and is_root else frozenset()
 
 
 def _tried(folder: str, mechanism: Mechanism, wanted: frozenset[Control], problems: list[str]) -> frozenset[Control]:

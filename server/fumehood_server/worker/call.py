@@ -73,7 +73,7 @@ class WorkerCall:
         """It is sent now, to a process that this meter measures."""
         self._meter = meter
         self.cpu_ns_at_start = meter.cpu_ns()
-        self.counters_at_start = meter.counters()
+        self.counters_at_start = meter.told
 
     def used(self) -> Used | None:
         """What its process used since it was sent; see `InvocationHandle`."""

@@ -75,6 +75,7 @@ class LimitWatch:
         self._timer = None
         if not self._calls:
             self.armed = False
+            self._meter.counters()  # what the last calls have counted is not the next one's
             return
         # First, since what ends the worker stops this watch.
         self._timer = self._loop.call_later(INTERVAL_S, self._tick)

@@ -200,9 +200,10 @@ class ProcessWorker:
             call.fail(faults.unsent_error(self.spec.plugin, channel.unsent_bytes))
         else:
             call.starts_at_byte = channel.queued_bytes
-            call.measure(self._meter)
-            if not self._limits.armed:
-                self._limits.begin(call.cpu_ns_at_start)
+            if self._settings.measures:
+                call.measure(self._meter)
+                if not self._limits.armed:
+                    self._limits.begin(call.cpu_ns_at_start)
             self._calls[call.invocation_id] = call
             # A lone call goes out at once; beside others it is written with theirs.
             channel.send(frame, now=len(self._calls) == 1)
