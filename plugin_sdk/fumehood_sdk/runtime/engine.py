@@ -41,8 +41,8 @@ SLOW_S = 0.001
 INTERRUPT_AFTER_S = 0.25
 """A synchronous call that was told to end has this long, or half of its grace, to look at `ctx.cancelled`."""
 SHORTEST_GRACE_S = 0.05
-"""Under a shorter grace nothing is interrupted: what that takes the first time is 10 ms of the processor, which the end
-of the process needs more."""
+"""Under a shorter grace, if one was named, nothing is interrupted: what that takes the first time is 10 ms of the
+processor, which the end of the process needs more."""
 EOF_GRACE_S = 1.0
 """At the end of stdin nobody waits for results any more: as long as a tool may need to clean up."""
 
@@ -224,7 +224,7 @@ class Engine:
                 self._async_calls.cancel(call)
         elif entry.sequential and entry.withdraw(call):
             self._end(call, failures.cancelled(call))
-        elif entry.tool.interruptible and grace_s >= SHORTEST_GRACE_S:
+        elif entry.tool.interruptible and not 0 < grace_s < SHORTEST_GRACE_S:
             self._interruptions.append((time.monotonic() + min(INTERRUPT_AFTER_S, max(0.0, grace_s) / 2), call))
             self._ring()
 
