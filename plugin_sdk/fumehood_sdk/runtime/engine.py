@@ -40,7 +40,7 @@ SLOW_S = 0.001
 """A call this long is worth handing the lead on for, which costs some 30 µs."""
 INTERRUPT_AFTER_S = 0.25
 """A synchronous call that was told to end has this long, or half of its grace, to look at `ctx.cancelled`."""
-SHORTEST_GRACE_S = 0.05
+SHORTEST_GRACE_S = 0.02
 """Under a shorter grace, if one was named, nothing is interrupted: what that takes the first time is 10 ms of the
 processor, which the end of the process needs more."""
 EOF_GRACE_S = 1.0
