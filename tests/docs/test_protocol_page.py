@@ -190,7 +190,9 @@ def test_a_limit_is_what_the_page_says(title: str, row: str, told: str, *, kept:
     [
         ("`Ready` | within 10 s", settings.START_TIMEOUT_S == 10),
         ("a wait of 0.25 s that doubles up to 30 s", (settings.BACKOFF_FIRST_S, settings.BACKOFF_LAST_S) == (0.25, 30)),
-        ("not come within `grace` (1 s)", settings.CANCEL_GRACE_S == 1),
+        ("not come within `grace` (1 s;", settings.CANCEL_GRACE_S == 1),
+        ("10 ms where the process serves this call alone", settings.CALL_CANCEL_GRACE_S == 0.01),
+        ("5 ms where it serves this call alone", settings.CALL_TERMINATE_GRACE_S == 0.005),
         ("up to 5 s to finish", settings.LINGER_S == 5),
         ("0.5 s later", settings.TERMINATE_GRACE_S == 0.5),
         ("no calls for 5 minutes", settings.IDLE_S == 300),
