@@ -192,6 +192,26 @@ def test_add_without_a_grant_leaves_the_default_and_says_what_is_asked_for(tmp_p
     assert "\nmax_side_effects" not in text
 
 
+def test_add_grants_hosts_and_tells_which_hosts_and_secrets_are_required_beside(tmp_path: Path) -> None:
+    required = '"host:a.example:443", "host:b.example:443", "secret:KEY"'
+    declared = f'side_effects="read", requires=[{required}]'
+    code = f"from fumehood_sdk import Plugin\nplugin = Plugin('asks', version='1')\n@plugin.tool({declared})\n"
+    write_plugin(
+        tmp_path / "asks", "asks", code + "def ask() -> str:\n    'Asks somebody about something.'\n    return ''\n"
+    )
+    (tmp_path / "fumehood.toml").write_text("")
+    done = fumehood("plugin", "add", "asks", "--yes", "--host", "a.example:443", folder=tmp_path)
+    assert done.status == 0, done.stderr
+    assert (tmp_path / "fumehood.toml").read_text() == (
+        '\n[[plugin]]\npath = "asks"\nhosts = ["a.example:443"]\n'
+        '# hosts = ["b.example:443"]      # its tools require these\n'
+        '# [plugin.tools.ask]\n# secrets = ["KEY"]      # it requires this\n'
+    )
+    refused = fumehood("plugin", "add", "asks", "--yes", "--host", "b.example:443", folder=tmp_path)
+    assert "names" in refused.stderr
+    assert refused.status != 0
+
+
 def test_add_shows_how_a_pinned_definition_changed_and_pins_nothing_unasked(tmp_path: Path) -> None:
     folder = write_plugin(tmp_path / "notes", "notes", CODE)
     assert fumehood("plugin", "add", "notes", "--yes", folder=tmp_path).status == 0

@@ -32,6 +32,10 @@ class Entry:
     read: Sequence[Path] = ()
     write: Sequence[Path] = ()
     hosts: Sequence[str] = ()
+    needed_hosts: Sequence[str] = ()
+    """What its tools require, as `NAME:PORT`: told in a comment where it isn't granted."""
+    needed_secrets: Sequence[tuple[str, str]] = ()
+    """Tools and the secrets that they require, likewise."""
 
     def text(self, base: Path) -> str:
         """The entry as TOML. Folders beneath `base`, where the file lies, are written relative to it."""
@@ -45,6 +49,11 @@ class Entry:
                 lines.append(f"{key} = [{', '.join(_quoted(path, base) for path in paths)}]")
         if self.hosts:
             lines.append(f"hosts = [{', '.join(json.dumps(host) for host in self.hosts)}]")
+        missing = [host for host in self.needed_hosts if host not in self.hosts]
+        if missing:
+            lines.append(f"# hosts = [{', '.join(map(json.dumps, missing))}]      # its tools require these")
+        for tool, name in self.needed_secrets:
+            lines += [f"# [plugin.tools.{tool}]", f'# secrets = ["{name}"]      # it requires this']
         return "\n".join(lines) + "\n"
 
 

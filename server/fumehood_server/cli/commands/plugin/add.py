@@ -165,10 +165,12 @@ def _accept(
 
     from fumehood_sandbox import Level
 
+    from fumehood_server.catalog.capability import CapabilityKind
     from fumehood_server.cli.config_edit import Entry, append
     from fumehood_server.cli.inspecting import highest_level
 
     appended = ""
+    capabilities = proposal.report.capabilities
     if new_entry:
         entry = Entry(
             folder=proposal.report.folder,
@@ -177,6 +179,13 @@ def _accept(
             read=[each.resolve() for each in read],
             write=[each.resolve() for each in write],
             hosts=hosts,
+            needed_hosts=[f"{each.name}:{each.port}" for each in capabilities if each.kind is CapabilityKind.HOST],
+            needed_secrets=[
+                (tool.name, text.partition(":")[2])
+                for tool in proposal.report.tools
+                for text in tool.requires
+                if text.startswith("secret:")
+            ],
         )
         appended = append(path, entry)
     asyncio.run(proposal.accept())
