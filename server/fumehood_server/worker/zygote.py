@@ -14,6 +14,7 @@ from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.text import printable
 from fumehood_server.worker import faults
+from fumehood_server.worker.call_leaf import CallLeaves
 from fumehood_server.worker.start import launch_error, launched, opened
 from fumehood_server.worker.worker import ProcessWorker
 
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 class Zygote:
     """A process with the plugin imported and nothing else done, and what is forked from it. Made by `hatch`."""
 
-    def __init__(self, server: ForkServer, worker: ProcessWorker, plugin: str) -> None:
+    def __init__(self, server: ForkServer, worker: ProcessWorker) -> None:
         """Take over both; `worker` is ready and `server` attends it."""
+        plugin = worker.spec.plugin
+        self._leaves = CallLeaves(worker.spec.policy, on_child=self._bring, on_failed=self._move_failed)
         self._loop = asyncio.get_running_loop()
         self._server = server
         self._plugin = plugin
@@ -76,10 +79,20 @@ class Zygote:
                     self._break(refusal(self._plugin, error))
                     return
                 if child is not None:
-                    self.ordered -= 1
-                    self._on_child(child)
+                    self._leaves.take(child)
                 elif not self._approval.done():
                     self._approval.set_result(None)
+
+    def _bring(self, child: ForkedProcess) -> None:
+        if self._open:
+            self.ordered -= 1
+            self._on_child(child)
+        else:
+            child.close()
+
+    def _move_failed(self, error: LaunchError) -> None:
+        if self._open:
+            self._break(refusal(self._plugin, error))
 
     def _break(self, error: CallError) -> None:
         self.stop()
@@ -143,7 +156,7 @@ async def hatch(
     except BaseException:
         server.close()
         raise
-    zygote = Zygote(server, worker, spec.plugin)
+    zygote = Zygote(server, worker)
     try:
         async with asyncio.timeout(settings.start_timeout_s):
             await zygote.approved()

@@ -1,0 +1,62 @@
+"""Gives each process that a zygote forked a cgroup of its own, before it has its call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fumehood_sandbox import LaunchError
+from fumehood_sandbox.cgroup import cgroups
+
+if TYPE_CHECKING:
+    from fumehood_sandbox import ForkedProcess, Leaf, Policy
+
+
+class CallLeaves:
+    """Moves children out of their zygote's leaf, whose limits they would share.
+
+    The kernel may take 15 ms for a move, so it is waited for in a thread; a child waits meanwhile, and so does nobody
+    else as long as there are spares.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        on_child: Callable[[ForkedProcess], None],
+        on_failed: Callable[[LaunchError], None],
+    ) -> None:
+        """`on_child` gets each child when it is in; `on_failed` the first error, with the child ended."""
+        self._policy = policy
+        self._on_child = on_child
+        self._on_failed = on_failed
+        self._moves: set[asyncio.Task[None]] = set()
+
+    def take(self, child: ForkedProcess) -> None:
+        """Take over a child that was just born."""
+        try:
+            leaf = cgroups().leaf(self._policy.limits) if self._policy.cgroups else None
+        except LaunchError as error:
+            child.close()
+            self._on_failed(error)
+            return
+        if leaf is None:
+            self._on_child(child)
+            return
+        move = asyncio.get_running_loop().create_task(self._move(child, leaf))
+        self._moves.add(move)
+        move.add_done_callback(self._moves.discard)
+
+    async def _move(self, child: ForkedProcess, leaf: Leaf) -> None:
+        try:
+            await asyncio.to_thread(leaf.add, child.pid)
+        except BaseException as error:
+            child.close()
+            leaf.discard()
+            if not isinstance(error, OSError):
+                raise
+            self._on_failed(LaunchError("cgroup", error.strerror or "", errno=error.errno or 0))
+        else:
+            child.leaf = leaf
+            self._on_child(child)

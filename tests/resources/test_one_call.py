@@ -1,0 +1,66 @@
+"""Limits of a process that serves one call: they are that call's alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from fumehood_sandbox import PythonModule
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Isolation
+from fumehood_server.worker import LogSink, Pools
+
+from tests.faults.bench import BOUND_S, ended, error_of, invocation
+
+from .support import LIMITS, MIB, SETTINGS, Hood, spec_of, value_in
+
+
+@pytest.fixture
+async def hood() -> AsyncIterator[Hood]:
+    """Each call of the hostile plugin has a process that was forked for it."""
+    spec = spec_of(cpu_s=2)
+    assert isinstance(spec.program, PythonModule)
+    program = replace(spec.program, forks=6)
+    spec = replace(spec, key="one call", isolation=Isolation.CALL, program=program, max_concurrent_calls=4)
+    async with asyncio.timeout(BOUND_S * 2), Pools(LogSink(), SETTINGS) as pools:
+        yield Hood(pools, LogSink(), spec, spec_of(identity="honest"))
+
+
+async def test_a_memory_bomb_ends_its_own_call_alone(hood: Hood) -> None:
+    await hood.call("echo", text="warm")
+    beside = asyncio.ensure_future(hood.call("spin", seconds=0.5))
+    error = error_of(await hood.call("hold", mib=600))
+    assert error.code is Code.TOOL_RESOURCE_EXHAUSTED
+    assert (error.details["limit"], error.details["usage"]) == ("memory_bytes", LIMITS.memory_bytes)
+    assert "shared" not in error.details
+    assert value_in(await beside) == 0.5
+    # Together more than one may hold, each less.
+    held = await asyncio.gather(*(hood.call("hold", mib=100) for _ in range(4)))
+    assert [value_in(result) for result in held] == [100] * 4
+    await hood.honest()
+
+
+async def test_a_fork_bomb_and_a_busy_loop_end_their_own_calls_alone(hood: Hood) -> None:
+    await hood.call("echo", text="warm")
+    bombs = asyncio.gather(hood.call("fork", count=60), hood.call("spin", seconds=30))
+    assert value_in(await hood.call("fork", count=8)) == 8
+    await hood.honest()
+    limits = [error_of(result).details["limit"] for result in await bombs]
+    assert limits == ["processes", "cpu_s"]
+
+
+async def test_usage_is_that_of_the_call(hood: Hood) -> None:
+    used = []
+    for tool, arguments in (("hold", '{"mib": 100}'), ("echo", '{"text": "x"}'), ("spin", '{"seconds": 0.3}')):
+        lease = await hood.pools.acquire(hood.spec)
+        handle = lease.worker.invoke(invocation(tool, arguments_json=arguments))
+        handle.when_done(lambda _, handle=handle: used.append(handle.used()))
+        assert (await ended(handle)).error is None
+        lease.release()
+    hold, echo, spin = used
+    assert {each.source for each in used} == {"cgroup2+cgroup1"}
+    assert hold.peak_memory_bytes > 100 * MIB > echo.peak_memory_bytes > 0
+    assert echo.cpu_s < 0.2
+    assert spin.cpu_s > 0.29
