@@ -33,6 +33,7 @@ _SYS_LANDLOCK_RESTRICT_SELF = 446
 _SECCOMP_SET_MODE_FILTER = 1
 _INSTRUCTION_BYTES = 8
 _PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_READ = 23
 _PR_CAPBSET_DROP = 24
 _CAPABILITY_VERSION_3 = 0x20080522
 _LAST_POSSIBLE_CAPABILITY = 63
@@ -82,6 +83,8 @@ class Zygote:
         self._program = count + bytes(6) + address.to_bytes(8, sys.byteorder)
         self._prctl = function("prctl")
         self._raw = function("syscall")
+        known = (self._prctl(_PR_CAPBSET_READ, each, 0, 0, 0) >= 0 for each in range(_LAST_POSSIBLE_CAPABILITY + 1))
+        self._capabilities = sum(known)
         self._capset = function("capset")
         self._no_capabilities = _CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4), bytes(24)
 
@@ -96,6 +99,7 @@ class Zygote:
 
         child_signal = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
         control = _socket.socket(fileno=self._control)
+        function("malloc_trim")(0)  # each page is one more to be copied into every child's tables
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(stop_fd, select.POLLIN)
@@ -145,9 +149,8 @@ class Zygote:
 
     def _give_up(self, resource: "Any") -> None:  # noqa: ANN401
         """The capabilities that the new user namespace gave, ways to another one, and limits of all calls together."""
-        for capability in range(_LAST_POSSIBLE_CAPABILITY + 1):
-            if self._prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-                break  # the kernel knows no more
+        for capability in range(self._capabilities):
+            self._prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
         if self._capset(*self._no_capabilities) != 0:
             raise StepError("capabilities", os.strerror(_ctypes.get_errno()))
         for name, value in self._config["child_rlimits"]:

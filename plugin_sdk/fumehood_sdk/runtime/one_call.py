@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import fcntl
+import gc
 import os
 import select
 import signal
@@ -35,14 +36,6 @@ _TERMINATED_STATUS = 143
 """128 and SIGTERM's number, as a shell counts. A process that is pid 1 must end itself: the kernel won't by default."""
 
 
-def serve_one_call(tools: Mapping[str, Runnable], grants: Grants, *, max_frame_bytes: int) -> None:
-    """Wait for one call on stdin, answer it on stdout, and wait to be killed. Comes back if there is no call."""
-    signal.signal(signal.SIGTERM, _end)
-    fd_in, fd_out = take_wire()
-    reader = FrameReader(lambda size: os.read(fd_in, size), max_frame_bytes)
-    OneCall(fd_in, reader, Writer(fd_out, max_frame_bytes), tools, grants=grants).run()
-
-
 def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(_TERMINATED_STATUS)
 
@@ -50,26 +43,45 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 class OneCall(Engine):
     """The engine of a process with one call."""
 
-    def __init__(
-        self, fd_in: int, reader: FrameReader, writer: Writer, tools: Mapping[str, Runnable], *, grants: Grants
-    ) -> None:
-        super().__init__(reader, writer, tools, max_calls=1, grants=grants)
-        self._fd_in = fd_in
+    def __init__(self, tools: Mapping[str, Runnable], grants: Grants, *, max_frame_bytes: int) -> None:
+        """Made before the fork: what is there already, no child has to make."""
+        self._fd_in = -1
         self._threaded = False
+        reader = FrameReader(lambda size: os.read(self._fd_in, size), max_frame_bytes)
+        super().__init__(reader, Writer(-1, max_frame_bytes), tools, max_calls=1, grants=grants)
+
+    def prepare(self) -> None:
+        """Set the handlers that its process needs, and let the collector forget what is there. Before the fork."""
+        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGIO, self._more_came)
+        gc.enable()
+        gc.collect()
+        gc.freeze()  # a collection in a child would write to every page of what was imported
+
+    def serve(self) -> None:
+        """Wait for one call on stdin, answer it on stdout, and wait to be killed. Comes back if there is no call."""
+        fd_in, fd_out = take_wire()
+        self.use(fd_in, fd_out)
+        self.run()
+
+    def use(self, fd_in: int, fd_out: int) -> None:
+        """Read and write these."""
+        self._fd_in = fd_in
+        self._writer.use(fd_out)
 
     def run(self) -> WireError | None:
         """Serve the call. Comes back only without one."""
         try:
-            frame = self._first()
+            frame = self.first()
         except (WireError, OSError) as error:
             return error if isinstance(error, WireError) else WireError(str(error))
         if frame is None:
             return None
-        self._answer(frame)
+        self.answer(frame)
         while True:  # the sidecar kills this process when it has the result
             signal.pause()
 
-    def _first(self) -> host.Invoke | None:
+    def first(self) -> host.Invoke | None:
         """The call. None: the sidecar wants none."""
         while True:
             data = self._reader.buffered()
@@ -83,7 +95,8 @@ class OneCall(Engine):
             if isinstance(frame, host.Shutdown):
                 return None
 
-    def _answer(self, frame: host.Invoke) -> None:
+    def answer(self, frame: host.Invoke) -> None:
+        """Run it."""
         entry = self._entries.get(frame.tool)
         if entry is None:
             self._refuse(frame)
@@ -123,11 +136,13 @@ class OneCall(Engine):
 
     def _heed_more(self) -> None:
         """Have the kernel interrupt this thread when there is more to read, and look once: it may be there already."""
-        signal.signal(signal.SIGIO, lambda _number, _frame: self._read_on())
         fcntl.fcntl(self._fd_in, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(self._fd_in, fcntl.F_SETFL, fcntl.fcntl(self._fd_in, fcntl.F_GETFL) | os.O_ASYNC)
         if self._reader.holds_more or _has_more(self._fd_in):
             self._read_on()
+
+    def _more_came(self, _number: int, _frame: FrameType | None) -> None:
+        self._read_on()
 
     def _read_on(self) -> None:
         """Start the engine's threads, once. May interrupt this thread anywhere, hence takes no lock."""

@@ -36,6 +36,10 @@ class Writer:
         function. Hence the writes below happen in functions of their own.
         """
 
+    def use(self, fd: int) -> None:
+        """Write to this one from now on."""
+        self._fd = fd
+
     def finish(self, call: Call, outcome: wire.Sent | wire.Failure, *, hold: bool) -> None:
         """Write a call's result; nothing of the call is written afterwards.
 
