@@ -15,11 +15,20 @@ _KIB_PER_MIB = 1024
 def memory_row(report: Report, name: str, pids: Sequence[int]) -> None:
     """Add the PSS of processes with all their descendants, or a note where this user may not read it."""
     try:
-        total_kib = sum(_pss_kib(pid) for pid in _families(pids))
+        mib = pss_mib(pids)
     except PermissionError as exc:
         report.add(notes=[f"memory of {name}: {exc}"])
         return
-    report.add(rows=[Row("memory when idle", name, {"pss_mib": total_kib / _KIB_PER_MIB})])
+    report.add(rows=[Row("memory when idle", name, {"pss_mib": mib})])
+
+
+def pss_mib(pids: Sequence[int]) -> float:
+    """PSS of processes with all their descendants.
+
+    Raises:
+        PermissionError: this user may not read it.
+    """
+    return sum(_pss_kib(pid) for pid in _families(pids)) / _KIB_PER_MIB
 
 
 def _families(pids: Sequence[int]) -> set[int]:

@@ -1,11 +1,14 @@
 """Runs Python that a model wrote.
 
 The code gets a fresh interpreter for each call, in a sandbox at level `none`: no network, no files but the
-interpreter's own, a scratch folder of 64 MiB, and the limits below. Whatever it starts ends with the call. Calls of
-this plugin share that sandbox, and with it the scratch folder.
+interpreter's own, a scratch folder of 64 MiB, and the limits below. Whatever it starts ends with the call. Each
+call has a process of its own, so that nothing of one is there for the next.
 """
 
 import asyncio
+import contextlib
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -18,8 +21,6 @@ plugin = Plugin("run_python", version="1.0.0")
 
 RUNNER = str(Path(__file__).with_name("runner.py"))
 MAX_OUTPUT_BYTES = 64 * 1024
-END_S = 6.0
-"""How long the runner may take to end what the code started: a little more than its own bound."""
 _MIB = 1024 * 1024
 
 
@@ -37,6 +38,7 @@ class Run(BaseModel):
 
 @plugin.tool(
     side_effects="none",
+    isolation="call",
     timeout_s=60,
     limits={"memory_bytes": 1024 * _MIB, "processes": 32, "cpu_s": 60},
 )
@@ -68,7 +70,8 @@ async def run_python(
         raise RuntimeError("stdin is a pipe")
     # Not an argument: those may have 128 KiB (MAX_ARG_STRLEN, execve(2)), and the code could read its own.
     source = code.encode()
-    stdin.write(b"%08x" % len(source) + source)
+    stdin.write(source)
+    stdin.close()
     reading = asyncio.gather(_read(process.stdout), _read(process.stderr))
     timed_out = False
     try:
@@ -76,13 +79,10 @@ async def run_python(
     except TimeoutError:
         timed_out = True
     finally:
-        # The end of its stdin tells the runner to end the code and all that the code started.
-        stdin.close()
-        try:
-            status = await asyncio.wait_for(process.wait(), END_S)
-        except TimeoutError:
-            process.kill()
-            status = await process.wait()
+        # A call has a PID namespace of its own, of which this process is the first: -1 is all that the code has started.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        status = await process.wait()
         (stdout, cut_stdout), (stderr, cut_stderr) = await reading
     return Run(
         exit_status=status if status >= 0 else 128 - status,
