@@ -79,7 +79,7 @@ async def run_python(
     except TimeoutError:
         timed_out = True
     finally:
-        # A call has a PID namespace of its own, of which this process is the first: -1 is all that the code has started.
+        # This process is the first of the call's own PID namespace: -1 is all that the code has started.
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         status = await process.wait()

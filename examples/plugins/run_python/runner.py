@@ -1,7 +1,7 @@
 """Runs the program on stdin, as `python file` would. Started by `run_python` in a fresh interpreter for each call.
 
-stdout and stderr are the program's, and so is the exit status. What the program starts ends with the call, since each call
-has a process namespace of its own.
+stdout and stderr are the program's, and so is the exit status. What the program starts ends with the call, since
+each call has a process namespace of its own.
 """
 
 import ctypes
