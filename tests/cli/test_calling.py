@@ -108,6 +108,7 @@ def test_a_call_id_that_the_sidecar_refuses_is_status_2_with_an_error_object(sid
 
 def test_a_timeout_ends_the_call_with_its_own_code(sidecar: Sidecar) -> None:
     done = fumehood("call", "steps", "count=1", "hang=true", "--timeout", "0.5", address=sidecar.target)
+    assert "Give it more with --timeout" in done.stderr
     assert (done.status, "[TOOL_TIMEOUT]" in done.stderr) == (1, True)
 
 

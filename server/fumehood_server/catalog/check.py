@@ -156,7 +156,7 @@ def _tool_warnings(tool: ToolDefinition, limits: LimitsConfig) -> list[str]:
     if tool.side_effects.allows(Level.WRITE) and not tool.idempotent:
         found.append(f'level "{tool.side_effects}" and not idempotent: a lost call can\'t be run again by itself')
     if tool.side_effects is Level.READ and not kinds & {CapabilityKind.READ, CapabilityKind.HOST}:
-        found.append('level "read" without requires = ["read"]: it is listed although nothing is granted')
+        found.append('level "read" without requires = ["read"] or ["host:…"]: it is listed although nothing is granted')
     if tool.side_effects is Level.WRITE and CapabilityKind.WRITE not in kinds:
         found.append('level "write" without requires = ["write"]: it is listed although nothing is granted')
     if tool.side_effects is Level.EXTERNAL and not kinds & {CapabilityKind.HOST, CapabilityKind.PROXY}:

@@ -23,6 +23,7 @@ from fumehood_server.catalog import (
 from fumehood_server.catalog.config import SandboxConfig
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.errors import ConfigError
+from fumehood_server.model.tool import Isolation
 from fumehood_server.worker import LogLine, LogSink, describe
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ def print_asks(console: Console, report: CheckReport) -> None:
     for tool in sorted(report.tools, key=lambda tool: (-order.index(tool.side_effects), tool.name)):
         level = str(tool.side_effects)
         terms = f"{tool.timeout_s:g} s, {'idempotent' if tool.idempotent else 'not idempotent'}"
+        terms += ", a process for each call" if tool.isolation is Isolation.CALL else ""
         table.add_row(
             output.styled(tool.name, "bold"),
             output.styled(level, output.LEVEL_STYLES.get(level, "")),

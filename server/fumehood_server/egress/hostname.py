@@ -59,7 +59,8 @@ def canonical_host(text: str) -> Host:
     if _NUMBER.fullmatch(name.rpartition(".")[2]):
         return _dotted(text)
     if name.rpartition(".")[2] in _RESERVED:
-        raise EgressRefusedError(Reason.HOST_RESERVED, f'the host "{name}" means this machine, and is never reached')
+        message = f'the host "{name}" means this machine, and is never asked by name: use its address, if granted'
+        raise EgressRefusedError(Reason.HOST_RESERVED, message)
     return Host(name)
 
 

@@ -62,7 +62,12 @@ def _over_cap(tool: RegisteredTool, spec: WorkerSpec, result: InvocationResult) 
         return None
     return CallError(
         code=Code.TOOL_RESOURCE_EXHAUSTED,
-        message=f"{tool.definition.name} returned {size} bytes; its limit is {spec.output_bytes}. Ask it for less.",
+        message=(
+            f"{tool.definition.name} returned {size:,} bytes, text and structured output together; its limit "
+            f"output_bytes is {spec.output_bytes:,} bytes. Ask it for less; its author can declare more "
+            "in the tool's limits, and its operator allow more with output_bytes in [limits.default] and "
+            "[limits.cap] of fumehood.toml."
+        ),
         details={"limit": "output_bytes", "value": spec.output_bytes, "usage": size, "unit": "bytes"},
     )
 

@@ -201,7 +201,6 @@ def _used(usage: tool_pb2.Usage) -> list[str]:
 
 
 _TODO = {
-    "TOOL_TIMEOUT": "Give it more with --timeout, up to what the tool and the operator allow.",
     "CANCELLED_TIMEOUT": "Give it more with --timeout.",
     "TOOL_UNAVAILABLE": "`fumehood tools NAME` and `fumehood plugin list` say what stands in the way.",
     "TOOL_EXECUTION_FAILED": "",
@@ -224,7 +223,8 @@ def _explain(client: SidecarClient, result: tool_pb2.ToolResult) -> None:
     lines.extend(f"  {each['pointer'] or 'all of them'}: {each['message']}" for each in wrong)
     cause = error["caused_by"]
     while cause is not None:
-        lines.append(f"  because: {cause['message']}  [{cause['code']}]")
+        if cause["message"] not in what:
+            lines.append(f"  because: {cause['message']}  [{cause['code']}]")
         cause = cause["caused_by"]
     todo = _todo(client, result.tool, error)
     click.echo(click.style("error: ", fg="red", bold=True) + output.visible("\n".join(lines)), err=True)
@@ -255,9 +255,21 @@ def _todo(client: SidecarClient, tool: str, error: Shape) -> str:
             return f"Usage: {usage(tool, _schema_for(client, tool, pairs=True))}"
     except CommandError:  # the sidecar has left since: its answer stands without a hint
         return ""
-    if code in _TODO:
-        return _TODO[code].replace("NAME", tool)
-    return "It may succeed when it is sent again." if error["retryable"] else ""
+    again = "It may succeed when it is sent again." if error["retryable"] else ""
+    return _todo_by_details(error, again) or _TODO.get(code, again).replace("NAME", tool)
+
+
+def _todo_by_details(error: Shape, again: str) -> str:
+    """What to do where one code stands for several things."""
+    details = error["details"] if isinstance(error["details"], dict) else {}
+    bound = details.get("bound") if error["code"] == "TOOL_TIMEOUT" else None
+    if bound == "request":
+        return "Give it more with --timeout, up to what the tool and the operator allow."
+    if bound == "tool":
+        return "Its author can declare more in timeout_s, and the operator allow more in fumehood.toml."
+    if error["code"] == "TOOL_UNAVAILABLE" and "phase" in details:
+        return f"`fumehood plugin logs {details.get('plugin', '')}` shows what the plugin wrote. {again}".rstrip()
+    return ""
 
 
 def usage(tool: str, schema: dict[str, Any]) -> str:

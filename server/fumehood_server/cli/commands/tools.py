@@ -155,7 +155,7 @@ def show(console: Console, tool: Shape) -> None:
         reasons(console, tool["availability"]["reasons"])
     console.print()
     _parameters(console, tool["input_schema"], "PARAMETER", "  It takes no arguments.")
-    if tool["output_schema"] is not None:
+    if isinstance(tool["output_schema"], dict) and tool["output_schema"].get("properties"):
         console.print()
         _parameters(console, tool["output_schema"], "RETURNS", "")
     schema = tool["input_schema"] if isinstance(tool["input_schema"], dict) else {}

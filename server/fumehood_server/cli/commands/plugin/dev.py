@@ -201,6 +201,10 @@ def show_event(event: Mapping[str, Any]) -> None:
         text = f"{event.get('tool')} {code} in {event.get('total_ms')} ms"
         text += f": {one_line(str(event['message']))}" if event.get("message") else ""
         level = "info" if code == "OK" else "error"
+    elif kind == "egress":
+        source, outcome = kind, str(event.get("outcome", ""))
+        text = f"{event.get('tool')} {event.get('method')} {event.get('shown')} {outcome}"
+        text += f": {event['reason']}: {one_line(str(event.get('message', '')))}" if event.get("reason") else ""
     click.echo(
         click.style(f"{clock:<8} {source:<7} ", dim=True) + click.style(visible(text), fg=_COLOURS.get(level)), err=True
     )

@@ -108,7 +108,7 @@ def _sandbox(console: Console, sandbox: Shape) -> None:
     )
     receipt = sandbox["receipt"]
     for index, layer in enumerate(receipt["layers"] if receipt else ()):
-        weaker = " (weaker, by the operator's choice)" if layer["weaker"] else ""
+        weaker = " (weaker)" if layer["weaker"] else ""
         facts.add_row("" if index else "  held by", output.styled(f"{layer['name']}{weaker}: {layer['detail']}"))
     if receipt is None:
         facts.add_row("  held by", output.styled("no process of this level has run yet", "dim"))
