@@ -10,7 +10,7 @@ from fumehood_sandbox.launch import launch, start
 from fumehood_sandbox.launching import Launching
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.limits import Limits
-from fumehood_sandbox.mounts import python_runtime, system_runtime
+from fumehood_sandbox.mounts import authorities_runtime, python_runtime, system_runtime
 from fumehood_sandbox.policy import Mount, Policy
 from fumehood_sandbox.probe import Finding, Report, check, probe
 from fumehood_sandbox.process import SandboxedProcess
@@ -41,6 +41,7 @@ __all__ = [
     "SandboxError",
     "SandboxUnavailableError",
     "SandboxedProcess",
+    "authorities_runtime",
     "check",
     "isolation_problem",
     "launch",

@@ -21,9 +21,17 @@ _SYSTEM_FILES = (
     "/etc/localtime",
     "/etc/ld-musl-x86_64.path",
 )
+_AUTHORITIES = ("/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted")
+"""Where Debian, Alpine and Fedora keep the certificates that TLS is verified by: public; keys lie elsewhere."""
 _INSTALLATION = {"bin", "include", "lib", "lib64", "share"}
 """What lies in a folder that holds a Python and nothing else, as pyenv and uv make it."""
 _ZONES = "/usr/share/zoneinfo"
+
+
+@functools.cache
+def authorities_runtime() -> tuple[Mount, ...]:
+    """The system's certificate authorities, for programs that verify TLS themselves, behind a relay."""
+    return tuple(Mount(name, name) for name in _AUTHORITIES if Path(name).exists())
 
 
 @functools.cache

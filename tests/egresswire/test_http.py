@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fumehood.v1 import plugin_service_pb2, plugin_service_pb2_grpc, tool_pb2, tool_service_pb2_grpc
 from fumehood.v1 import tool_service_pb2 as pb
+from fumehood_sandbox import authorities_runtime
 
 from tests.rpc.support import BOUND_S, call
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
@@ -19,6 +20,7 @@ from .server import Web, serving
 
 CODE = '''
 import asyncio
+import json
 import os
 import socket
 import urllib.error
@@ -147,6 +149,18 @@ def around_proxy(host: str, port: int) -> str:
     return "reached"
 
 
+@plugin.tool(side_effects="external", requires=["proxy"])
+def seen_behind_proxy(paths: list[str]) -> str:
+    """Looks for files."""
+    return json.dumps([each for each in paths if os.path.exists(each)])
+
+
+@plugin.tool(side_effects="external")
+def seen_without_proxy(paths: list[str]) -> str:
+    """Looks for files."""
+    return json.dumps([each for each in paths if os.path.exists(each)])
+
+
 @plugin.tool(side_effects="external")
 def without_proxy() -> str:
     """Tries to make a socket."""
@@ -157,7 +171,7 @@ def without_proxy() -> str:
     return "made"
 '''
 EXTERNAL = (
-    *("send", "ask_at_write", "without_proxy"),
+    *("send", "ask_at_write", "without_proxy", "seen_behind_proxy", "seen_without_proxy"),
     *("through_proxy", "alone_through_proxy", "through_tunnel", "around_proxy"),
 )
 
@@ -357,6 +371,14 @@ async def test_programs_that_know_proxies_alone_go_through_the_relay_by_the_same
     assert await client.details("around_proxy", host="127.0.0.1", port=client.web.port) != "reached"
     assert await client.details("without_proxy") == "PermissionError"
     assert len(client.web.requests) == 2
+
+
+async def test_programs_behind_a_relay_see_the_authorities_that_tls_is_verified_by(client: Client) -> None:
+    wanted = [mount.target for mount in authorities_runtime()]
+    if not wanted:
+        pytest.skip("this machine has no certificate authorities")
+    assert json.loads(await client.details("seen_behind_proxy", paths=[*wanted, "/etc/ssl/private"])) == wanted
+    assert json.loads(await client.details("seen_without_proxy", paths=wanted)) == []
 
 
 async def test_a_tunnel_leads_to_granted_hosts_and_ports_alone(client: Client) -> None:

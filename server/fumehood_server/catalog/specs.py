@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 
-from fumehood_sandbox import Level, Policy, PythonModule
+from fumehood_sandbox import Level, Policy, PythonModule, authorities_runtime
 
 from fumehood_server.catalog.config import LimitsConfig, SandboxConfig
 from fumehood_server.catalog.manifest import Manifest
@@ -67,7 +67,7 @@ class SpecMaker:
         one_call = isolation is Isolation.CALL
         policy = Policy(
             level=level,
-            runtime=self.built.runtime,
+            runtime=(*self.built.runtime, *authorities_runtime()) if reach.relay else self.built.runtime,
             read=self.grants.read if level.allows(Level.READ) else (),
             write=self.grants.write if level.allows(Level.WRITE) else (),
             limits=limits if one_call else replace(limits, cpu_s=limits.cpu_s * (1 + self.manifest.concurrency)),
