@@ -2,8 +2,9 @@
 
 A process of our code alone, one for each zygote. It moves into the sandbox's user namespace, where it may mount and the
 plugin's processes may not, and stays outside of all others. What the zygote was made of is not trusted: what a child
-shares with others is decided, or found, from here. Like the stages it is run by `python -I -S` and takes nothing but
-`libc`. Read `_approve` and `_bear` for the order.
+is given is decided, or found, from here. What a zygote looks at in its children afterwards is not; see docs/sandbox.md,
+"Who is kept apart". Like the stages it is run by `python -I -S` and takes nothing but `libc`. Read `_approve` and
+`_bear` for the order.
 """
 
 import _ctypes
@@ -46,10 +47,12 @@ _MOVE_MOUNT_F_EMPTY_PATH = 4
 # The same on every architecture.
 _SYS_OPEN_TREE = 428
 _SYS_MOVE_MOUNT = 429
-_SHARED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ...s ", re.MULTILINE)
+_SHARED = re.compile(rb"^\S+ ...s .*$", re.MULTILINE)
 # Source: include/uapi/linux/fs.h: struct procmap_query, PROCMAP_QUERY_VMA_SHARED | PROCMAP_QUERY_COVERING_OR_NEXT_VMA.
 _PROCMAP_QUERY = 0xC0686611
 _PROCMAP_QUERY_BYTES = 104
+_PROCMAP_WHAT = slice(24, 80)  # start, end, flags, page size, offset, inode, device
+_PROCMAP_END = slice(32, 40)
 _SHARED_AT_OR_AFTER = 0x08 | 0x10
 _NO_CAPABILITIES = [b"CapInh", b"CapPrm", b"CapEff", b"CapBnd", b"CapAmb"]
 
@@ -104,7 +107,7 @@ class _Attendant:
         self._control.settimeout(_ANSWER_S)
         self._zygote = ""
         self._base = -1
-        self._shared: frozenset[tuple[int, int]] = frozenset()
+        self._shared: frozenset[bytes] = frozenset()
         """The shared mappings that the zygote was approved with: nobody can write through them."""
         self._filters = 0
         self._depth = 0
@@ -304,14 +307,20 @@ class _Attendant:
         for number, inode in enumerate(inodes):
             if os.readlink(f"{pid}/fd/{number}", dir_fd=self._proc) != f"pipe:[{inode}]":
                 raise StepError("fork", f"the child's descriptor {number} is not its pipe")
+        # After its descriptors: what it might have started earlier would have others, such as where orders come from.
+        if self._entries(f"{pid}/task") != [pid] or self._read(f"{pid}/task/{pid}/children"):
+            raise StepError("zygote", "a process for a call started others before its call came")
         if not self._shared.issuperset(self._shared_memory(pid)):
             raise StepError("fork", "memory was shared after the zygote was approved")
 
-    def _shared_memory(self, pid: str) -> "list[tuple[int, int]]":
-        """From where to where memory is shared. From Linux 6.11 on the kernel is asked for just that, being quicker."""
+    def _shared_memory(self, pid: str) -> "list[bytes]":
+        """What memory is shared: where it is, how, and what of. Something else could lie at the same place by now.
+
+        From Linux 6.11 on the kernel is asked for just that, being quicker.
+        """
         fd = os.open(f"{pid}/maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
         try:
-            found: list[tuple[int, int]] = []
+            found: list[bytes] = []
             address = 0
             while True:
                 query = bytearray(_PROCMAP_QUERY_BYTES)
@@ -324,13 +333,11 @@ class _Attendant:
                     return found  # there is no further one
                 except OSError:
                     break  # an older kernel
-                start, end = (int.from_bytes(query[at : at + 8], sys.byteorder) for at in (24, 32))
-                found.append((start, end))
-                address = end
+                found.append(bytes(query[_PROCMAP_WHAT]))
+                address = int.from_bytes(query[_PROCMAP_END], sys.byteorder)
         finally:
             os.close(fd)
-        lines = _SHARED.findall(self._read(f"{pid}/maps"))
-        return [(int(start, 16), int(end, 16)) for start, end in lines]
+        return _SHARED.findall(self._read(f"{pid}/maps"))
 
     def _status(self, pid: str) -> "dict[bytes, bytes]":
         lines = self._read(f"{pid}/status").splitlines()

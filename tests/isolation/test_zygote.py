@@ -48,8 +48,24 @@ async def test_import_that_leaves_what_calls_would_share_is_refused(
     assert problem in caught.value.error.message
 
 
-async def test_import_that_leaves_nothing_is_not_refused(bench: Bench, tmp_path: Path) -> None:
-    assert await bench.run("x", spec=bench.spec("hostile", folder=_hostile(tmp_path, "nothing"))) == "x"
+@pytest.mark.parametrize(
+    ("deed", "problem"),
+    [
+        ("memory that is writable later", "memory was shared after the zygote was approved"),
+        ("helper of each call", "a process for a call started others before its call came"),
+    ],
+)
+async def test_child_that_has_more_than_its_zygote_was_approved_with_gets_no_call(
+    bench: Bench, tmp_path: Path, deed: str, problem: str
+) -> None:
+    with pytest.raises(WorkerUnavailableError) as caught:
+        await bench.run("x", spec=bench.spec("hostile", folder=_hostile(tmp_path, deed)))
+    assert problem in caught.value.error.message
+
+
+@pytest.mark.parametrize("deed", ["nothing", "file mapped read-only"])
+async def test_import_that_leaves_nothing_to_write_to_is_not_refused(bench: Bench, tmp_path: Path, deed: str) -> None:
+    assert await bench.run("x", spec=bench.spec("hostile", folder=_hostile(tmp_path, deed))) == "x"
 
 
 async def test_calls_share_a_zygote_until_one_crashes(bench: Bench) -> None:

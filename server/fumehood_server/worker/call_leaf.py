@@ -50,13 +50,27 @@ class CallLeaves:
 
     async def _move(self, child: ForkedProcess, leaf: Leaf) -> None:
         try:
-            await asyncio.to_thread(leaf.add, child.pid)
+            await asyncio.to_thread(_add, leaf, child)
         except BaseException as error:
             child.close()
             leaf.discard()
-            if not isinstance(error, OSError):
+            if isinstance(error, OSError):
+                error = LaunchError("cgroup", error.strerror or "", errno=error.errno or 0)
+            if not isinstance(error, LaunchError):
                 raise
-            self._on_failed(LaunchError("cgroup", error.strerror or "", errno=error.errno or 0))
+            self._on_failed(error)
         else:
             child.leaf = leaf
             self._on_child(child)
+
+
+def _add(leaf: Leaf, child: ForkedProcess) -> None:
+    """Put a child into its leaf, with nothing of it left outside.
+
+    Raises:
+        OSError: the kernel refuses it, or the child is gone.
+        LaunchError: it has children, which may be from before the move: they would be in the zygote's leaf for ever.
+    """
+    leaf.add(child.pid)
+    if len(child.pids()) > 1:
+        raise LaunchError("zygote", "a process for a call started others before its call came")

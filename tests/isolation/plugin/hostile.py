@@ -31,6 +31,40 @@ def _read_only_for_now() -> object:
     return place
 
 
+def _file_mapped() -> int:
+    """Not by `mmap`, which keeps a descriptor."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    fd = os.open(os.__file__, os.O_RDONLY)
+    place: int = libc.mmap(None, ctypes.c_size_t(4096), mmap.PROT_READ, mmap.MAP_SHARED, fd, ctypes.c_long(0))
+    os.close(fd)
+    return place
+
+
+def _writable_later() -> object:
+    """A file's page, read-only, and other memory in its place as soon as nobody looks."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    place, page = ctypes.c_void_p(_file_mapped()), ctypes.c_size_t(4096)
+    writable, fixed = mmap.PROT_READ | mmap.PROT_WRITE, 0x10
+    flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | fixed
+    os.register_at_fork(before=lambda: libc.mmap(place, page, writable, flags, -1, ctypes.c_long(0)))
+    return place
+
+
+def _helper_of_each_call() -> object:
+    """A process that each child starts before it gives anything up, and so has what its zygote has."""
+
+    def start() -> None:
+        if not forked:
+            forked.append(True)
+            if os.fork() == 0:
+                time.sleep(60)
+
+    forked: list[bool] = []
+    os.register_at_fork(after_in_child=start)
+    return forked
+
+
 DEEDS = {
     "nothing": lambda: None,
     "thread": lambda: threading.Thread(target=time.sleep, args=(60,), daemon=True).start(),
@@ -38,6 +72,9 @@ DEEDS = {
     "orphan": lambda: subprocess.Popen(["/usr/bin/setsid", "-f", "sleep", "60"]).wait(),
     "memory": lambda: mmap.mmap(-1, 4096),
     "memory that is read-only for now": _read_only_for_now,
+    "memory that is writable later": _writable_later,
+    "helper of each call": _helper_of_each_call,
+    "file mapped read-only": _file_mapped,
     "System V memory": _system_v,
     "socket": socket.socketpair,
     "pipe": os.pipe,
