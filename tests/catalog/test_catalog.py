@@ -99,6 +99,15 @@ async def test_keys_differ_with_everything_that_a_process_could_touch(tmp_path: 
     assert len(set(keys)) == len(keys)
 
 
+async def test_the_kernels_limit_of_processor_time_leaves_room_to_end_a_call_by_its_own(tmp_path: Path) -> None:
+    executable(tmp_path / "one", tool_toml("lasting"), tool_toml("single", extra='isolation = "call"\n'))
+    catalog = await catalog_of(tmp_path, ONE + "[limits.default]\ncpu_s = 5\n")
+    specs = [tool.spec for tool in catalog.tools if tool.spec is not None]
+    assert [(spec.isolation.value, spec.cpu_s) for spec in specs] == [("process", 5), ("call", 5)]
+    # What is ended by the kernel can't say which limit it was.
+    assert all(spec.policy.limits.cpu_s > spec.cpu_s for spec in specs)
+
+
 async def test_permission_and_timeout_follow_the_level_unless_the_operator_says(tmp_path: Path) -> None:
     tools = [tool_toml(f"at_{level}", side_effects=level) for level in ("none", "read", "write")]
     executable(tmp_path / "one", *tools)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fumehood_sandbox import Level
+from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import InvocationResult
 from fumehood_server.worker import LogSink, Pools
@@ -118,6 +120,21 @@ async def test_a_memory_bomb_ends_all_calls_that_share_its_process_and_says_so()
         assert details["usage"] == LIMITS.memory_bytes
         assert reached(await ended(beside), "memory_bytes", "bytes") == details
         lease.release()
+
+
+async def test_a_call_that_finds_no_process_after_anothers_bomb_is_not_told_that_it_reached_a_limit() -> None:
+    settings = replace(SETTINGS, backoff_first_s=BOUND_S)
+    async with asyncio.timeout(BOUND_S), Pools(LogSink(), settings) as pools:
+        hood = Hood(pools, LogSink(), spec_of(), spec_of(identity="honest"))
+        reached(await hood.call("hold", mib=600), "memory_bytes", "bytes")
+        with pytest.raises(WorkerUnavailableError) as refused:
+            await hood.call("echo", text="x")
+        error = refused.value.error
+        assert (error.code, error.retryable) == (Code.TOOL_UNAVAILABLE, True)
+        assert "limit" not in error.details
+        assert error.caused_by is not None
+        assert error.caused_by.code is Code.TOOL_RESOURCE_EXHAUSTED
+        await hood.honest()
 
 
 @pytest.mark.parametrize("threads", [1, 8])

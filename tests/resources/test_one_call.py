@@ -51,6 +51,19 @@ async def test_a_fork_bomb_and_a_busy_loop_end_their_own_calls_alone(hood: Hood)
     assert limits == ["processes", "cpu_s"]
 
 
+async def test_usage_of_a_short_call_is_known_where_no_cgroup_counts(hood: Hood) -> None:
+    spec = replace(hood.spec, key="uncounted", policy=spec_of(cgroups=False).policy)
+    lease = await hood.pools.acquire(spec)
+    handle = lease.worker.invoke(invocation("echo", arguments_json='{"text": "x"}'))
+    result = await ended(handle)
+    used = handle.used()
+    assert (result.error, used is not None and used.source) == (None, "proc")
+    assert used is not None
+    assert used.peak_memory_bytes > MIB
+    assert used.cpu_s > 0
+    lease.release()
+
+
 async def test_usage_is_that_of_the_call(hood: Hood) -> None:
     used = []
     for tool, arguments in (("hold", '{"mib": 100}'), ("echo", '{"text": "x"}'), ("spin", '{"seconds": 0.3}')):

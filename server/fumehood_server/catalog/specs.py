@@ -64,13 +64,15 @@ class SpecMaker:
         limits, own = self.limits.merge(declared)
         # A process outlives its calls, so what holds for one call is the sidecar's to watch (worker.limit_watch). It
         # replaces the process that has used as much as one call may, when each call there may still use as much.
+        # Where it has but one, the watch ends that in order; the kernel's own limit is for what would escape it.
         one_call = isolation is Isolation.CALL
+        cpu_s = limits.cpu_s + 1 if one_call else limits.cpu_s * (1 + self.manifest.concurrency)
         policy = Policy(
             level=level,
             runtime=(*self.built.runtime, *authorities_runtime()) if reach.relay else self.built.runtime,
             read=self.grants.read if level.allows(Level.READ) else (),
             write=self.grants.write if level.allows(Level.WRITE) else (),
-            limits=limits if one_call else replace(limits, cpu_s=limits.cpu_s * (1 + self.manifest.concurrency)),
+            limits=replace(limits, cpu_s=cpu_s),
             environment=self.built.environment,
             working_directory=self.built.working_directory,
             identity=self.manifest.name,

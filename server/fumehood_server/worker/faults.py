@@ -206,8 +206,19 @@ def too_large_error(plugin: str, size_bytes: int, limit_bytes: int) -> CallError
 
 
 def backoff_error(cause: CallError, retry_after_s: float) -> CallError:
-    """A worker failed at start a moment ago and is not started again yet."""
+    """A worker failed a moment ago, before it had served a call, and is not started again yet.
+
+    A limit that it reached was an earlier call's, and no word about this one, which may be tried again.
+    """
     wait_s = round(max(retry_after_s, 0.001), 3)
+    if cause.code is Code.TOOL_RESOURCE_EXHAUSTED:
+        return CallError(
+            code=Code.TOOL_UNAVAILABLE,
+            message=f"an earlier call ended the process: {cause.message} (it is not started again for {wait_s:g} s)",
+            retryable=True,
+            details={"plugin": cause.details.get("plugin", ""), "retry_after_s": wait_s},
+            caused_by=cause,
+        )
     return CallError(
         code=cause.code,
         message=f"{cause.message} (it is not started again for {wait_s:g} s)",

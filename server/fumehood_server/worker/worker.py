@@ -238,6 +238,7 @@ class ProcessWorker:
             return
         self.cause = self.cause or cause
         self._condemn()
+        self._meter.note()
         self._channel.stop()
         self._ladder.kill()
 
