@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -56,3 +57,12 @@ def test_all_distributions_have_one_version() -> None:
 @pytest.mark.parametrize("name", ["LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_the_repository_has_what_a_stranger_looks_for(name: str) -> None:
     assert (ROOT / name).read_text(encoding="utf-8").strip()
+
+
+def test_what_is_kept_is_text() -> None:
+    # A recording or a build that slipped in would stay in the history of everybody's clone.
+    command = ["git", "-C", str(ROOT), "ls-files", "-z"]
+    listed = subprocess.run(command, capture_output=True, check=True, timeout=30).stdout.split(b"\0")
+    kept = [ROOT / name.decode() for name in listed if name]
+    assert ROOT / "README.md" in kept
+    assert [path for path in kept if path.is_file() and b"\0" in path.read_bytes()] == []
