@@ -72,6 +72,8 @@ def test_commands_are_ones_that_the_cli_takes(command: list[str]) -> None:
     assert subcommand is not None
     known = {option for parameter in subcommand.params for option in (*parameter.opts, *parameter.secondary_opts)}
     assert {each for each in arguments if each.startswith("-")} <= known
+    # Where they run, nothing can be written beside the configuration: a first start would try to pin, and fail.
+    assert name != "serve" or "--locked" in arguments
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
