@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -85,6 +86,14 @@ def test_what_is_granted_for_reading_is_not_written(tmp_path: Path) -> None:
 def test_code_runs_and_leaves_its_status() -> None:
     result = ToolTester(load("run_python")).call("run_python", code="print(6 * 7); raise SystemExit(3)")
     assert (result.details["stdout"], result.details["exit_status"]) == ("42\n", 3)
+
+
+def test_end_of_code_ends_nothing_but_what_it_started() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as beside:
+        assert ToolTester(load("run_python")).call("run_python", code="pass").details["exit_status"] == 0
+        assert beside.poll() is None
+        beside.communicate(b"\n", timeout=30)
+    assert beside.returncode == 0
 
 
 def test_code_that_is_cancelled_ends() -> None:

@@ -56,6 +56,9 @@ async def run_python(
         timeout_s: Seconds after which it is ended.
     """
     started = time.monotonic()
+    # The first process of a PID namespace, as a call with one of its own is. Anywhere else, in a test or where the
+    # operator has chosen otherwise, -1 would be everything that this process may signal.
+    is_first = os.getpid() == 1
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",
@@ -64,6 +67,7 @@ async def run_python(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        start_new_session=not is_first,
     )
     stdin = process.stdin
     if stdin is None:
@@ -79,9 +83,11 @@ async def run_python(
     except TimeoutError:
         timed_out = True
     finally:
-        # This process is the first of the call's own PID namespace: -1 is all that the code has started.
         with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)
+            if is_first:
+                os.kill(-1, signal.SIGKILL)  # all that the code has started
+            else:
+                os.killpg(process.pid, signal.SIGKILL)  # but for what has left its session
         status = await process.wait()
         (stdout, cut_stdout), (stderr, cut_stderr) = await reading
     return Run(
