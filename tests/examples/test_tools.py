@@ -96,6 +96,12 @@ def test_end_of_code_ends_nothing_but_what_it_started() -> None:
     assert beside.returncode == 0
 
 
+def test_what_code_has_started_is_not_waited_for() -> None:
+    code = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"
+    result = ToolTester(load("run_python")).call("run_python", code=code)
+    assert (result.details["exit_status"], result.details["timed_out"]) == (0, False)
+
+
 def test_code_that_is_cancelled_ends() -> None:
     running = ToolTester(load("run_python")).start("run_python", code="import time; time.sleep(1000)")
     running.cancel()

@@ -79,7 +79,7 @@ async def run_python(
     reading = asyncio.gather(_read(process.stdout), _read(process.stderr))
     timed_out = False
     try:
-        await asyncio.wait_for(process.wait(), min(timeout_s, ctx.remaining_s))
+        await asyncio.wait_for(_exit(process.pid), min(timeout_s, ctx.remaining_s))
     except TimeoutError:
         timed_out = True
     finally:
@@ -98,6 +98,22 @@ async def run_python(
         timed_out=timed_out,
         wall_s=round(time.monotonic() - started, 3),
     )
+
+
+async def _exit(pid: int) -> None:
+    """Wait for the program itself. `Process.wait` waits for its pipes as well, which what it has started may hold."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(pidfd, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
 
 
 async def _read(stream: asyncio.StreamReader | None) -> tuple[str, bool]:
