@@ -176,7 +176,7 @@ def show_attempts(sidecar_pid: int) -> None:
     say()
     say("What held that process, as its result says:")
     for layer in result["sandbox"]["layers"]:
-        say(f"  {layer['name']:<13} {layer['detail']}")
+        say(f"  {layer['name']:<13} {'(weaker here) ' if layer['weaker'] else ''}{layer['detail']}")
 
 
 def try_out(attempt: Attempt) -> None:
