@@ -51,3 +51,19 @@ class Entrance:
         """What was started is dead: wait for the thread and give up the leaf."""
         self._thread.join(_JOIN_S)
         self.leaf.discard()
+
+
+class Stepped:
+    """A process that began in its leaf: nothing is left to be done. See `cgroup.doorway`."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        """Take over the leaf."""
+        self.leaf = leaf
+
+    def finish(self) -> OSError | None:
+        """Nothing could go wrong."""
+        return None
+
+    def abandon(self) -> None:
+        """What was started is dead: give up the leaf."""
+        self.leaf.discard()

@@ -24,7 +24,7 @@ from fumehood_sandbox import bubblewrap, landlock_only
 from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.cgroup import NONE as NO_CGROUPS
 from fumehood_sandbox.cgroup import Cgroups, Control, Leaf, cgroups
-from fumehood_sandbox.entrance import Entrance
+from fumehood_sandbox.entrance import Entrance, Stepped
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxUnavailableError
 from fumehood_sandbox.grants import CheckedPolicy, check_policy
 from fumehood_sandbox.identity import Identity, identity_for, owner_namespace
@@ -232,8 +232,10 @@ def _spawn_in(leaf: Leaf | None, plan: _Plan, stack: ExitStack) -> Launching:
     ]
     # Over a descriptor, since anybody inside can read the command line of pid 1.
     encoded = "\0".join((*arguments, "")).encode()
-    if leaf is None:
-        arguments_fd, gate_fd = _owned(stack, memory_file("fumehood-arguments", encoded)), None
+    doorway = plan.cgroups.doorway if leaf is not None else None
+    gate_fd = None
+    if leaf is None or doorway is not None:
+        arguments_fd = _owned(stack, memory_file("fumehood-arguments", encoded))
     else:
         arguments_fd, gate_fd = _pipe(stack)
     inherited = [status_write, info_write, stage_fd, filter_fd, arguments_fd]
@@ -245,8 +247,14 @@ def _spawn_in(leaf: Leaf | None, plan: _Plan, stack: ExitStack) -> Launching:
         outer_fd = _owned(stack, outer_file(mapped, command, status_write))
         inherited += [outer_fd, *(fd for _, *fds in mapped for fd in fds)]
         command = stage_command(outer_fd)
-    popen = _run(command, inherited)
-    entrance = None if leaf is None or gate_fd is None else Entrance(leaf, popen, os.dup(gate_fd), encoded)
+    entrance: Entrance | Stepped | None = None
+    if leaf is not None and doorway is not None:
+        popen = doorway.run(leaf, functools.partial(_run, command, inherited))
+        entrance = Stepped(leaf)
+    else:
+        popen = _run(command, inherited)
+        if leaf is not None and gate_fd is not None:
+            entrance = Entrance(leaf, popen, os.dup(gate_fd), encoded)
     receipt = Receipt(
         checked.policy.level,
         "bubblewrap",

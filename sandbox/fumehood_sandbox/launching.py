@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from fumehood_sandbox.cgroup import BOUNDING, Control
-from fumehood_sandbox.entrance import Entrance
+from fumehood_sandbox.entrance import Entrance, Stepped
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
 from fumehood_sandbox.outer import STEP as IDMAPPED_MOUNT
 from fumehood_sandbox.process import SandboxedProcess, ends_within, reap
@@ -39,7 +39,7 @@ class Launching:
         status_fd: int,
         info_fd: int,
         receipt: Receipt,
-        entrance: Entrance | None,
+        entrance: Entrance | Stepped | None,
         *,
         relay_channel: socket.socket | None = None,
     ) -> None:

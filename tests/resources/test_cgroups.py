@@ -7,6 +7,7 @@ what is written where, and how what is read is understood. What version 2 has wi
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import signal
@@ -23,7 +24,7 @@ from fumehood_sandbox.cgroup.cgroup2 import Cgroup2
 from fumehood_sandbox.cgroup.hierarchy import Hierarchy, hierarchies, parse
 from fumehood_sandbox.cgroup.mechanism import Mechanism, members, write
 from fumehood_sandbox.cgroup.names import new_name, sweep
-from fumehood_sandbox.cgroup.parents import SPARE_PROCESSES, find
+from fumehood_sandbox.cgroup.parents import BOUNDING, SPARE_PROCESSES, Parent, find
 
 BOUND_S = 20.0
 MIB = 1024 * 1024
@@ -214,12 +215,52 @@ def test_a_leaf_that_is_still_busy_is_removed_later() -> None:
 
 def test_a_leaf_that_can_no_longer_be_made_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     parents = of_version(2).parents
-    gone = Cgroups((*parents, type(parents[0])(str(tmp_path / "gone"), Cgroup2(), frozenset({Control.TIME}))), ())
+    missing = Parent(str(tmp_path / "gone"), Cgroup2(), frozenset({Control.TIME}), home=str(tmp_path))
+    gone = Cgroups((*parents, missing), ())
     before = set(Path(parents[0].folder).iterdir())
     with pytest.raises(LaunchError) as caught:
         gone.leaf(LIMITS)
     assert (caught.value.step, caught.value.errno) == ("cgroup", 2)
     assert set(Path(parents[0].folder).iterdir()) == before
+
+
+# A thread that starts processes inside a leaf.
+
+
+def test_a_process_begins_in_the_leaf_that_the_starting_thread_stepped_into() -> None:
+    found = of_version(1)
+    leaf, doorway = found.leaf(LIMITS), found.doorway
+    assert leaf is not None
+    assert doorway is not None
+    command = ["/bin/cat", "/proc/self/cgroup"]
+    inside = doorway.run(leaf, functools.partial(subprocess.check_output, command, text=True))
+    outside = doorway.run(None, functools.partial(subprocess.check_output, command, text=True))
+    names = {Path(folder).name for folder in leaf._folders}
+    assert all(inside.count(name) == len(leaf._folders) for name in names)
+    assert outside == Path("/proc/self/cgroup").read_text()
+    assert leaf.remove(), "the thread is still inside"
+
+
+def test_what_fails_inside_is_told_and_the_thread_comes_home() -> None:
+    found = of_version(1)
+    leaf, doorway = found.leaf(LIMITS), found.doorway
+    assert leaf is not None
+    assert doorway is not None
+    with pytest.raises(FileNotFoundError):
+        doorway.run(leaf, functools.partial(subprocess.Popen, ["/nowhere/at/all"]))
+    assert leaf.remove(), "the thread is still inside"
+
+
+def test_version_2_moves_processes_whole_so_there_is_no_doorway() -> None:
+    assert of_version(2).doorway is None
+
+
+def test_version_1_alone_is_used_where_version_2_cannot_bound() -> None:
+    found = find(hierarchies())
+    if {parent.mechanism.name for parent in of_version(2).parents if Control.MEMORY in parent.controls}:
+        pytest.skip("version 2 bounds here")
+    assert {parent.mechanism.name for parent in found.parents} == {"cgroup1"}
+    assert found.controls >= BOUNDING
 
 
 # Version 2's controllers, which this kernel has bound to version 1.

@@ -73,7 +73,7 @@ async def test_usage_is_that_of_the_call(hood: Hood) -> None:
         assert (await ended(handle)).error is None
         lease.release()
     hold, echo, spin = used
-    assert {each.source for each in used} == {"cgroup2+cgroup1"}
+    assert all(each.source.startswith("cgroup") for each in used)
     assert hold.peak_memory_bytes > 100 * MIB > echo.peak_memory_bytes > 0
     assert echo.cpu_s < 0.2
     assert spin.cpu_s > 0.29

@@ -74,6 +74,15 @@ class Leaf:
         for folder in self._folders:
             write(f"{folder}/cgroup.procs", str(pid))
 
+    def step_in(self) -> None:
+        """Move the calling thread into the leaf, and with it what it forks. Version 1 alone.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        for folder in self._folders:
+            write(f"{folder}/tasks", "0")
+
     def members(self, but: tuple[int, ...] = ()) -> list[int]:
         """Its processes, lowest number first, without those named. One read of a file."""
         folder = next(iter(self._folders), None)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fumehood_sandbox.cgroup.cgroup1 import Cgroup1
 from fumehood_sandbox.cgroup.cgroup2 import Cgroup2
+from fumehood_sandbox.cgroup.doorway import Doorway
 from fumehood_sandbox.cgroup.hierarchy import Hierarchy, hierarchies
 from fumehood_sandbox.cgroup.leaf import Leaf
 from fumehood_sandbox.cgroup.mechanism import Control, Mechanism, Reading, members, read, write
@@ -44,6 +45,8 @@ class Parent:
     folder: str
     mechanism: Mechanism
     controls: frozenset[Control]
+    home: str
+    """Where this process stands in the hierarchy."""
 
 
 class Cgroups:
@@ -99,6 +102,20 @@ class Cgroups:
             path = str(error.filename or "")
             raise LaunchError("cgroup", error.strerror or "", path=path, errno=error.errno or 0) from error
 
+    @functools.cached_property
+    def doorway(self) -> Doorway | None:
+        """What starts processes inside a leaf. None where a thread can't step into one: then they are moved."""
+        if not self.parents or any(parent.mechanism.name != Cgroup1.name for parent in self.parents):
+            return None
+        doorway = Doorway([parent.home for parent in self.parents])
+        leaf = self.leaf(Limits())
+        if leaf is None:
+            return None
+        try:
+            return doorway if doorway.works(leaf) else None
+        finally:
+            leaf.discard()
+
     def _keep(self, leaf: Leaf) -> None:
         with self._lock:
             self._left.append(leaf)
@@ -126,7 +143,21 @@ def _found(pid: int) -> Cgroups:
 
 
 def find(mounted: tuple[Hierarchy, ...]) -> Cgroups:
-    """Try every hierarchy. What is found is used best first: version 2, and our own folder before others."""
+    """Try every hierarchy. What is found is used best first: version 2, and our own folder before others.
+
+    Where version 2 can't bound and version 1 can, version 1 does all: a start in it takes 10 ms less (`doorway`), and
+    killing at once, which is what version 2 could add, is done by the PID namespace before.
+    """
+    first = [each for each in mounted if each.version == 1]
+    found = _find(mounted)
+    if first and len({parent.mechanism.name for parent in found.parents}) > 1:
+        alone = _find(tuple(first))
+        if alone.controls >= found.controls & BOUNDING:
+            return alone
+    return found
+
+
+def _find(mounted: tuple[Hierarchy, ...]) -> Cgroups:
     parents: list[Parent] = []
     problems: list[str] = []
     for hierarchy in mounted:
@@ -137,7 +168,7 @@ def find(mounted: tuple[Hierarchy, ...]) -> Cgroups:
             given = _tried(folder, mechanism, mechanism.offered(folder) - have - done_otherwise, problems)
             if given:
                 sweep(folder, mechanism)
-                parents.append(Parent(folder, mechanism, given))
+                parents.append(Parent(folder, mechanism, given, hierarchy.folders[0]))
                 break
     return Cgroups(tuple(parents), tuple(problems))
 
