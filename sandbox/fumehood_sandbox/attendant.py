@@ -63,14 +63,15 @@ def main(config: "dict[str, Any]") -> "NoReturn":
     orders = _socket.socket(fileno=config["orders_fd"])
     attendant = _Attendant(config)
     while True:
-        order = orders.recv(_LONGEST_BYTES)
+        order, ancillary, _, _ = orders.recvmsg(_LONGEST_BYTES, _ANCILLARY_BYTES)
+        doors = _descriptors(ancillary)
         fds: list[int] = []
         try:
             if order == APPROVE:
                 attendant.approve()
                 answer = APPROVED
             elif order == BEAR:
-                pid, fds = attendant.bear()
+                pid, fds = attendant.bear(doors)
                 answer = BORN + b"\t" + str(pid).encode()
             else:
                 os._exit(0)  # the launcher is gone, or doesn't want this one any more
@@ -81,8 +82,13 @@ def main(config: "dict[str, Any]") -> "NoReturn":
             answer = _told(("attendant", f"{type(error).__name__}: {error}", "", str(number)))
         rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
         orders.sendmsg([answer], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)] if fds else [])
-        for fd in fds:
+        for fd in (*fds, *doors):
             os.close(fd)
+
+
+def _descriptors(ancillary: "list[tuple[int, int, bytes]]") -> "list[int]":
+    data = b"".join(part for _, kind, part in ancillary if kind == _socket.SCM_RIGHTS)
+    return [int.from_bytes(data[at : at + 4], sys.byteorder) for at in range(0, len(data), 4)]
 
 
 def _told(fields: "tuple[str, ...]") -> bytes:
@@ -184,8 +190,8 @@ class _Attendant:
         self._filters = int(status[b"Seccomp_filters"])
         self._depth = len(status[b"NSpid"].split()) + 1
 
-    def bear(self) -> "tuple[int, list[int]]":
-        """Have one child forked, give it its places, and look at what it is.
+    def bear(self, doors: "list[int]") -> "tuple[int, list[int]]":
+        """Have one child forked, give it its places, and look at what it is. It enters its cgroup through `doors`.
 
         Returns:
             Its process id, and descriptors: a pidfd, and this side's ends of its stdin, stdout and stderr.
@@ -195,7 +201,7 @@ class _Attendant:
         """
         fds: list[int] = []
         try:
-            inodes = self._order(fds)
+            inodes = self._order(fds, doors)
             pid = self._learn_its_number(fds)
             self._give_places(pid, fds[0])
             self._await_child(fds[1], fds[2])
@@ -207,12 +213,12 @@ class _Attendant:
             raise
         return pid, fds
 
-    def _order(self, kept: "list[int]") -> "list[int]":
+    def _order(self, kept: "list[int]", doors: "list[int]") -> "list[int]":
         """Send the zygote an order with the child's ends of three pipes. Returns the pipes' inodes."""
         (in_child, in_ours), (out_ours, out_child), (err_ours, err_child) = (os.pipe2(os.O_CLOEXEC) for _ in range(3))
         kept += (in_ours, out_ours, err_ours)
         theirs = (in_child, out_child, err_child)
-        rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in theirs)
+        rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (*theirs, *doors))
         try:
             self._control.sendmsg([_CHILD_IS_THERE], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
             return [os.fstat(fd).st_ino for fd in theirs]

@@ -7,9 +7,12 @@ import contextlib
 import os
 import socket
 import subprocess
+from collections import deque
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from fumehood_sandbox.attendant import APPROVE, APPROVED, BEAR, BORN
+from fumehood_sandbox.cgroup import Leaf
 from fumehood_sandbox.errors import LaunchError
 from fumehood_sandbox.forked import ForkedProcess
 from fumehood_sandbox.grants import check_policy
@@ -55,6 +58,8 @@ class ForkServer:
             self._below_scratch = below_scratch(check_policy(policy, stack))
         self._stack = ExitStack()
         self._receipt: Receipt | None = None
+        self._leaves: deque[Leaf | None] = deque()
+        """Of the children that were ordered and are not there, in order."""
         self._attendant: subprocess.Popen[bytes] | None = None
         try:
             self._orders, self._orders_inside = self._pair()
@@ -126,13 +131,32 @@ class ForkServer:
         """Ask that the zygote be looked at and made ready for children. Answered by None."""
         self._send(APPROVE)
 
-    def order(self) -> None:
-        """Ask for one child. Answered by its process."""
-        self._send(BEAR)
+    def order(self, leaf: Leaf | None = None) -> None:
+        """Ask for one child. Answered by its process.
 
-    def _send(self, order: bytes) -> None:
+        With a `leaf` that can be stepped into, which this takes over, the child is in it before its call can come.
+
+        Raises:
+            LaunchError: the leaf is gone.
+        """
+        self._leaves.append(leaf)
+        if leaf is None:
+            self._send(BEAR)
+            return
+        try:
+            doors = leaf.doors()
+        except OSError as error:
+            raise LaunchError("cgroup", error.strerror or "", errno=error.errno or 0) from error
+        try:
+            self._send(BEAR, doors)
+        finally:
+            for door in doors:
+                os.close(door)
+
+    def _send(self, order: bytes, fds: Sequence[int] = ()) -> None:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         with contextlib.suppress(OSError):  # an attendant that is gone is found by `receive`
-            self._orders.send(order)
+            self._orders.sendmsg([order], rights)
 
     def receive(self) -> ForkedProcess | None:
         """Take one answer. Call it when `fileno()` is readable.
@@ -156,14 +180,22 @@ class ForkServer:
         kind, *fields = message.split(b"\t")
         if kind == APPROVED:
             return None
+        leaf = self._leaves.popleft() if self._leaves else None
         if kind == BORN and len(fds) == _DESCRIPTORS and self._receipt is not None:
             receipt = self._receipt
             layers = (*receipt.layers, _ISOLATION)
-            return ForkedProcess(
+            child = ForkedProcess(
                 int(fields[0]),
                 (fds[0], fds[1], fds[2], fds[3]),
                 Receipt(receipt.level, receipt.backend, receipt.policy_digest, layers),
+                leaf=leaf,
             )
+            if leaf is None or leaf.holds(child.pid):
+                return child
+            child.close()
+            raise LaunchError("cgroup", "the child is not in the leaf that was made for its call")
+        if leaf is not None:
+            leaf.discard()
         if not message:
             raise LaunchError("attendant", "it is gone")
         step, problem, path, errno = (*(field.decode("utf-8", "replace") for field in fields), "", "", "", "0")[:4]
@@ -172,6 +204,10 @@ class ForkServer:
     def close(self) -> None:
         """End the attendant. The zygote and its children are not ended by this. Idempotent."""
         self._stack.close()
+        while self._leaves:
+            leaf = self._leaves.popleft()
+            if leaf is not None:
+                leaf.discard()
         attendant, self._attendant = self._attendant, None
         if attendant is not None:
             attendant.kill()

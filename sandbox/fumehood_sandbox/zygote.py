@@ -41,8 +41,8 @@ _SIGKILL = 9
 _FAILED_STATUS = 125
 _LONGEST_ORDER_BYTES = 16
 _DESCRIPTORS = 3
-_SCM_RIGHTS_SPACE = 64
-"""CMSG_SPACE of a few descriptors: more than the three that an order has."""
+_SCM_RIGHTS_SPACE = 128
+"""CMSG_SPACE of more descriptors than an order has: three pipes, and the doors of a cgroup."""
 
 
 class _Held(_ctypes.CFuncPtr):
@@ -128,11 +128,13 @@ class Zygote:
         try:
             self._prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
             os.setsid()
-            for number, fd in enumerate(fds):
+            for number, fd in enumerate(fds[:_DESCRIPTORS]):
                 os.dup2(fd, number)
             control.send(BORN)
             if os.read(0, 1) != GO:
                 os._exit(_FAILED_STATUS)
+            for door in fds[_DESCRIPTORS:]:
+                os.write(door, b"0")  # into the cgroup that is this call's own; the launcher looks whether it is there
             self._give_up(resource)
             os.closerange(_DESCRIPTORS, 0x7FFFFFFF)
             os.chdir(self._config["working_directory"])

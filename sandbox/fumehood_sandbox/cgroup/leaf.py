@@ -74,6 +74,33 @@ class Leaf:
         for folder in self._folders:
             write(f"{folder}/cgroup.procs", str(pid))
 
+    @property
+    def can_be_stepped_into(self) -> bool:
+        """Whether a process with one thread can move itself, which version 1 allows without waiting for anything."""
+        return all(mechanism.name == "cgroup1" for mechanism, _ in self._folders.values())
+
+    def doors(self) -> list[int]:
+        """Descriptors of the leaf: whoever writes 0 to each has moved himself. The caller closes them.
+
+        Who may move is judged by who opened them (CVE-2021-4197), so a process without rights can be handed them.
+
+        Raises:
+            OSError: the leaf is gone.
+        """
+        opened: list[int] = []
+        try:
+            for folder in self._folders:
+                opened.append(os.open(f"{folder}/tasks", os.O_WRONLY | os.O_CLOEXEC))  # noqa: PERF401 - one may fail
+        except BaseException:
+            for fd in opened:
+                os.close(fd)
+            raise
+        return opened
+
+    def holds(self, pid: int) -> bool:
+        """Whether a process is in it, in each hierarchy."""
+        return all(pid in members(folder) for folder in self._folders)
+
     def step_in(self) -> None:
         """Move the calling thread into the leaf, and with it what it forks. Version 1 alone.
 

@@ -68,7 +68,10 @@ class Zygote:
     def order(self) -> None:
         """Have one more child forked."""
         self.ordered += 1
-        self._server.order()
+        try:
+            self._server.order(self._leaves.for_next())
+        except LaunchError as error:
+            self._loop.call_soon(self._move_failed, error)
 
     def _answered(self) -> None:
         with contextlib.suppress(BlockingIOError):
