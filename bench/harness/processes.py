@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import select
+import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -33,7 +37,9 @@ def python(module: str, *arguments: str) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def running(command: Sequence[str], *, stderr: int | None = None) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a command with piped stdin and stdout, and end it: end of file, SIGTERM, SIGKILL, each bounded.
+    """Run a command with piped stdin and stdout, and end it: end of file and SIGTERM, SIGKILL, each bounded.
+
+    What it has started and left behind ends with it: such a process would hold its stdout, whose end is waited for.
 
     `stderr` is a file descriptor to write to; None is this process's own stderr.
     """
@@ -44,6 +50,7 @@ async def running(command: Sequence[str], *, stderr: int | None = None) -> Async
         stdout=asyncio.subprocess.PIPE,
         stderr=stderr,
         limit=1024 * 1024,
+        start_new_session=True,
     )
     try:
         yield process
@@ -72,11 +79,14 @@ async def read_line(process: asyncio.subprocess.Process, command: Sequence[str],
 async def _end(process: asyncio.subprocess.Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
-    if process.returncode is None:
-        process.terminate()
-    try:
-        async with asyncio.timeout(END_S):
-            await process.communicate()
-    except TimeoutError:
-        process.kill()
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            process.terminate()
+            await asyncio.to_thread(select.select, [pidfd], [], [], END_S)
+        finally:
+            os.close(pidfd)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    async with asyncio.timeout(END_S):
         await process.communicate()
