@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fumehood.v1 import plugin_pb2
 
 from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import WorkerInfo, WorkerState
 from fumehood_server.worker import faults, lifecycle
 from fumehood_server.worker.backoff import Backoff
@@ -267,7 +268,8 @@ class Pool:
             lived_s = self._loop.time() - worker.born
             if worker.calls_served or lived_s >= self._settings.healthy_s:
                 self._backoff.reset()
-            elif worker.failed and worker.cause is not None:
+            elif worker.failed and worker.cause is not None and worker.cause.code is not Code.TOOL_RESOURCE_EXHAUSTED:
+                # A limit that its first call reached says nothing against starting it for the next caller.
                 self._failed(worker.cause)
         self._grow()
         self._tell_if_empty()
