@@ -277,8 +277,9 @@ async def test_code_can_do_no_harm(tools: Tools, granted: Path, code: str) -> No
 async def test_code_that_takes_all_memory_is_told_the_limit(tools: Tools) -> None:
     result = await tools.result("run_python", code="b = bytearray(2 << 30)")
     run = json.loads(result.details_json) if result.details_json else {}
-    # A cgroup ends the whole call; without one the interpreter meets its own address space's end.
-    assert result.error.code == "TOOL_RESOURCE_EXHAUSTED" or "MemoryError" in run["stderr"]
+    # The kernel ends what holds most: the code alone, whose end is then the tool's result, or the whole call. Without a
+    # cgroup the interpreter meets its own address space's end.
+    assert result.error.code == "TOOL_RESOURCE_EXHAUSTED" or run["exit_status"] != 0
     assert (await tools.details("run_python", code="print(len(bytearray(64 << 20)))"))["stdout"] == f"{64 << 20}\n"
 
 
