@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,13 @@ import click
 
 if TYPE_CHECKING:
     from fumehood_server.catalog import SidecarConfig
+
+_GRPC_EXPERIMENTS = "-event_engine_listener"
+"""Accept and read by gRPC's own poller, and not by its event engine, whose threads hand each message on once more.
+
+In one run, at one call in flight and at 32: CallTool's p50 was a tenth lower and its rate a sixth higher, Session's
+15 % and a fifth. A gRPC that no longer knows the word says so in its log and does without.
+"""
 
 
 @click.command(short_help="Start the sidecar.")
@@ -52,6 +60,7 @@ def serve(
       fumehood serve --listen unix:/run/fumehood/a.sock --listen 127.0.0.1:7430
       fumehood serve --config /etc/fumehood/fumehood.toml --locked --log-format json
     """
+    os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)  # gRPC reads it when it is loaded
     from fumehood_server.app import serve as run
     from fumehood_server.catalog import find_config, load_config
     from fumehood_server.cli.failure import CommandError
