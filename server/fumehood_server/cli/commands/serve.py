@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 _GRPC_EXPERIMENTS = "-event_engine_listener"
 """Accept and read by gRPC's own poller, and not by its event engine, whose threads hand each message on once more.
 
-In one run, at one call in flight and at 32: CallTool's p50 was a tenth lower and its rate a sixth higher, Session's
-15 % and a fifth. A gRPC that no longer knows the word says so in its log and does without.
+Measured in docs/decisions/grpc-listener.md. A gRPC that no longer knows the word says so in its log and does without.
 """
 
 
