@@ -7,9 +7,13 @@ TYPE_CHECKING = False  # type checkers know the name; importing typing would cos
 if TYPE_CHECKING:
     from collections.abc import Callable
     from ctypes import c_char as _Byte  # noqa: N812 - what the classes below are
+    from ctypes import c_int as _Int  # noqa: N812
     from ctypes import c_long as _Long  # noqa: N812
     from typing import Any
 else:
+
+    class _Int(_ctypes._SimpleCData):  # noqa: SLF001 - what ctypes.c_int is made from
+        _type_ = "i"
 
     class _Long(_ctypes._SimpleCData):  # noqa: SLF001 - what ctypes.c_long is made from
         _type_ = "l"
@@ -25,7 +29,16 @@ _SIGNAL_SET_BYTES = 8
 _DEFAULT_ACTION = bytes(32)  # struct sigaction of the kernel: SIG_DFL, no flags, no restorer, nothing masked
 
 
+_ANSWER_LONG = ("syscall", "pthread_self")
+"""The functions used here that answer with a long. A -1 of all others has 32 bits: read as a long it is no failure."""
+
+
 class _Function(_ctypes.CFuncPtr):
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+    _restype_ = _Int
+
+
+class _LongFunction(_ctypes.CFuncPtr):
     _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
     _restype_ = _Long
 
@@ -39,11 +52,12 @@ class StepError(Exception):
 
 
 def function(name: str) -> "Callable[..., int]":
-    """A function of libc that takes integers as longs and bytes as pointers, and answers with a long.
+    """A function of libc that takes integers as longs and bytes as pointers, and answers with what it is declared with.
 
-    Longs, since variadic functions such as syscall(2) read whole registers.
+    Longs, since variadic functions such as syscall(2) and prctl(2) read whole registers.
     """
-    raw = _Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), name))  # type: ignore[arg-type] # None is the program itself
+    kind = _LongFunction if name in _ANSWER_LONG else _Function
+    raw = kind(_ctypes.dlsym(_ctypes.dlopen(None, 0), name))  # type: ignore[arg-type] # None is the program itself
 
     def call(*arguments: int | bytes) -> int:
         return int(raw(*(_Long(each) if isinstance(each, int) else each for each in arguments)))
