@@ -12,6 +12,9 @@ from fumehood_server.catalog.config import load_config
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
 
+ONE = '[[plugin]]\npath = "one"\n'
+TWO = '[[plugin]]\npath = "two"\n'
+
 SCHEMA = '{"type": "object", "properties": {"text": {"type": "string"}}, "additionalProperties": false}'
 
 REQUIRED = SCHEMA.replace('"additional', '"required": ["text"], "additional')
@@ -122,3 +125,10 @@ async def catalog_of(
     return await Catalog.load(
         config, describe=describe or FakeDescribe(), locked=locked, log=LogLines(), sandbox=sandbox
     )
+
+
+def codes(catalog: Catalog, plugin: str) -> list[str]:
+    """Why a plugin does not serve."""
+    found = catalog.plugin(plugin)
+    assert found is not None
+    return [reason.code for reason in found.reasons]
