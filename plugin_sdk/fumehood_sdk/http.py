@@ -6,6 +6,7 @@ import json as jsonlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fumehood_sdk.declaration import MAX_TIMEOUT_S
 from fumehood_sdk.errors import HttpFailed, HttpRefused
 from fumehood_sdk.jsontext import dumps
 
@@ -16,6 +17,10 @@ __all__ = ["Http", "HttpRequest", "HttpResponse"]
 
 _NOTHING: Any = object()
 _DEFAULT_CHARSET = "utf-8"
+_MAX_SHOWN_BITS = 64
+_MAX_BYTES = 2**63 - 1
+_MAX_REDIRECTS = 2**32 - 1
+"""What the wire can carry. The operator's bounds are far below."""
 
 
 class HttpRequest:
@@ -170,12 +175,12 @@ class Http:
             headers: Fields to send. Those of the connection itself, `Host` among them, are the sidecar's.
             body: What to send; text as UTF-8.
             json: What to send as JSON, in place of `body`; sets `content-type` unless `headers` does.
-            timeout_s: The longest that it may take, redirects and body included.
+            timeout_s: The longest that it may take, redirects and body included: more than 0, at most 3,600.
             max_bytes: The longest body, after decoding. A longer one raises `HttpRefused`, "response_too_large".
             max_redirects: How many redirects to follow. 0 returns the redirect itself.
 
         Raises:
-            HttpRefused: it is not allowed, or can't work as it is.
+            HttpRefused: it is not allowed, or can't work as it is; "bound_invalid" where a bound is none.
             HttpFailed: it did not work, and may later.
             Cancelled: the call was told to end.
             RuntimeError: this is an event loop's thread: await `arequest`.
@@ -268,6 +273,9 @@ def _made(
         data = dumps(json)
         if not any(name.lower() == "content-type" for name, _ in fields):
             fields += (("content-type", "application/json"),)
+    _check_timeout(timeout_s)
+    _check_number("max_bytes", max_bytes, _MAX_BYTES)
+    _check_number("max_redirects", max_redirects, _MAX_REDIRECTS)
     return HttpRequest(
         method,
         url,
@@ -277,3 +285,26 @@ def _made(
         max_bytes=max_bytes,
         max_redirects=max_redirects,
     )
+
+
+def _check_timeout(timeout_s: object) -> None:
+    if timeout_s is None:
+        return
+    # A NaN compares as false, and an int of any size compares with a float.
+    if not isinstance(timeout_s, int | float) or isinstance(timeout_s, bool) or not 0 < timeout_s <= MAX_TIMEOUT_S:
+        raise _no_bound("timeout_s", timeout_s, f"a number of seconds, more than 0 and at most {MAX_TIMEOUT_S:.0f}")
+
+
+def _check_number(name: str, value: object, most: int) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise _no_bound(name, value, f"a whole number from 0 to {most}")
+
+
+def _no_bound(name: str, value: object, allowed: str) -> HttpRefused:
+    if isinstance(value, int) and value.bit_length() > _MAX_SHOWN_BITS:
+        shown = f"one of {value.bit_length()} bits"  # Python refuses to write out the longest
+    else:
+        shown = repr(value) if isinstance(value, int | float) else f"a {type(value).__name__}"
+    return HttpRefused(f"{name} is {allowed}, or None; not {shown}", reason="bound_invalid")

@@ -621,8 +621,8 @@ class HttpRequest(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """The longest that the request may take, redirects and body included. Absent takes the operator's cap, which bounds
-        it anyway, as the call's deadline does.
+        """The longest that the request may take, redirects and body included: more than 0, at most 3,600 s; anything else is
+        refused with `bound_invalid`. Absent takes the operator's cap, which bounds it anyway, as the call's deadline does.
         """
 
     def __init__(

@@ -22,6 +22,7 @@ from fumehood_server.egress.response import StreamedResponse, has_body
 from fumehood_server.egress.stream import Dialler, MeteredStream
 from fumehood_server.egress.trail import Trail
 from fumehood_server.egress.url import parse_url
+from fumehood_server.model.tool import MAX_TIMEOUT_S
 
 _DEFAULTS = (("accept", "*/*"), ("user-agent", "fumehood"))
 
@@ -72,6 +73,7 @@ class Broker:
     async def _respond(
         self, request: EgressRequest, access: Access, asker: Asker, trail: Trail, *, waited: bool
     ) -> StreamedResponse:
+        _check_timeout(request.timeout_s)
         limits = access.limits.lowered(
             timeout_s=request.timeout_s,
             max_response_bytes=request.max_response_bytes,
@@ -138,6 +140,15 @@ async def _following(
     if following is not None:
         await exchange.close()
     return following
+
+
+def _check_timeout(timeout_s: float | None) -> None:
+    # Not taken as a cap's value: whoever sends a NaN or less than nothing has reckoned wrong, and is told.
+    if timeout_s is not None and not 0 < timeout_s <= MAX_TIMEOUT_S:
+        raise EgressRefusedError(
+            Reason.BOUND_INVALID,
+            f"the request's timeout is more than 0 and at most {MAX_TIMEOUT_S:g} s, not {timeout_s:g} s",
+        )
 
 
 def _checked(request: EgressRequest, access: Access) -> Outgoing:

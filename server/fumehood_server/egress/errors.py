@@ -13,6 +13,7 @@ class Reason(StrEnum):
 
     # Refused by a rule, before anything is dialled. Whoever wrote the plugin or its grants can change that.
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    BOUND_INVALID = "bound_invalid"
     URL_INVALID = "url_invalid"
     SCHEME_NOT_ALLOWED = "scheme_not_allowed"
     HOST_INVALID = "host_invalid"

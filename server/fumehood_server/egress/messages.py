@@ -27,7 +27,8 @@ class EgressRequest:
     """One request, unchecked: all of it may be hostile.
 
     `timeout_s`, `max_response_bytes` and `max_redirects` lower the caps of the access and never raise them; None leaves
-    them. With `max_redirects` 0 a redirect is handed out as the response that it is.
+    them. A `timeout_s` that is not above 0 and at most 3,600 is refused. With `max_redirects` 0 a redirect is handed
+    out as the response that it is.
     """
 
     method: str

@@ -147,7 +147,7 @@ def http_ask(message: plugin_pb2.HttpRequest) -> HttpAsk:
         url=message.url,
         headers=tuple((header.name, header.value) for header in message.headers),
         body=message.body,
-        timeout_s=max(message.timeout.ToNanoseconds() / _NANOS, 0.0) if message.HasField("timeout") else None,
+        timeout_s=message.timeout.ToNanoseconds() / _NANOS if message.HasField("timeout") else None,
         max_response_bytes=message.max_response_bytes or None,
         max_redirects=message.max_redirects if message.HasField("max_redirects") else None,
     )
