@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from fumehood_server.egress import (
     EgressRequest,
     EgressResponse,
     EventSink,
+    Outcome,
     access_for,
     log_event,
     open_broker,
@@ -27,10 +29,16 @@ from fumehood_server.egress import (
 from fumehood_server.errors import HostCallError
 from fumehood_server.model.host_calls import EgressUsage, HostCaller, HttpAnswer, HttpAsk
 from fumehood_server.secrets import SecretStore, SecretUnavailableError
+from fumehood_server.worker.rate import Allowance
 
 if TYPE_CHECKING:
     from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.worker import LogSink
+    from fumehood_server.worker import LogSink, PluginLog
+
+RELAY_LINES_BURST = 100
+RELAY_LINES_PER_SECOND = 10.0
+"""Lines of one plugin's log on what its relay refused. A program that asks on and on keeps the rest of it readable."""
+_MAX_WHY = 200
 
 
 class Host:
@@ -53,6 +61,7 @@ class Host:
         self._sink = sink
         self._broker: EgressBroker | None = None
         self._accesses: dict[tuple[object, ...], Access] = {}
+        self._relay_lines: dict[str, _RelayLines] = {}
 
     async def secret(self, caller: HostCaller, name: str) -> bytes:
         """The value of a secret; see `HostCalls`."""
@@ -88,8 +97,8 @@ class Host:
         def asker() -> Asker:
             found = caller()
             if found is None:
-                return Asker(spec.plugin)
-            return CountedAsker(spec.plugin, found.tool, found.call_id, found.usage)
+                return RelayAsker(spec.plugin, "", "", EgressUsage())
+            return RelayAsker(spec.plugin, found.tool, found.call_id, found.usage)
 
         async with open_relay(self.broker).serve(listener, self.access(spec), asker):
             yield
@@ -127,6 +136,11 @@ class Host:
             hops = tuple(replace(hop, path=text(hop.path), host=text(hop.host)) for hop in event.hops)
             event = replace(event, shown=text(event.shown), message=text(event.message), hops=hops)
         self._sink(event)
+        if isinstance(asker, RelayAsker) and event.reason is not None:
+            lines = self._relay_lines.get(asker.plugin)
+            if lines is None:
+                lines = self._relay_lines[asker.plugin] = _RelayLines(self._logs.of(asker.plugin))
+            lines.write(event)
 
 
 class CountedAsker(Asker):
@@ -139,6 +153,39 @@ class CountedAsker(Asker):
         """Add to `usage`."""
         super().__init__(plugin, tool, call_id)
         object.__setattr__(self, "usage", usage)
+
+
+class RelayAsker(CountedAsker):
+    """One behind a relay: the tool is told a status at best, so that its log has to say what was refused."""
+
+    __slots__ = ()
+
+
+class _RelayLines:
+    """What one plugin's relay refused or could not do, in the plugin's log. The sidecar's has the events."""
+
+    def __init__(self, log: PluginLog) -> None:
+        self._log = log
+        self._allowance = Allowance(burst=RELAY_LINES_BURST, per_second=RELAY_LINES_PER_SECOND, clock=time.monotonic)
+        self._dropped = 0
+
+    def write(self, event: EgressEvent) -> None:
+        if not self._allowance.take():
+            self._dropped += 1
+            return
+        refused = event.outcome is Outcome.REFUSED
+        hop = event.hops[-1] if event.hops else None
+        where = f"{hop.host} port {hop.port}" if hop is not None else event.shown
+        asked = f"{event.method} {where}".strip() or "a request"
+        self._log.write(
+            "sidecar",
+            "warning" if refused else "info",
+            f"the relay {'refused' if refused else 'failed'} {asked}: {event.reason}, {event.message[:_MAX_WHY]}",
+            call_id=event.asker.call_id,
+            dropped=self._dropped,
+            forward=False,
+        )
+        self._dropped = 0
 
 
 class _Answer:

@@ -126,8 +126,9 @@ class PluginLog:
         call_id: str = "",
         dropped: int = 0,
         fields_json: str = "",
+        forward: bool = True,
     ) -> None:
-        """Keep one line and hand it on. Never blocks."""
+        """Keep one line and hand it on. Never blocks. Without `forward` the sidecar's own log says it already."""
         if self.redactor.active:
             message, fields_json = self.redactor.text(message), without_secrets(fields_json, self.redactor)
         line = LogLine(
@@ -146,7 +147,7 @@ class PluginLog:
             self._bytes -= _size(self._lines.popleft())
         for subscription in self._subscriptions:
             subscription.put(line)
-        if self._forward is not None:
+        if forward and self._forward is not None:
             self._forward(self._plugin, line)
 
     def last(self, count: int) -> tuple[LogLine, ...]:
