@@ -171,5 +171,6 @@ async def test_a_request_lowers_the_caps_for_itself() -> None:
         odd = await fetch(network, EgressRequest("GET", "http://a.test/", timeout_s=float("nan")), access)
         exact = await fetch(network, EgressRequest("GET", "http://a.test/", max_response_bytes=100), access)
     assert (small.reason, len(small.body)) == (Reason.RESPONSE_TOO_LARGE, 99)
-    assert none.reason is Reason.TIMEOUT
-    assert (odd.status, exact.status, exact.reason) == (200, 200, None)
+    assert (none.reason, odd.reason) == (Reason.BOUND_INVALID, Reason.BOUND_INVALID)
+    assert "more than 0 and at most 3600 s, not nan s" in odd.message
+    assert (exact.status, exact.reason) == (200, None)
