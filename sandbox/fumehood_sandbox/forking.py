@@ -147,11 +147,7 @@ class ForkServer:
             doors = leaf.doors()
         except OSError as error:
             raise LaunchError("cgroup", error.strerror or "", errno=error.errno or 0) from error
-        try:
-            self._send(BEAR, doors)
-        finally:
-            for door in doors:
-                os.close(door)
+        self._send(BEAR, doors)
 
     def _send(self, order: bytes, fds: Sequence[int] = ()) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []

@@ -6,6 +6,7 @@ import functools
 import marshal
 import os
 import platform
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType
@@ -140,7 +141,7 @@ def _zygote(checked: CheckedPolicy, control_fd: int) -> dict[str, object]:
         "control_fd": control_fd,
         "clone_flags": FORK_FLAGS,
         "working_directory": checked.policy.working_directory,
-        "child_rlimits": [("RLIMIT_NPROC", checked.policy.limits.processes)],
+        "child_rlimits": [(int(resource.RLIMIT_NPROC), checked.policy.limits.processes)],
         "child_landlock": scopes_only(supported_abi()),
         "child_filter": encode(filter_program(no_namespaces(), ARCHITECTURES[platform.machine()])),
     }

@@ -8,6 +8,7 @@ By `_ctypes` alone, like the stages: every page that a library brings is one tha
 """
 
 import _ctypes
+import _thread
 import os
 import select
 import sys
@@ -25,8 +26,8 @@ else:
 BORN, GO, SET, REFUSED = b"b", b"g", b"s", b"x"
 """What passes between a child and its attendant: it is there; it may go on; it has given up what it had."""
 
-_SYS_CLONE = {"x86_64": 56, "aarch64": 220}
-_SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
+# Numbers of x86_64 and aarch64: clone(2), seccomp(2), prctl(2), capset(2), prlimit(2), rt_sigaction(2).
+_NUMBERS = {"x86_64": (56, 317, 157, 126, 302, 13), "aarch64": (220, 277, 167, 91, 261, 134)}
 # The same on every architecture, see landlock(7).
 _SYS_LANDLOCK_CREATE_RULESET = 444
 _SYS_LANDLOCK_RESTRICT_SELF = 446
@@ -37,6 +38,10 @@ _PR_CAPBSET_READ = 23
 _PR_CAPBSET_DROP = 24
 _CAPABILITY_VERSION_3 = 0x20080522
 _LAST_POSSIBLE_CAPABILITY = 63
+_SIGCHLD = 17
+_SIGNAL_SET_BYTES = 8
+_IGNORED = (1).to_bytes(8, sys.byteorder) + bytes(24)
+"""struct sigaction of the kernel: SIG_IGN, no flags, no restorer, nothing masked."""
 _SIGKILL = 9
 _FAILED_STATUS = 125
 _LONGEST_ORDER_BYTES = 16
@@ -56,16 +61,15 @@ class Zygote:
     """The one zygote of this process. Made by the inner stage."""
 
     def __init__(self, config: "dict[str, Any]") -> None:
-        """Look up all that a fork needs.
+        """Look up all that a fork needs, and put each call of the child together: see `_be_the_child`.
 
         Raises:
             StepError: this C library keeps a thread's number where it can't be found.
         """
-        self._config = config
         self._control: int = config["control_fd"]
+        self._working_directory: str = config["working_directory"]
         machine = os.uname().machine
-        self._clone_number = _SYS_CLONE[machine]
-        self._seccomp_number = _SYS_SECCOMP[machine]
+        clone, seccomp, prctl, capset, prlimit, sigaction = _NUMBERS[machine]
         handle = _ctypes.dlopen(None, 0)  # type: ignore[arg-type] # None is the program itself
         self._syscall = _Held(_ctypes.dlsym(handle, "syscall"))
         self._before, self._in_parent, self._in_child = (
@@ -76,17 +80,37 @@ class Zygote:
         # The kernel writes the child's number where its C library keeps it: otherwise a thread of the child that
         # happens to get the zygote's number would pass for the owner of every lock that the main thread holds.
         places = (0, 0, tid, 0) if machine == "x86_64" else (0, 0, 0, tid)
-        self._clone_arguments = tuple(_Long(each) for each in (self._clone_number, config["clone_flags"], *places))
-        address, self._filter = pinned(config["child_filter"])
-        # struct sock_fprog: the count of instructions in 16 bits, padded to a pointer's size, and their address.
-        count = (len(config["child_filter"]) // _INSTRUCTION_BYTES).to_bytes(2, sys.byteorder)
-        self._program = count + bytes(6) + address.to_bytes(8, sys.byteorder)
-        self._prctl = function("prctl")
-        self._raw = function("syscall")
-        known = (self._prctl(_PR_CAPBSET_READ, each, 0, 0, 0) >= 0 for each in range(_LAST_POSSIBLE_CAPABILITY + 1))
+        self._clone = _arguments(clone, config["clone_flags"], *places)
+        self._held: list[object] = []
+        self._die_with_parent = _arguments(prctl, _PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+        self._old_action = self._pin(bytes(32))
+        self._ignore_children = _arguments(sigaction, _SIGCHLD, self._pin(_IGNORED), self._old_action, _SIGNAL_SET_BYTES)
+        self._heed_children = _arguments(sigaction, _SIGCHLD, self._old_action, 0, _SIGNAL_SET_BYTES)
+        read = function("prctl")
+        # Each step of Python writes to the pages of every object that it touches, and a child has to copy those: hence
+        # calls whose arguments are there already, small numbers where they will do, for those are all in one place, and
+        # no names, modules or classes on the way.
+        self._drop = prctl, _PR_CAPBSET_DROP
+        known = (read(_PR_CAPBSET_READ, each, 0, 0, 0) >= 0 for each in range(_LAST_POSSIBLE_CAPABILITY + 1))
         self._capabilities = sum(known)
-        self._capset = function("capset")
-        self._no_capabilities = _CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4), bytes(24)
+        self._capset = _arguments(capset, self._pin(_header()), self._pin(bytes(24)))
+        self._limits = [
+            _arguments(prlimit, 0, number, self._pin(value.to_bytes(8, sys.byteorder) * 2), 0)
+            for number, value in config["child_rlimits"]
+        ]
+        landlock: bytes = config["child_landlock"]
+        self._make_ruleset = _arguments(_SYS_LANDLOCK_CREATE_RULESET, self._pin(landlock), len(landlock), 0)
+        child_filter: bytes = config["child_filter"]
+        # struct sock_fprog: the count of instructions in 16 bits, padded to a pointer's size, and their address.
+        count = (len(child_filter) // _INSTRUCTION_BYTES).to_bytes(2, sys.byteorder)
+        program = count + bytes(6) + self._pin(child_filter).to_bytes(8, sys.byteorder)
+        self._filter = _arguments(seccomp, _SECCOMP_SET_MODE_FILTER, 0, self._pin(program))
+
+    def _pin(self, content: bytes) -> int:
+        """The address of a copy that stays."""
+        address, held = pinned(content)
+        self._held.append(held)
+        return address
 
     def serve(self, stop_fd: int, run: "Callable[[], None]") -> None:
         """Fork at each order, until there is something to read from `stop_fd` or nobody gives orders any more.
@@ -94,11 +118,11 @@ class Zygote:
         Each child calls `run` with its own pipes as 0, 1 and 2, and ends when that comes back.
         """
         import _socket  # noqa: PLC0415 - socket itself imports much
-        import resource  # noqa: PLC0415 - the child needs it and must not import it
-        import signal  # noqa: PLC0415
 
-        child_signal = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
+        syscall = self._syscall
+        syscall(*self._ignore_children)  # the kernel reaps
         control = _socket.socket(fileno=self._control)
+        restore_hook = _spare_threading_its_work()
         function("malloc_trim")(0)  # each page is one more to be copied into every child's tables
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
@@ -112,11 +136,11 @@ class Zygote:
                 return
             fds = _descriptors(ancillary)
             self._before()
-            pid = self._syscall(*self._clone_arguments)
+            pid = syscall(*self._clone)
             if pid == 0:
                 self._in_child()
-                signal.signal(signal.SIGCHLD, child_signal)
-                self._be_the_child(control, fds, run, resource)
+                restore_hook()
+                self._be_the_child(control, fds, run)
             problem = _ctypes.get_errno()
             self._in_parent()
             for fd in fds:
@@ -124,20 +148,35 @@ class Zygote:
             if pid < 0:
                 control.send(REFUSED + str(problem).encode())
 
-    def _be_the_child(self, control: "Any", fds: "list[int]", run: "Callable[[], None]", resource: "Any") -> "NoReturn":  # noqa: ANN401
+    def _be_the_child(self, control: "Any", fds: "list[int]", run: "Callable[[], None]") -> "NoReturn":  # noqa: ANN401
         try:
-            self._prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+            syscall = self._syscall
+            syscall(*self._die_with_parent)
+            syscall(*self._heed_children)
             os.setsid()
-            for number, fd in enumerate(fds[:_DESCRIPTORS]):
-                os.dup2(fd, number)
+            for number in (0, 1, 2):
+                os.dup2(fds[number], number)
             control.send(BORN)
             if os.read(0, 1) != GO:
                 os._exit(_FAILED_STATUS)
             for door in fds[_DESCRIPTORS:]:
                 os.write(door, b"0")  # into the cgroup that is this call's own; the launcher looks whether it is there
-            self._give_up(resource)
+            # The capabilities that the new user namespace gave, limits of all calls together, and ways to another one.
+            prctl, drop = self._drop
+            for capability in range(self._capabilities):
+                syscall(prctl, drop, capability, 0, 0, 0)
+            if syscall(*self._capset) != 0:
+                raise StepError("capabilities", os.strerror(_ctypes.get_errno()))
+            for limit in self._limits:
+                if syscall(*limit) != 0:
+                    raise StepError("rlimits", os.strerror(_ctypes.get_errno()))
+            ruleset = syscall(*self._make_ruleset)
+            if ruleset < 0 or syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
+                raise StepError("landlock", os.strerror(_ctypes.get_errno()))
+            if syscall(*self._filter) != 0:
+                raise StepError("seccomp", os.strerror(_ctypes.get_errno()))
             os.closerange(_DESCRIPTORS, 0x7FFFFFFF)
-            os.chdir(self._config["working_directory"])
+            os.chdir(self._working_directory)
             os.write(1, SET)
             if os.read(0, 1) != GO:
                 os._exit(_FAILED_STATUS)
@@ -149,20 +188,45 @@ class Zygote:
             status = _FAILED_STATUS
         os._exit(status)
 
-    def _give_up(self, resource: "Any") -> None:  # noqa: ANN401
-        """The capabilities that the new user namespace gave, ways to another one, and limits of all calls together."""
-        for capability in range(self._capabilities):
-            self._prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
-        if self._capset(*self._no_capabilities) != 0:
-            raise StepError("capabilities", os.strerror(_ctypes.get_errno()))
-        for name, value in self._config["child_rlimits"]:
-            resource.setrlimit(getattr(resource, name), (value, value))
-        attributes: bytes = self._config["child_landlock"]
-        ruleset = self._raw(_SYS_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
-        if ruleset < 0 or self._raw(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
-            raise StepError("landlock", os.strerror(_ctypes.get_errno()))
-        if self._raw(self._seccomp_number, _SECCOMP_SET_MODE_FILTER, 0, self._program) != 0:
-            raise StepError("seccomp", os.strerror(_ctypes.get_errno()))
+
+def _arguments(*values: int) -> "tuple[Any, ...]":
+    """What syscall(2) is called with: it reads whole registers."""
+    return tuple(_Long(each) for each in values)
+
+
+def _header() -> bytes:
+    return _CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4)  # process 0: whoever calls
+
+
+def _spare_threading_its_work() -> "Callable[[], None]":
+    """Keep `threading` from making all anew in a child what a process of one thread can't have left in disorder.
+
+    It takes half a child's page faults: it looks at each thread that ever was, by weak references and their classes.
+    The process that forks has one thread, the same one before and after; the attendant has seen that. Returns what
+    gives the child back what it needs to fork by itself.
+    """
+    threading = sys.modules.get("threading")
+    hook: Any = getattr(threading, "_after_fork", None)
+    main = getattr(threading, "_main_thread", None)
+    if (
+        getattr(threading, "_active", None) != {_thread.get_ident(): main}
+        or getattr(threading, "_limbo", None)
+        or not hasattr(main, "_set_native_id")
+        or getattr(hook, "__globals__", None) is not vars(threading)
+        or hook.__code__.co_freevars
+    ):
+        return lambda: None
+    full, hook.__code__ = hook.__code__, _after_fork_alone.__code__
+
+    def restore() -> None:
+        hook.__code__ = full
+
+    return restore
+
+
+def _after_fork_alone() -> None:
+    # Runs as threading's own, with its names.
+    _main_thread._set_native_id()  # type: ignore[name-defined] # noqa: F821, SLF001
 
 
 def _descriptors(ancillary: "list[tuple[int, int, bytes]]") -> "list[int]":

@@ -224,6 +224,61 @@ def test_a_leaf_that_can_no_longer_be_made_is_an_error_and_leaves_nothing(tmp_pa
     assert set(Path(parents[0].folder).iterdir()) == before
 
 
+# A leaf for one process after another.
+
+
+@pytest.mark.parametrize("leaf", [1], indirect=True)
+def test_an_empty_leaf_of_version_1_can_be_made_as_new(leaf: Leaf) -> None:
+    with running("held = bytearray(8 << 20); print('up', flush=True); sys.stdin.read()", leaf) as process:
+        assert line_of(process) == "up"
+        assert (leaf.peak_memory_bytes() or 0) > 8 * MIB
+        assert not leaf.reset(), "a process is in it"
+    used_ns = leaf.cpu_ns()
+    assert leaf.reset()
+    assert (leaf.peak_memory_bytes() or 0) < MIB
+    assert (leaf.cpu_ns() or 0) < (used_ns or 0) / 10
+    with running("print('up', flush=True); sys.stdin.read()", leaf) as process:
+        assert line_of(process) == "up"
+        assert leaf.holds(process.pid)
+        assert not leaf.holds(os.getpid())
+
+
+@pytest.mark.parametrize("leaf", [1], indirect=True)
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import threading; t = threading.Thread(target=print, args=('up',)); t.start(); t.join(); sys.stdout.flush()",
+        "held = bytearray(96 << 20)",
+    ],
+    ids=["it had a second thread", "the kernel killed in it"],
+)
+def test_what_no_counter_forgets_keeps_a_leaf_from_being_used_again(leaf: Leaf, code: str) -> None:
+    with running(code, leaf) as process:
+        process.wait(BOUND_S)
+    assert not leaf.reset()
+
+
+@pytest.mark.parametrize("leaf", [2], indirect=True)
+def test_a_leaf_of_version_2_is_not_used_again(leaf: Leaf) -> None:
+    with running("pass", leaf) as process:
+        process.wait(BOUND_S)
+    assert not leaf.reset()
+
+
+def test_a_leaf_that_somebody_takes_over_is_not_removed() -> None:
+    leaf = of_version(1).leaf(LIMITS)
+    assert leaf is not None
+    kept: list[Leaf] = []
+    leaf.reuse = lambda each: not kept.append(each)  # type: ignore[func-returns-value]
+    folders = [Path(folder) for folder in leaf._folders]
+    leaf.discard()
+    assert kept == [leaf]
+    assert all(folder.exists() for folder in folders)
+    leaf.reuse = None
+    leaf.discard()
+    assert not any(folder.exists() for folder in folders)
+
+
 # A thread that starts processes inside a leaf.
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from fumehood_sdk.call import Call, Grants
 from fumehood_sdk.errors import WireError
-from fumehood_sdk.runtime.descriptors import take_wire
+from fumehood_sdk.runtime.descriptors import close_in_forks, take_wire
 from fumehood_sdk.runtime.engine import Engine
 from fumehood_sdk.runtime.entry import Runnable
 from fumehood_sdk.runtime.execute import execute
@@ -61,6 +61,7 @@ class OneCall(Engine):
     def serve(self) -> None:
         """Wait for one call on stdin, answer it on stdout, and wait to be killed. Comes back if there is no call."""
         fd_in, fd_out = take_wire()
+        close_in_forks(fd_in, fd_out)
         self.use(fd_in, fd_out)
         self.run()
 
@@ -137,7 +138,7 @@ class OneCall(Engine):
     def _heed_more(self) -> None:
         """Have the kernel interrupt this thread when there is more to read, and look once: it may be there already."""
         fcntl.fcntl(self._fd_in, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(self._fd_in, fcntl.F_SETFL, fcntl.fcntl(self._fd_in, fcntl.F_GETFL) | os.O_ASYNC)
+        fcntl.fcntl(self._fd_in, fcntl.F_SETFL, os.O_ASYNC)  # and to block, as before
         if self._reader.holds_more or _has_more(self._fd_in):
             self._read_on()
 

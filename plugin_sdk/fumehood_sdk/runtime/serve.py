@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from fumehood_sdk.call import Grants
 from fumehood_sdk.errors import WireError
-from fumehood_sdk.runtime.descriptors import take_wire
+from fumehood_sdk.runtime.descriptors import close_in_forks, prepare_streams, take_wire
 from fumehood_sdk.runtime.engine import Engine
 from fumehood_sdk.runtime.entry import Runnable
 from fumehood_sdk.runtime.writer import Writer
@@ -56,6 +56,12 @@ def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
     the reason on stderr when the plugin could not be loaded or the sidecar does not speak the wire.
     """
     fd_in, fd_out = take_wire()
+    for fd in (fd_in, fd_out):
+        os.set_blocking(fd, True)
+    prepare_streams()
+    zygote = sys.modules.get("fumehood_zygote")
+    if zygote is None:  # whose children are given other descriptors, and keep nothing of its own
+        close_in_forks(fd_in, fd_out)
     # pydantic's plugins watch models in services; looking for them reads every installed distribution's metadata.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Importing makes many objects and no garbage; collections during it are a tenth of its time.
@@ -83,7 +89,6 @@ def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
         max_calls = min(offered, served.concurrency or offered)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         grants = Grants(tuple(hello.readable_paths), tuple(hello.writable_paths))
-        zygote = sys.modules.get("fumehood_zygote")
         if zygote is not None:
             return _fork_for_calls(zygote, fd_in, writer, served, grants)
         engine = Engine(reader, writer, served.tools, max_calls=max_calls, grants=grants)

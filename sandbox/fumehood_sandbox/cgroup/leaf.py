@@ -6,10 +6,18 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 
-from fumehood_sandbox.cgroup.mechanism import Control, Mechanism, Reading, members, write
+from fumehood_sandbox.cgroup.mechanism import Control, Mechanism, Reading, members, read, write
 
 _NUMBER_BYTES = 4096
 """All of these files are shorter than a page."""
+_LEFT_BYTES = 512 * 1024
+"""Most memory that an empty leaf may still be charged with to pass for a new one. There is some: what each processor
+holds in reserve for it (MEMCG_CHARGE_BATCH in mm/memcontrol.c), and pages of files that it was the first to read."""
+
+
+_COUNTED = frozenset({Control.TIME, Control.MEMORY, Control.PROCESSES})
+_CAN_BE_RESET = ("time", "peak")
+"""What version 1 lets begin anew, by writing 0 to it."""
 
 
 class Leaf:
@@ -34,6 +42,10 @@ class Leaf:
         self._spare = spare_processes
         self._retry = retry
         self._fds: dict[str, tuple[int, Reading]] = {}
+        self._doors: tuple[int, ...] = ()
+        self._name = os.path.basename(next(iter(folders), ""))  # noqa: PTH119 - plain text paths here
+        self.reuse: Callable[[Leaf], bool] | None = None
+        """Asked by `discard` whether somebody takes the leaf over in place of its removal."""
         self.controls: frozenset[Control] = frozenset().union(*(given for _, given in folders.values()))
         """What it does."""
         for folder, (mechanism, controls) in folders.items():
@@ -60,7 +72,8 @@ class Leaf:
     def _open(self, name: str, folder: str, reading: Reading) -> None:
         # memory.peak and pids.peak came late, with Linux 5.19 and 6.1.
         with contextlib.suppress(FileNotFoundError):
-            self._fds[name] = (os.open(f"{folder}/{reading.name}", os.O_RDONLY | os.O_CLOEXEC), reading)
+            flags = os.O_RDWR if name in _CAN_BE_RESET and self.can_be_stepped_into else os.O_RDONLY
+            self._fds[name] = (os.open(f"{folder}/{reading.name}", flags | os.O_CLOEXEC), reading)
 
     def add(self, pid: int) -> None:
         """Put a process into the leaf. Its children come into it by birth; those that it has already do not.
@@ -79,27 +92,53 @@ class Leaf:
         """Whether a process with one thread can move itself, which version 1 allows without waiting for anything."""
         return all(mechanism.name == "cgroup1" for mechanism, _ in self._folders.values())
 
-    def doors(self) -> list[int]:
-        """Descriptors of the leaf: whoever writes 0 to each has moved himself. The caller closes them.
+    def doors(self) -> tuple[int, ...]:
+        """Descriptors of the leaf, which stay its own: whoever writes 0 to each has moved himself.
 
         Who may move is judged by who opened them (CVE-2021-4197), so a process without rights can be handed them.
 
         Raises:
             OSError: the leaf is gone.
         """
-        opened: list[int] = []
-        try:
-            for folder in self._folders:
-                opened.append(os.open(f"{folder}/tasks", os.O_WRONLY | os.O_CLOEXEC))  # noqa: PERF401 - one may fail
-        except BaseException:
-            for fd in opened:
-                os.close(fd)
-            raise
-        return opened
+        if not self._doors:
+            opened: list[int] = []
+            try:
+                for folder in self._folders:
+                    opened.append(os.open(f"{folder}/tasks", os.O_WRONLY | os.O_CLOEXEC))  # noqa: PERF401 - one may fail
+            except BaseException:
+                for fd in opened:
+                    os.close(fd)
+                raise
+            self._doors = tuple(opened)
+        return self._doors
 
     def holds(self, pid: int) -> bool:
-        """Whether a process is in it, in each hierarchy."""
-        return all(pid in members(folder) for folder in self._folders)
+        """Whether a process is in it, in each hierarchy. One read, for the process knows where it is (cgroups(7))."""
+        try:
+            lines = read(f"/proc/{pid}/cgroup").split()
+        except OSError:
+            return False
+        return sum(line.endswith(b"/" + self._name.encode()) for line in lines) == len(self._folders)
+
+    def reset(self) -> bool:
+        """Make an empty leaf as new, for the same limits. False: it isn't as new, so it must be discarded.
+
+        What version 1 counts can begin again, but for forks and kills that were refused and the most processes; so a
+        leaf in which nothing of this happened, and which holds nothing any more, is the same as another one. Making
+        and removing one takes 0.6 ms, this 0.01 ms.
+        """
+        if not self.can_be_stepped_into or not self.controls >= _COUNTED:
+            return False
+        try:
+            if self._read("processes") or self._read("most_processes") != 1 or (self._read("held") or 0) > _LEFT_BYTES:
+                return False
+            if self._read("oom_kills") or self._read("refused"):
+                return False
+            for name in _CAN_BE_RESET:
+                os.write(self._fds[name][0], b"0")
+        except (OSError, KeyError):
+            return False
+        return True
 
     def step_in(self) -> None:
         """Move the calling thread into the leaf, and with it what it forks. Version 1 alone.
@@ -164,12 +203,20 @@ class Leaf:
         return None if found is None else found[1].number(os.pread(found[0], _NUMBER_BYTES, 0))
 
     def close(self) -> None:
-        """Close what is read from. Idempotent."""
+        """Close what is read from, and its doors. Idempotent."""
+        doors, self._doors = self._doors, ()
+        for fd in doors:
+            os.close(fd)
         while self._fds:
             os.close(self._fds.popitem()[1][0])
 
     def discard(self) -> None:
-        """Remove it, now or, where a process is still vanishing, at some later leaf's making. Idempotent."""
+        """Remove it, now or, where a process is still vanishing, at some later leaf's making. Idempotent.
+
+        Unless `reuse` takes it.
+        """
+        if self.reuse is not None and self.reuse(self):
+            return
         if not self.remove():
             self._retry(self)
 

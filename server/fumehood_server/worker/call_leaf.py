@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from fumehood_sandbox import ForkedProcess, Leaf, Policy
 
 
+_MOST_EMPTY = 8
+"""Leaves that wait for a child. Calls end one by one, and for each a child is made."""
+
+
 class CallLeaves:
     """Moves children out of their zygote's leaf, whose limits they would share.
 
@@ -32,6 +36,9 @@ class CallLeaves:
         self._on_child = on_child
         self._on_failed = on_failed
         self._moves: set[asyncio.Task[None]] = set()
+        self._empty: list[Leaf] = []
+        """Of calls that have ended, and as new."""
+        self._closed = False
 
     def for_next(self) -> Leaf | None:
         """A leaf that the next child can step into by itself, which costs neither time nor a thread.
@@ -43,7 +50,24 @@ class CallLeaves:
         """
         if not self._policy.cgroups or cgroups().doorway is None:
             return None
-        return cgroups().leaf(self._policy.limits)
+        if self._empty:
+            return self._empty.pop()
+        leaf = cgroups().leaf(self._policy.limits)
+        if leaf is not None:
+            leaf.reuse = self._keep
+        return leaf
+
+    def _keep(self, leaf: Leaf) -> bool:
+        if self._closed or len(self._empty) >= _MOST_EMPTY or not leaf.reset():
+            return False
+        self._empty.append(leaf)
+        return True
+
+    def close(self) -> None:
+        """Keep no leaf any more. Idempotent."""
+        self._closed = True
+        while self._empty:
+            self._empty.pop().discard()
 
     def take(self, child: ForkedProcess) -> None:
         """Take over a child that was just born."""

@@ -442,16 +442,23 @@ class ProcessWorker:
         self._stderr.stop()
         self._stderr_lines.close()
         self._limits.stop()
-        ready = self.opened.done()
-        words = self._log.last_words(self.worker_id)
         if self.state is not WorkerState.ENDING:
             self.failed = True
             self._say(f"ended by itself: {description}", level="warning")
+        self.state = lifecycle.advance(self.state, WorkerEvent.EXITED)
+        if self._calls or not self.opened.done() or self.failed:
+            self._answer_all(description, mid_frame=mid_frame)
+        self.dead.set_result(None)
+        self._on_change(self)
+
+    def _answer_all(self, description: str, *, mid_frame: bool) -> None:
+        """Say what it died of, to each call and to who waits for its start."""
+        ready = self.opened.done()
+        words = self._log.last_words(self.worker_id)
         cause = self.cause or self._exhausted()
         if cause is None:
             cause = faults.death_error(self.spec.plugin, description, words, ready=ready, mid_frame=mid_frame)
         self.cause = cause
-        self.state = lifecycle.advance(self.state, WorkerEvent.EXITED)
         for call in self._calls.values():
             if call.cancel_reason is not None:
                 call.fail(self._cancelled(call, self._ladder.reached or Rung.CANCEL_FRAME))
@@ -461,8 +468,6 @@ class ProcessWorker:
         self._calls.clear()
         if not ready:
             self.opened.set_result(cause if "stderr" in cause.details else faults.with_last_lines(cause, words))
-        self.dead.set_result(None)
-        self._on_change(self)
 
     def _exhausted(self) -> CallError | None:
         """The limit that ended the process, if one did."""

@@ -115,6 +115,7 @@ class Zygote:
         """End it, with what is left of its children. Idempotent."""
         self.stop()
         self._server.close()
+        self._leaves.close()
         self.worker.finish()
 
 
