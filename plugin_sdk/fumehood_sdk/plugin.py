@@ -121,7 +121,7 @@ class Plugin:
         """
         if not name:
             raise PluginError('a plugin needs the name that its plugin.toml gives it: Plugin("dice", version="1.0.0")')
-        if not version:
+        if type(version) is not str or not version:
             raise PluginError(f'plugin {name} needs a version, a string such as "1.0.0"')
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
             raise PluginError(f"plugin {name}: concurrency={concurrency!r} must be a whole number above 0")

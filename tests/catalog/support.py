@@ -76,6 +76,7 @@ def declared(name: str, side_effects: str = "NONE", **fields: object) -> tool_pb
 @dataclass
 class Answer:
     tools: Sequence[tool_pb2.ToolDefinition]
+    version: str = ""
 
 
 @dataclass
@@ -84,13 +85,14 @@ class FakeDescribe:
 
     tools: Sequence[tool_pb2.ToolDefinition] = ()
     error: Exception | None = None
+    version: str = ""
     asked: list[WorkerSpec] = field(default_factory=list)
 
     async def __call__(self, spec: WorkerSpec) -> Answer:
         self.asked.append(spec)
         if self.error is not None:
             raise self.error
-        return Answer(self.tools)
+        return Answer(self.tools, self.version)
 
 
 @dataclass

@@ -76,6 +76,18 @@ async def test_a_python_plugin_is_asked(tmp_path: Path) -> None:
     assert not (await check_plugin(tmp_path / "one", describe=FakeDescribe(error=OSError(2, "x")))).ok
 
 
+async def test_a_version_in_the_code_that_is_not_the_manifests_is_a_warning(tmp_path: Path) -> None:
+    async def warned(version: str) -> list[str]:
+        describe = FakeDescribe([declared("roll")], version=version)
+        report = await check_plugin(python(tmp_path / "one"), describe=describe)
+        assert report.ok
+        return [each.message for each in report.warnings if not each.tool]
+
+    (message,) = await warned("1.0.1\x1b[31m")
+    assert message == 'plugin.toml has the version "1.0.0", which holds; the code says Plugin(version="1.0.1\\x1b[31m")'
+    assert await warned("1.0.0") == await warned("") == []
+
+
 async def test_a_pin_is_proposed_with_what_changes_and_taken_only_when_accepted(tmp_path: Path) -> None:
     folder, lock = executable(tmp_path / "one"), tmp_path / "fumehood.lock"
     proposal = await propose_pin(folder, lock, describe=FakeDescribe())

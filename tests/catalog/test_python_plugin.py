@@ -57,6 +57,11 @@ async def test_code_is_asked_within_a_sandbox_that_sees_nothing_of_the_operators
     assert '"enum":[4,6,8]' in tool.definition.input_schema_json
     report = await check_plugin(folder, describe=ask)
     assert report.tools == (tool.definition,)
+    assert [each.message for each in report.warnings if not each.tool] == []
+    code = folder / "dice.py"
+    code.write_text(code.read_text().replace("1.0.0", "1.1.0"))
+    (warning,) = (each.message for each in (await check_plugin(folder, describe=ask)).warnings if not each.tool)
+    assert '"1.1.0"' in warning
 
 
 async def test_code_that_does_not_import_is_refused_with_its_last_words(tmp_path: Path) -> None:

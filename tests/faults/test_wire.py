@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 from fumehood_sandbox import Level
+from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Isolation
+from fumehood_server.worker import LogLine, Pools
 
-from .bench import Bench, Updates, ended, error_of, invocation
+from .bench import BOUND_S, SETTINGS, Bench, Updates, ended, error_of, invocation
 
 VIOLATIONS = [
     ("garbage", "frame_malformed"),
@@ -97,3 +103,47 @@ async def test_a_result_of_two_million_blocks_is_refused_and_the_worker_lives(be
     assert error.code is Code.TOOL_RESOURCE_EXHAUSTED
     assert error.details["limit"] == "content_blocks"
     assert (await bench.call(spec, "echo")).error is None
+
+
+async def failed_again(bench: Bench, spec: WorkerSpec, times: int) -> list[LogLine]:
+    """The errors in the log once a start has failed so many times. Attempts during the wait in between are none."""
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            await bench.start_error(spec)
+            lines = [line for line in bench.logs.of(spec.plugin).last(99) if line.level == "error"]
+            if len(lines) >= times:
+                return lines
+
+
+@pytest.mark.parametrize("case", ["garbage_at_start", "never_ready", "other_version", "huge_frame_at_start"])
+@pytest.mark.parametrize("isolation", Isolation)
+async def test_a_failure_at_start_is_one_line_of_the_log_each_time(
+    case: str, isolation: Isolation, bench: Bench
+) -> None:
+    settings = replace(SETTINGS, start_timeout_s=1.0, backoff_first_s=0.001, backoff_last_s=0.001)
+    async with Pools(bench.logs, settings) as pools:
+        starts = Bench(pools, bench.logs, token=bench.token)
+        spec = replace(starts.spec(case), isolation=isolation)
+        for times in (1, 2):
+            lines = await failed_again(starts, spec, times)
+            assert [bool(line.worker_id) for line in lines] == [True] * times
+
+
+async def test_a_failure_that_no_worker_has_said_is_said_each_time(bench: Bench) -> None:
+    async with Pools(bench.logs, replace(SETTINGS, backoff_first_s=0.001, backoff_last_s=0.001)) as pools:
+        starts = Bench(pools, bench.logs, token=bench.token)
+        program = replace(starts.spec().program, argv=("/no/such/program",))  # type: ignore[type-var] # an Executable
+        spec = replace(starts.spec(), program=program)
+        for times in (1, 2):
+            lines = await failed_again(starts, spec, times)
+            assert len(lines) == times
+            assert "/no/such/program" in lines[0].message
+
+
+async def test_a_broken_wire_before_the_first_result_is_one_line_of_the_log(bench: Bench) -> None:
+    spec = bench.spec()
+    assert error_of(await bench.call(spec, "garbage")).code is Code.TOOL_PROTOCOL_ERROR
+    await bench.until_gone()
+    lines = [line.message for line in bench.logs.of(spec.plugin).last(99) if line.level == "error"]
+    assert len(lines) == 1
+    assert "frame_malformed" in lines[0]

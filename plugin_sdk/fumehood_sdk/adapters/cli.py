@@ -143,6 +143,8 @@ class CliPlugin:
     """The tools of one manifest."""
 
     __slots__ = ("concurrency", "name", "tools")
+    version = ""
+    """The manifest's is the only one."""
 
     def __init__(self, manifest: Mapping[str, Any], program: str, max_frame_bytes: int) -> None:
         """Read a manifest, which the sidecar has checked. An empty `program` is looked up on PATH.

@@ -38,6 +38,10 @@ class Served(Protocol):
         """The plugin's name."""
 
     @property
+    def version(self) -> str:
+        """The version that its code gives itself. Empty where the manifest alone has one."""
+
+    @property
     def concurrency(self) -> int | None:
         """Most calls at a time. None: as many as the sidecar offers."""
 
@@ -95,7 +99,7 @@ def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
         # What was imported stays: the collector need not look at it again.
         gc.freeze()
         gc.enable()
-        writer.ready(wire.ready(PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0))
+        writer.ready(wire.ready(PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0, served.version))
         wrong = engine.run()
     except (WireError, ValueError, RuntimeError) as error:
         return _fail(str(error))
@@ -112,7 +116,7 @@ def _fork_for_calls(zygote: Any, fd_in: int, writer: Writer, served: Served, gra
     rehearse()
     one_call = OneCall(served.tools, grants, max_frame_bytes=writer.max_frame_bytes)
     one_call.prepare()
-    writer.ready(wire.ready(PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0))
+    writer.ready(wire.ready(PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0, served.version))
     zygote.serve(fd_in, one_call.serve)
     return OK
 

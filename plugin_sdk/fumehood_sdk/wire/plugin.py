@@ -84,10 +84,13 @@ def log(invocation_id: int, level: int, message: str, fields_json: bytes) -> byt
     )
 
 
-def ready(protocol_version: int, sdk: str, tools: Iterable[bytes], max_concurrent_calls: int) -> bytes:
-    """Encode a `Ready`; the tools are encoded definitions."""
+def ready(
+    protocol_version: int, sdk: str, tools: Iterable[bytes], max_concurrent_calls: int, version: str = ""
+) -> bytes:
+    """Encode a `Ready`; the tools are encoded definitions, `version` is the plugin's own."""
     out = number(0x08, protocol_version) + optional(0x12, text(sdk))
-    return out + b"".join(span(0x1A, tool) for tool in tools) + number(0x20, max_concurrent_calls)
+    out += b"".join(span(0x1A, tool) for tool in tools) + number(0x20, max_concurrent_calls)
+    return out + optional(0x2A, text(version))
 
 
 def text(value: str) -> bytes:

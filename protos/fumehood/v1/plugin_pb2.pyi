@@ -279,12 +279,17 @@ class Ready(_message.Message):
     SDK_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     MAX_CONCURRENT_CALLS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """The version that the plugin chose from `Hello.protocol_versions`. Any other ends it with a typed error."""
     sdk: _builtins.str
     """Name and version of the SDK or library that speaks, for the log, such as "fumehood-sdk/0.1.0". May be empty."""
     max_concurrent_calls: _builtins.int
     """Most calls that the plugin wants at a time. 0 means what `Hello` offered. The lower of the two is kept."""
+    version: _builtins.str
+    """The version that the plugin's code gives itself. `fumehood plugin check` warns where the manifest has another one,
+    which is what everybody is told. May be empty.
+    """
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
         """The tools. Required of kind `python`, whose decorators are the source; ignored for kinds whose manifest is.
@@ -298,10 +303,11 @@ class Ready(_message.Message):
         sdk: _builtins.str = ...,
         tools: _abc.Iterable[_tool_pb2.ToolDefinition] | None = ...,
         max_concurrent_calls: _builtins.int = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_concurrent_calls", b"max_concurrent_calls", "protocol_version", b"protocol_version", "sdk", b"sdk", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_concurrent_calls", b"max_concurrent_calls", "protocol_version", b"protocol_version", "sdk", b"sdk", "tools", b"tools", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,6 +17,7 @@ from fumehood_server.catalog.definitions import definition_digest
 from fumehood_server.catalog.loading import Describe, LoadedPlugin, PluginRefusedError, load_plugin
 from fumehood_server.catalog.lock import Pinned, pin, read_lock
 from fumehood_server.errors import ConfigError
+from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason, ToolDefinition
 
 _SHORT_DESCRIPTION_CHARS = 20
@@ -143,7 +144,16 @@ async def propose_pin(
 
 
 def _warnings(loaded: LoadedPlugin, limits: LimitsConfig) -> tuple[Advice, ...]:
-    return tuple(Advice(tool.name, message) for tool in loaded.tools for message in _tool_warnings(tool, limits))
+    of_tools = (Advice(tool.name, message) for tool in loaded.tools for message in _tool_warnings(tool, limits))
+    return (*_plugin_warnings(loaded), *of_tools)
+
+
+def _plugin_warnings(loaded: LoadedPlugin) -> tuple[Advice, ...]:
+    ours, theirs = loaded.manifest.version, loaded.code_version
+    if theirs in {"", ours}:
+        return ()
+    message = f'plugin.toml has the version "{ours}", which holds; the code says Plugin(version="{printable(theirs)}")'
+    return (Advice("", message),)
 
 
 def _tool_warnings(tool: ToolDefinition, limits: LimitsConfig) -> list[str]:

@@ -38,6 +38,10 @@ class Described(Protocol):
     def tools(self) -> Sequence[tool_pb2.ToolDefinition]:
         """The definitions of its `Ready` frame."""
 
+    @property
+    def version(self) -> str:
+        """The version that its code gives itself; it may be empty."""
+
 
 Describe = Callable[[WorkerSpec], Awaitable[Described]]
 """Starts a plugin by a spec of level `none`, asks it for its definitions and ends it."""
@@ -51,6 +55,8 @@ class LoadedPlugin:
     digest: str
     tools: tuple[ToolDefinition, ...]
     """Sorted by name."""
+    code_version: str = ""
+    """The version that its code gives itself. Empty where it gives none, or was not asked."""
 
     def pinned(self) -> Pinned:
         """What the lock keeps of it."""
@@ -90,16 +96,22 @@ async def load_plugin(
     if pinned is None and locked:
         message = f"{manifest.name} is not pinned in the lock file, and --locked pins nothing by itself"
         raise PluginRefusedError(manifest.name, (Reason("not_pinned", message, add_remedy(folder)),))
+    code_version = ""
     if manifest.kind is not Kind.PYTHON:
         tools = manifest.tools
     elif pinned is not None and pinned.digest == digest:
         tools = pinned.tools
     else:
-        tools = await _describe(manifest, digest, describe, limits, sandbox)
+        tools, code_version = await _describe(manifest, digest, describe, limits, sandbox)
         if await asyncio.to_thread(_read_digest, manifest) != digest:
             reason = Reason("plugin_changed", f"{manifest.folder} changed while it was read", "read it again")
             raise PluginRefusedError(manifest.name, (reason,))
-    return LoadedPlugin(manifest=manifest, digest=digest, tools=tuple(sorted(tools, key=lambda tool: tool.name)))
+    return LoadedPlugin(
+        manifest=manifest,
+        digest=digest,
+        tools=tuple(sorted(tools, key=lambda tool: tool.name)),
+        code_version=code_version,
+    )
 
 
 def add_remedy(folder: Path) -> str:
@@ -128,7 +140,8 @@ def _invalid(name: str, problems: tuple[ConfigError, ...]) -> PluginRefusedError
 
 async def _describe(
     manifest: Manifest, digest: str, describe: Describe, limits: LimitsConfig, sandbox: SandboxConfig
-) -> tuple[ToolDefinition, ...]:
+) -> tuple[tuple[ToolDefinition, ...], str]:
+    """The definitions of a plugin's code, and its version."""
     try:
         maker = SpecMaker(
             manifest=manifest,
@@ -155,7 +168,7 @@ async def _describe(
     except (FumehoodError, SandboxError, OSError) as exc:
         message = f"{manifest.name} could not be asked for its tools: {exc}"
         raise PluginRefusedError(manifest.name, (Reason("describe_failed", message),)) from exc
-    return _check(manifest, described.tools)
+    return _check(manifest, described.tools), described.version
 
 
 def _check(manifest: Manifest, declared: Sequence[tool_pb2.ToolDefinition]) -> tuple[ToolDefinition, ...]:

@@ -236,7 +236,7 @@ class CallPool:
         now = self._loop.time()
         self._backoff.fail(now, error)
         self._verified = False
-        self._log.write("sidecar", "error", error.message.split("\n", 1)[0])
+        self._log.problem(error.message)
         if not self._live:
             self._fail_waiting(faults.backoff_error(error, self._backoff.left_s(now)))
         self._tell_if_empty()

@@ -29,6 +29,8 @@ class ReadyInfo:
     sdk: str
     max_concurrent_calls: int
     """The plugin's own wish. 0: none."""
+    version: str = ""
+    """The version that the plugin's code gives itself. Empty: it gives none."""
 
 
 async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings | None = None) -> ReadyInfo:
@@ -55,7 +57,7 @@ async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings 
                 details={"plugin": spec.plugin, "limit": "tools", "value": messages.MAX_TOOLS},
             )
         )
-    return ReadyInfo(tuple(greeting.tools), greeting.sdk[:128], greeting.max_concurrent_calls)
+    return ReadyInfo(tuple(greeting.tools), greeting.sdk[:128], greeting.max_concurrent_calls, greeting.version[:128])
 
 
 def _nobody_cares(worker: ProcessWorker) -> None:

@@ -150,6 +150,17 @@ class PluginLog:
         if forward and self._forward is not None:
             self._forward(self._plugin, line)
 
+    def problem(self, message: str) -> None:
+        """Say why no worker can be had, unless a worker's own last error says it: the first line of `message`."""
+        text = _headline(message)
+        if self.redactor.active:
+            text = self.redactor.text(text)
+        text = clean(text)
+        errors = (line for line in reversed(self._lines) if line.source == "sidecar" and line.level == "error")
+        last = next(errors, None)
+        if last is None or not last.worker_id or _headline(last.message) != text:
+            self.write("sidecar", "error", text)
+
     def last(self, count: int) -> tuple[LogLine, ...]:
         """The last lines, oldest first."""
         return tuple(self._lines)[-count:] if count > 0 else ()
@@ -189,6 +200,11 @@ class LogSink:
         if log is None:
             log = self._plugins[plugin] = PluginLog(plugin, self._forward)
         return log
+
+
+def _headline(message: str) -> str:
+    """What happened. The lines that a message quotes are in the log already."""
+    return message.split("\n", 1)[0].removesuffix(". Its last lines:")
 
 
 def _size(line: LogLine) -> int:

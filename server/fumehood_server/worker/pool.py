@@ -278,8 +278,7 @@ class Pool:
         """A worker ended before it served anything."""
         now = self._loop.time()
         self._backoff.fail(now, error)
-        # The lines that the message quotes are in the log already.
-        self._log.write("sidecar", "error", error.message.split("\n", 1)[0])
+        self._log.problem(error.message)
         if not self._places:
             self._fail_waiting(faults.backoff_error(error, self._backoff.left_s(now)))
 
