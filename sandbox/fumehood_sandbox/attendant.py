@@ -3,22 +3,22 @@
 A process of our code alone, one for each zygote. It moves into the sandbox's user namespace, where it may mount and the
 plugin's processes may not, and stays outside of all others. What the zygote was made of is not trusted: what a child
 is given is decided, or found, from here. What a zygote looks at in its children afterwards is not; see docs/sandbox.md,
-"Who is kept apart". Like the stages it is run by `python -I -S` and takes nothing but `libc`. Read `_approve` and
-`_bear` for the order.
+"Who is kept apart". Like the stages it is run by `python -I -S` and takes nothing but `libc`. Read `approve`, `bear`
+and `finish` for the order.
 """
 
 import _ctypes
 import _socket
-import fcntl
 import os
-import re
 import select
 import sys
 
+from fumehood_sandbox.inspection import Inspection
 from fumehood_sandbox.libc import StepError, call, function
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
 APPROVE, BEAR = b"approve", b"bear"
@@ -37,8 +37,8 @@ _SO_PASSCRED, _SO_PASSPIDFD = 16, 76
 _ANSWER_S = 5.0
 """A child needs 3 ms to be there. One that takes this long is stopped, or its zygote is at fault."""
 _LONGEST_BYTES = 64
+_MSG_DONTWAIT = 0x40
 _ANCILLARY_BYTES = 128
-_LONGEST_FILE_BYTES = 1 << 16
 _AT_FDCWD = -100
 _ENOPROTOOPT = 92
 _AT_RECURSIVE = 0x8000
@@ -47,42 +47,76 @@ _MOVE_MOUNT_F_EMPTY_PATH = 4
 # The same on every architecture.
 _SYS_OPEN_TREE = 428
 _SYS_MOVE_MOUNT = 429
-_SHARED = re.compile(rb"^\S+ ...s .*$", re.MULTILINE)
-# Source: include/uapi/linux/fs.h: struct procmap_query, PROCMAP_QUERY_VMA_SHARED | PROCMAP_QUERY_COVERING_OR_NEXT_VMA.
-_PROCMAP_QUERY = 0xC0686611
-_PROCMAP_QUERY_BYTES = 104
-_PROCMAP_WHAT = slice(24, 80)  # start, end, flags, page size, offset, inode, device
-_PROCMAP_END = slice(32, 40)
-_SHARED_AT_OR_AFTER = 0x08 | 0x10
-_NO_CAPABILITIES = [b"CapInh", b"CapPrm", b"CapEff", b"CapBnd", b"CapAmb"]
 
 
 def main(config: "dict[str, Any]") -> "NoReturn":
-    """Serve until the launcher goes."""
+    """Serve until the launcher goes.
+
+    While a child sets itself up the next one is forked, if it was ordered. Answers come in the order of the questions.
+    """
     function("prctl")(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
     orders = _socket.socket(fileno=config["orders_fd"])
     attendant = _Attendant(config)
+    under_way: list[_Child | bytes] = []
     while True:
-        order, ancillary, _, _ = orders.recvmsg(_LONGEST_BYTES, _ANCILLARY_BYTES)
-        doors = _descriptors(ancillary)
-        fds: list[int] = []
-        try:
-            if order == APPROVE:
-                attendant.approve()
-                answer = APPROVED
-            elif order == BEAR:
-                pid, fds = attendant.bear(doors)
-                answer = BORN + b"\t" + str(pid).encode()
-            else:
-                os._exit(0)  # the launcher is gone, or doesn't want this one any more
-        except StepError as error:
-            answer = _told(error.fields)
-        except Exception as error:  # noqa: BLE001 - a process that ends while it is looked at, or a hostile one
-            number = getattr(error, "errno", 0) or 0
-            answer = _told(("attendant", f"{type(error).__name__}: {error}", "", str(number)))
-        rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
-        orders.sendmsg([answer], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)] if fds else [])
-        for fd in (*fds, *doors):
+        order, doors = _next_order(orders, wait=not under_way)
+        if order == BEAR:
+            under_way.append(_told_if_it_fails(attendant.bear, doors))
+            for door in doors:
+                os.close(door)
+        elif order == APPROVE:
+            under_way.append(_told_if_it_fails(attendant.approve))
+        elif order is not None:
+            os._exit(0)  # the launcher is gone, or doesn't want this one any more
+        if order is None or len(under_way) > 1 or isinstance(under_way[0], bytes):
+            _answer(orders, attendant, under_way.pop(0))
+
+
+def _next_order(orders: "_socket.socket", *, wait: bool) -> "tuple[bytes | None, list[int]]":
+    """The next order, with the descriptors that came with it. None: there is none now, and nobody waits for one."""
+    try:
+        order, ancillary, _, _ = orders.recvmsg(_LONGEST_BYTES, _ANCILLARY_BYTES, 0 if wait else _MSG_DONTWAIT)
+    except BlockingIOError:
+        return None, []
+    return order, _descriptors(ancillary)
+
+
+def _answer(orders: "_socket.socket", attendant: "_Attendant", first: "_Child | bytes") -> None:
+    if isinstance(first, bytes):
+        orders.send(first)
+        return
+    answer = _told_if_it_fails(attendant.finish, first)
+    if answer == BORN:
+        rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in first.fds)
+        answer += b"\t" + str(first.pid).encode()
+        orders.sendmsg([answer], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+    else:
+        orders.send(answer)
+    first.close()
+
+
+def _told_if_it_fails(step: "Callable[..., Any]", *arguments: object) -> "Any":  # noqa: ANN401 - what `step` returns
+    """What a step returns, or the message to the launcher that says why it failed."""
+    try:
+        return step(*arguments)
+    except StepError as error:
+        return _told(error.fields)
+    except Exception as error:  # noqa: BLE001 - a process that ends while it is looked at, or a hostile one
+        number = getattr(error, "errno", 0) or 0
+        return _told(("attendant", f"{type(error).__name__}: {error}", "", str(number)))
+
+
+class _Child:
+    """One that is under way. `fds` are a pidfd and this side's ends of its stdin, stdout and stderr."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.fds: list[int] = []
+        self.inodes: list[int] = []
+        """Of its pipes."""
+
+    def close(self) -> None:
+        for fd in self.fds:
             os.close(fd)
 
 
@@ -106,18 +140,12 @@ def _try_option(sock: "_socket.socket", option: int) -> None:
 class _Attendant:
     def __init__(self, config: "dict[str, Any]") -> None:
         self._config = config
-        self._proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        self._look = Inspection(config)
         self._control = _socket.socket(fileno=config["control_fd"])
         self._control.setsockopt(_socket.SOL_SOCKET, _SO_PASSCRED, 1)
         _try_option(self._control, _SO_PASSPIDFD)
         self._control.settimeout(_ANSWER_S)
-        self._zygote = ""
         self._base = -1
-        self._shared: frozenset[bytes] = frozenset()
-        """The shared mappings that the zygote was approved with: nobody can write through them."""
-        self._filters = 0
-        self._depth = 0
-        """How many numbers a child has: one more than its zygote, since it has a PID namespace more."""
         self._setns, self._mount = function("setns"), function("mount")
         self._scratch = [each.encode() + b"\0" for each in config["scratch"]]
         self._below: list[str] = config["below_scratch"]
@@ -126,28 +154,33 @@ class _Attendant:
         user, group = config["identity"]
         self._maps = (("uid_map", f"{user} {user} 1\n".encode()), ("gid_map", f"{group} {group} 1\n".encode()))
 
-    def approve(self) -> None:
+    def approve(self) -> bytes:
         """Make sure that whatever the zygote's children share can't be written to, and that it has nothing else.
 
         Raises:
             StepError: it can't be had; `problem` is for the plugin's author.
         """
-        self._enter()
+        zygote = self._enter()
         self._hide_others()
         self._freeze_scratch()
-        self._look_at_zygote()
+        self._look.look_at_zygote(zygote)
+        return APPROVED
 
-    def _enter(self) -> None:
-        """Move to where this process may mount: the sandbox's user namespace, and from there its mount namespace."""
+    def _enter(self) -> str:
+        """Move to where this process may mount: the sandbox's user namespace, and from there its mount namespace.
+
+        Returns the zygote's number.
+        """
         init = self._config["init_pid"]
-        processes = self._read(f"{init}/task/{init}/children").split()
-        self._zygote = processes[0].decode()
-        processes += self._read(f"{self._zygote}/task/{self._zygote}/children").split()
+        processes = self._look.read(f"{init}/task/{init}/children").split()
+        zygote = processes[0].decode()
+        processes += self._look.read(f"{zygote}/task/{zygote}/children").split()
         if len(processes) != 1:
             raise StepError("zygote", f"{len(processes) - 1} other processes were left by its import")
-        self._base = os.open(f"{self._zygote}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
+        self._base = os.open(f"{zygote}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._look.proc)
         call("attendant", "setns", self._config["user_namespace_fd"], _CLONE_NEWUSER, what="enter the user namespace")
         call("attendant", "setns", self._base, _CLONE_NEWNS, what="enter the mount namespace")
+        return zygote
 
     def _hide_others(self) -> None:
         """Show in /proc only what the looker could trace: itself and its descendants, by Landlock and by namespace.
@@ -169,49 +202,37 @@ class _Attendant:
                 problem = f"its import keeps a file open for writing: {os.strerror(_ctypes.get_errno())}"
                 raise StepError("zygote", problem, path, _ctypes.get_errno())
 
-    def _look_at_zygote(self) -> None:
-        threads = self._entries(f"{self._zygote}/task")
-        if len(threads) != 1:
-            raise StepError("zygote", f"{len(threads) - 1} other threads were started by its import")
-        pipes = {f"pipe:[{inode}]" for inode in self._config["pipes"]}
-        known = {"/dev/null", f"socket:[{self._config['control_inode']}]", *pipes}
-        for number in self._entries(f"{self._zygote}/fd"):
-            target = os.readlink(f"{self._zygote}/fd/{number}", dir_fd=self._proc)
-            if target not in known:
-                raise StepError("zygote", f"descriptor {number} was left open by its import", target)
-        self._shared = frozenset(self._shared_memory(self._zygote))
-        mapping = ""
-        for line in self._read(f"{self._zygote}/smaps").decode("utf-8", "replace").splitlines():
-            if "-" in line.partition(" ")[0]:
-                mapping = line
-            elif line.startswith("VmFlags:") and " sh" in line:  # proc(5): shared, and open to be written
-                raise StepError("zygote", "memory was shared by its import, which all calls could write to", mapping)
-        status = self._status(self._zygote)
-        self._filters = int(status[b"Seccomp_filters"])
-        self._depth = len(status[b"NSpid"].split()) + 1
-
-    def bear(self, doors: "list[int]") -> "tuple[int, list[int]]":
-        """Have one child forked, give it its places, and look at what it is. It enters its cgroup through `doors`.
-
-        Returns:
-            Its process id, and descriptors: a pidfd, and this side's ends of its stdin, stdout and stderr.
+    def bear(self, doors: "list[int]") -> _Child:
+        """Have one child forked, and give it its places. It enters its cgroup through `doors`, and sets itself up.
 
         Raises:
-            StepError: there is no such child, or it is not what it should be. It may be alive.
+            StepError: there is no such child. It may be alive.
         """
-        fds: list[int] = []
+        child = _Child()
         try:
-            inodes = self._order(fds, doors)
-            pid = self._learn_its_number(fds)
-            self._give_places(pid, fds[0])
-            self._await_child(fds[1], fds[2])
-            self._look_at_child(str(pid), inodes)
-            os.write(fds[1], _GO)
+            child.inodes = self._order(child.fds, doors)
+            child.pid = self._learn_its_number(child.fds)
+            self._give_places(child.pid, child.fds[0])
+            os.write(child.fds[1], _GO)
         except BaseException:
-            for fd in fds:
-                os.close(fd)
+            child.close()
             raise
-        return pid, fds
+        return child
+
+    def finish(self, child: _Child) -> bytes:
+        """Look at what the child is once it is set up, and let it go on.
+
+        Raises:
+            StepError: it is not what it should be. It may be alive.
+        """
+        _, stdin, stdout, _ = child.fds
+        poller = select.poll()
+        poller.register(stdout, select.POLLIN)
+        if not poller.poll(_ANSWER_S * 1000) or os.read(stdout, 1) != _CHILD_IS_SET:
+            raise StepError("fork", "the child did not give up what it must")
+        self._look.look_at_child(str(child.pid), child.inodes)
+        os.write(stdin, _GO)
+        return BORN
 
     def _order(self, kept: "list[int]", doors: "list[int]") -> "list[int]":
         """Send the zygote an order with the child's ends of three pipes. Returns the pipes' inodes."""
@@ -244,13 +265,13 @@ class _Attendant:
         if _SCM_PIDFD not in found:
             kept.insert(0, os.pidfd_open(pid))
             # The number may have been given to another process before the pidfd held it.
-            if self._status(str(pid))[b"PPid"] != self._zygote.encode():
+            if self._look.status(str(pid))[b"PPid"] != self._look.zygote.encode():
                 raise StepError("fork", f"process {pid} is not the zygote's child")
         return pid
 
     def _give_places(self, pid: int, pidfd: int) -> None:
         for name, content in self._maps:
-            fd = os.open(f"{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._proc)
+            fd = os.open(f"{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._look.proc)
             try:
                 os.write(fd, content)
             finally:
@@ -287,81 +308,3 @@ class _Attendant:
         arguments = (tree, b"\0", _AT_FDCWD, os.fsencode(path) + b"\0", _MOVE_MOUNT_F_EMPTY_PATH)
         call("fork", "syscall", _SYS_MOVE_MOUNT, *arguments, what="attach", path=path)
         os.close(tree)
-
-    def _await_child(self, stdin: int, stdout: int) -> None:
-        os.write(stdin, _GO)
-        poller = select.poll()
-        poller.register(stdout, select.POLLIN)
-        if not poller.poll(_ANSWER_S * 1000) or os.read(stdout, 1) != _CHILD_IS_SET:
-            raise StepError("fork", "the child did not give up what it must")
-
-    def _look_at_child(self, pid: str, inodes: "list[int]") -> None:
-        """Believe the kernel, not the child, whose code the plugin's import may have changed."""
-        status = self._status(pid)
-        if any(status[name].strip(b"0") for name in _NO_CAPABILITIES):
-            raise StepError("fork", "the child has capabilities")
-        if status[b"PPid"] != self._zygote.encode():
-            raise StepError("fork", f"process {pid} is not the zygote's child")
-        if status[b"NoNewPrivs"] != b"1" or int(status[b"Seccomp_filters"]) <= self._filters:
-            raise StepError("fork", "the child lacks its filter")
-        # Its number in its own namespace comes last. All four namespaces are made by one clone(2), or none.
-        names = [status[name].split() for name in (b"NSpid", b"NSsid")]
-        if status[b"Threads"] != b"1" or any(numbers[-1] != b"1" for numbers in names) or len(names[0]) < self._depth:
-            raise StepError("fork", "the child is not alone in namespaces and a session of its own")
-        if set(self._entries(f"{pid}/fd")) != {"0", "1", "2"}:
-            raise StepError("fork", "the child kept descriptors")
-        for number, inode in enumerate(inodes):
-            if os.readlink(f"{pid}/fd/{number}", dir_fd=self._proc) != f"pipe:[{inode}]":
-                raise StepError("fork", f"the child's descriptor {number} is not its pipe")
-        # After its descriptors: what it might have started earlier would have others, such as where orders come from.
-        if self._entries(f"{pid}/task") != [pid] or self._read(f"{pid}/task/{pid}/children"):
-            raise StepError("zygote", "a process for a call started others before its call came")
-        if not self._shared.issuperset(self._shared_memory(pid)):
-            raise StepError("fork", "memory was shared after the zygote was approved")
-
-    def _shared_memory(self, pid: str) -> "list[bytes]":
-        """What memory is shared: where it is, how, and what of. Something else could lie at the same place by now.
-
-        From Linux 6.11 on the kernel is asked for just that, being quicker.
-        """
-        fd = os.open(f"{pid}/maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
-        try:
-            found: list[bytes] = []
-            address = 0
-            while True:
-                query = bytearray(_PROCMAP_QUERY_BYTES)
-                query[0:8] = _PROCMAP_QUERY_BYTES.to_bytes(8, sys.byteorder)
-                query[8:16] = _SHARED_AT_OR_AFTER.to_bytes(8, sys.byteorder)
-                query[16:24] = address.to_bytes(8, sys.byteorder)
-                try:
-                    fcntl.ioctl(fd, _PROCMAP_QUERY, query)
-                except FileNotFoundError:
-                    return found  # there is no further one
-                except OSError:
-                    break  # an older kernel
-                found.append(bytes(query[_PROCMAP_WHAT]))
-                address = int.from_bytes(query[_PROCMAP_END], sys.byteorder)
-        finally:
-            os.close(fd)
-        return _SHARED.findall(self._read(f"{pid}/maps"))
-
-    def _status(self, pid: str) -> "dict[bytes, bytes]":
-        lines = self._read(f"{pid}/status").splitlines()
-        return {name: value for name, _, value in (line.partition(b":\t") for line in lines)}
-
-    def _entries(self, path: str) -> "list[str]":
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)
-        try:
-            return os.listdir(fd)  # noqa: PTH208 - pathlib is an import
-        finally:
-            os.close(fd)
-
-    def _read(self, path: str) -> bytes:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
-        try:
-            parts = []
-            while part := os.read(fd, _LONGEST_FILE_BYTES):
-                parts.append(part)
-            return b"".join(parts)
-        finally:
-            os.close(fd)

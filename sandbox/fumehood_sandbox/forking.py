@@ -40,7 +40,8 @@ class ForkServer:
 
     In this order: start; poll `launching` for the zygote's process, as after `start`; `attend` it; when the program has
     said in its own way that it is ready, `approve`; when that is answered, `order` children. Each answer is awaited by
-    polling `fileno()` for reading, and taken by `receive`. One question at a time is worked on; more wait.
+    polling `fileno()` for reading, and taken by `receive`. Answers come in the order
+    of the questions, of which more wait.
 
     Same thread rule as for `start`.
     """

@@ -83,9 +83,9 @@ class Zygote:
         self._clone = _arguments(clone, config["clone_flags"], *places)
         self._held: list[object] = []
         self._die_with_parent = _arguments(prctl, _PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
-        self._old_action = self._pin(bytes(32))
-        self._ignore_children = _arguments(sigaction, _SIGCHLD, self._pin(_IGNORED), self._old_action, _SIGNAL_SET_BYTES)
-        self._heed_children = _arguments(sigaction, _SIGCHLD, self._old_action, 0, _SIGNAL_SET_BYTES)
+        old = self._pin(bytes(32))
+        self._ignore_children = _arguments(sigaction, _SIGCHLD, self._pin(_IGNORED), old, _SIGNAL_SET_BYTES)
+        self._heed_children = _arguments(sigaction, _SIGCHLD, old, 0, _SIGNAL_SET_BYTES)
         read = function("prctl")
         # Each step of Python writes to the pages of every object that it touches, and a child has to copy those: hence
         # calls whose arguments are there already, small numbers where they will do, for those are all in one place, and
@@ -161,20 +161,7 @@ class Zygote:
                 os._exit(_FAILED_STATUS)
             for door in fds[_DESCRIPTORS:]:
                 os.write(door, b"0")  # into the cgroup that is this call's own; the launcher looks whether it is there
-            # The capabilities that the new user namespace gave, limits of all calls together, and ways to another one.
-            prctl, drop = self._drop
-            for capability in range(self._capabilities):
-                syscall(prctl, drop, capability, 0, 0, 0)
-            if syscall(*self._capset) != 0:
-                raise StepError("capabilities", os.strerror(_ctypes.get_errno()))
-            for limit in self._limits:
-                if syscall(*limit) != 0:
-                    raise StepError("rlimits", os.strerror(_ctypes.get_errno()))
-            ruleset = syscall(*self._make_ruleset)
-            if ruleset < 0 or syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
-                raise StepError("landlock", os.strerror(_ctypes.get_errno()))
-            if syscall(*self._filter) != 0:
-                raise StepError("seccomp", os.strerror(_ctypes.get_errno()))
+            self._give_up()
             os.closerange(_DESCRIPTORS, 0x7FFFFFFF)
             os.chdir(self._working_directory)
             os.write(1, SET)
@@ -187,6 +174,23 @@ class Zygote:
             os.write(2, f"fumehood-sandbox: {said}\n".encode("utf-8", "replace"))
             status = _FAILED_STATUS
         os._exit(status)
+
+    def _give_up(self) -> None:
+        """The capabilities that the new user namespace gave, limits of all calls together, and ways to another one."""
+        syscall = self._syscall
+        prctl, drop = self._drop
+        for capability in range(self._capabilities):
+            syscall(prctl, drop, capability, 0, 0, 0)
+        if syscall(*self._capset) != 0:
+            raise StepError("capabilities", os.strerror(_ctypes.get_errno()))
+        for limit in self._limits:
+            if syscall(*limit) != 0:
+                raise StepError("rlimits", os.strerror(_ctypes.get_errno()))
+        ruleset = syscall(*self._make_ruleset)
+        if ruleset < 0 or syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
+            raise StepError("landlock", os.strerror(_ctypes.get_errno()))
+        if syscall(*self._filter) != 0:
+            raise StepError("seccomp", os.strerror(_ctypes.get_errno()))
 
 
 def _arguments(*values: int) -> "tuple[Any, ...]":
