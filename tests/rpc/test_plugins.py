@@ -128,6 +128,31 @@ async def test_a_reload_serves_what_was_accepted_and_nothing_else(tmp_path: Path
             assert text_of((await tools.CallTool(call("say"), timeout=BOUND_S)).result) == "new"
 
 
+async def test_a_second_plugin_of_one_name_is_reloaded_by_its_folder_and_by_its_new_name(tmp_path: Path) -> None:
+    first = write_plugin(tmp_path / "first", "says", SAYS)
+    second = write_plugin(tmp_path / "second", "says", SAYS.replace("def say(", "def tell("))
+    with running_sidecar([first, second]) as sidecar:
+        async with sidecar.channel() as channel:
+            plugins = plugin_service_pb2_grpc.PluginServiceStub(channel)
+            tools = tool_service_pb2_grpc.ToolServiceStub(channel)
+            listed = (await plugins.ListPlugins(pb.ListPluginsRequest())).plugins
+            assert [(each.name, each.state) for each in listed] == [
+                ("says", pb.PLUGIN_STATE_SERVING),
+                ("says", pb.PLUGIN_STATE_REFUSED),
+            ]
+            by_folder = pb.ReloadPluginRequest(name=listed[1].path)
+            status = await refused(plugins.ReloadPlugin(by_folder, timeout=BOUND_S))
+            assert status == (grpc.StatusCode.FAILED_PRECONDITION, "RELOAD_REFUSED")
+            for file in ("plugin.toml", "says.py"):
+                path = second / file
+                path.write_text(path.read_text().replace('"says"', '"tells"'))
+            plugin = (await plugins.ReloadPlugin(pb.ReloadPluginRequest(name="tells"), timeout=BOUND_S)).plugin
+            assert (plugin.name, plugin.state) == ("tells", pb.PLUGIN_STATE_SERVING)
+            for tool in ("say", "tell"):
+                assert not (await tools.CallTool(call(tool), timeout=BOUND_S)).result.is_error
+            assert (await plugins.ReloadPlugin(by_folder, timeout=BOUND_S)).plugin.name == "tells"
+
+
 async def test_health_follows_what_changes_by_itself(tmp_path: Path) -> None:
     folder = write_plugin(tmp_path / "says", "says", SAYS)
     with running_sidecar([folder]) as sidecar:

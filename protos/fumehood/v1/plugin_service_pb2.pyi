@@ -144,7 +144,9 @@ class ReloadPluginRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The plugin's name. Required."""
+    """The plugin's name, or its folder as `Plugin.path` shows it. Required. Of two plugins with one name, the one that is
+    refused for it is reached by its folder, or by the new name that its manifest has got meanwhile.
+    """
     def __init__(
         self,
         *,

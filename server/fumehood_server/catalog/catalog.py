@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Protocol
 
 from fumehood_server.catalog.availability import AvailabilityScan
@@ -18,9 +19,11 @@ from fumehood_server.catalog.loading import (
     load_plugin,
 )
 from fumehood_server.catalog.lock import Lock, Pinned, pin, read_lock
+from fumehood_server.catalog.manifest import try_manifest
 from fumehood_server.catalog.registration import Registration, refuse, refuse_changed, register, unknown_tools
 from fumehood_server.errors import ConfigError, FumehoodError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.plugin import PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
+from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Availability, Reason
 
 MAX_DESCRIBES = 2
@@ -36,6 +39,16 @@ class Log(Protocol):
 
     def warning(self, event: str, /, **fields: object) -> object:
         """Log one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """A plugin that was read again and taken."""
+
+    plugin: RegisteredPlugin
+    """What it is now. It may have another name."""
+    unused: frozenset[str]
+    """Keys of workers that nothing uses any more: retire them."""
 
 
 class Catalog:
@@ -102,7 +115,7 @@ class Catalog:
         return found[0] if found else None
 
     def plugin(self, name: str) -> RegisteredPlugin | None:
-        """The plugin of this name; the first of the configuration where two have it."""
+        """The plugin of this name, the one that was taken where two have it; or of this folder, as it is shown."""
         found = self._by_plugin.get(name)
         return found.plugin if found else None
 
@@ -135,8 +148,11 @@ class Catalog:
         message = f"the files of {spec.plugin} are not the ones that were read"
         return Reason("digest_changed", message, "reload the plugin")
 
-    async def reload(self, name: str) -> frozenset[str]:
-        """Read a plugin again. Returns the keys of workers that nothing uses any more: retire them.
+    async def reload(self, name: str) -> Reloaded:
+        """Read a plugin again.
+
+        Where no plugin has the name, it is looked for in the manifests of those that were refused: one that was
+        renamed, since another has its name, is found by its new one.
 
         Raises:
             RefusedError: there is no such plugin (PLUGIN_NOT_FOUND), or what is there now can't be taken
@@ -145,7 +161,7 @@ class Catalog:
         """
         return await self._reload(name, accept=False)
 
-    async def pin(self, name: str) -> frozenset[str]:
+    async def pin(self, name: str) -> Reloaded:
         """Read a plugin again and accept what is there now, whatever was pinned. Otherwise like `reload`."""
         return await self._reload(name, accept=True)
 
@@ -211,14 +227,14 @@ class Catalog:
         except FumehoodError as exc:
             return refuse(plugin, name, (Reason("plugin_invalid", str(exc)),))
 
-    async def _reload(self, name: str, *, accept: bool) -> frozenset[str]:
+    async def _reload(self, name: str, *, accept: bool) -> Reloaded:
         async with self._writing:
-            old = self._by_plugin.get(name)
+            old = self._by_plugin.get(name) or await self._renamed_to(name)
             if old is None:
                 raise RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f"there is no plugin {name!r}"))
             self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
             read = await self._read(old.config)
-            others = [each for each in self._registrations if each is not old]
+            others = [each for each in self._registrations if each.config is not old.config]
             new = self._register(old.config, read, others, accept=accept)
             if new.loaded is None:
                 if old.loaded is None:
@@ -231,9 +247,17 @@ class Catalog:
                 pins = {new.plugin.name: new.loaded.pinned()}
                 self._lock = await asyncio.to_thread(pin, self._config.lock_path, pins)
             # What `find` mended meanwhile is replaced with what was read, which knows more.
-            self._replace(self._by_plugin[name], new)
+            self._take(tuple(new if each.config is old.config else each for each in self._registrations))
             self._log_state(new, pinned=pinned)
-            return _keys(old) - frozenset[str]().union(*map(_keys, self._registrations))
+            unused = _keys(old) - frozenset[str]().union(*map(_keys, self._registrations))
+            return Reloaded(new.plugin, unused)
+
+    async def _renamed_to(self, name: str) -> Registration | None:
+        """The refused plugin whose manifest has this name now."""
+        for each in self._registrations:
+            if each.loaded is None and (await asyncio.to_thread(try_manifest, each.config.path)).name == name:
+                return each
+        return None
 
     def _retry_programs(self) -> bool:
         """Build the plugins again whose program wasn't installed. Whether one of them can run now."""
@@ -262,7 +286,11 @@ class Catalog:
         self._registrations = registrations
         self._by_tool = by_tool
         self._tools = tuple(by_tool[name][0] for name in sorted(by_tool))
-        self._by_plugin = {each.plugin.name: each for each in reversed(registrations)}
+        by_folder = {printable(each.plugin.path): each for each in registrations}
+        by_name = {each.plugin.name: each for each in reversed(registrations)}
+        # Of two with a name, the one that holds it, wherever it stands.
+        holding = {each.plugin.name: each for each in registrations if each.plugin.kind is not None}
+        self._by_plugin = by_folder | by_name | holding
 
     def _log_state(self, registration: Registration, *, pinned: bool = False) -> None:
         plugin = registration.plugin
@@ -288,7 +316,7 @@ def _taken(read: LoadedPlugin, others: list[Registration]) -> tuple[Reason, ...]
             message = (
                 f'two plugins have the name "{manifest.name}": {other.plugin.path} serves it, {manifest.folder} can\'t'
             )
-            return (Reason("duplicate_plugin", message, "rename one of them in its manifest"),)
+            return (Reason("duplicate_plugin", message, "rename one of them in its manifest and reload that name"),)
     holders = {tool.definition.name: other.plugin for other in others for tool in other.plugin.tools}
     return tuple(
         Reason(

@@ -64,12 +64,11 @@ class PluginService:
         """Read a plugin again."""
         parts = self._parts
         try:
-            self._find(request.name)
-            unused = await parts.catalog.reload(request.name)
-            await parts.pools.retire(unused)
+            reloaded = await parts.catalog.reload(_required(request.name))
+            await parts.pools.retire(reloaded.unused)
             self._on_change()
             scan = parts.catalog.scan()
-            plugin = self._find(request.name)
+            plugin = self._find(reloaded.plugin.name)
         except RefusedError as exc:
             await abort(context, exc.refusal)
         except ConfigError as exc:
@@ -100,9 +99,13 @@ class PluginService:
                     await context.write(log_line(line).SerializeToString())
 
     def _find(self, name: str) -> RegisteredPlugin:
-        if not name:
-            raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, "name is required"))
-        plugin = self._parts.catalog.plugin(name)
+        plugin = self._parts.catalog.plugin(_required(name))
         if plugin is None:
             raise RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f'there is no plugin "{name[:128]}"'))
         return plugin
+
+
+def _required(name: str) -> str:
+    if not name:
+        raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, "name is required"))
+    return name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from fumehood_server.cli.address import address_option
@@ -15,6 +17,8 @@ from fumehood_server.cli.complete import plugin_names
 def reload(name: str, as_json: bool, address: str | None) -> None:
     """Have the sidecar read a plugin's folder again and replace its processes. Calls under way finish first.
 
+    NAME may be the plugin's folder: of two plugins with one name, the second has none that leads to it.
+
     A folder that isn't what fumehood.lock pins is not taken: look at it with `fumehood plugin add FOLDER` first.
 
     \b
@@ -26,7 +30,9 @@ def reload(name: str, as_json: bool, address: str | None) -> None:
     from fumehood_server.cli.commands.plugin.show import print_plugin
 
     with SidecarClient(address) as client:
-        shape = shapes.plugin(client.reload_plugin(name), full=True)
+        # No plugin's name has a slash in it.
+        wanted = str(Path(name).absolute()) if "/" in name else name
+        shape = shapes.plugin(client.reload_plugin(wanted), full=True)
     if as_json:
         output.print_json({"plugin": shape})
         return
