@@ -3,18 +3,19 @@
 A process of our code alone, one for each zygote. It moves into the sandbox's user namespace, where it may mount and the
 plugin's processes may not, and stays outside of all others. What the zygote was made of is not trusted: what a child
 is given is decided, or found, from here. What a zygote looks at in its children afterwards is not; see docs/sandbox.md,
-"Who is kept apart". Like the stages it is run by `python -I -S` and takes nothing but `libc`. Read `approve`, `bear`
-and `finish` for the order.
+"Who is kept apart". Like the stages it is run by `python -I -S` and takes nothing but `libc`. Read `approve`, `_order`,
+`_meet` and `_finish` for what happens to a child.
 """
 
-import _ctypes
 import _socket
 import os
 import select
 import sys
+import time
 
 from fumehood_sandbox.inspection import Inspection
-from fumehood_sandbox.libc import StepError, call, function
+from fumehood_sandbox.libc import StepError, function
+from fumehood_sandbox.places import Places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,98 +27,206 @@ APPROVE, BEAR = b"approve", b"bear"
 APPROVED, BORN, FAILED = b"approved", b"born", b"failed"
 """What it answers. `BORN` brings a pidfd and this side's ends of the child's pipes."""
 
-_CHILD_IS_THERE, _GO, _CHILD_IS_SET = b"b", b"g", b"s"
+_CHILD_IS_THERE, _GO, _CHILD_IS_SET, _REFUSED = b"b", b"g", b"s", b"x"
 _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
-_CLONE_NEWNS = 0x00020000
-_CLONE_NEWUSER = 0x10000000
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 1, 2, 4, 8, 32, 4096
 _SCM_CREDENTIALS, _SCM_PIDFD = 2, 4
 _SO_PASSCRED, _SO_PASSPIDFD = 16, 76
 _ANSWER_S = 5.0
 """A child needs 3 ms to be there. One that takes this long is stopped, or its zygote is at fault."""
+_MOST_UNDER_WAY = 4
+"""While one is forked, another gives up its rights and a third is looked at."""
 _LONGEST_BYTES = 64
-_MSG_DONTWAIT = 0x40
 _ANCILLARY_BYTES = 128
-_AT_FDCWD = -100
 _ENOPROTOOPT = 92
-_AT_RECURSIVE = 0x8000
-_OPEN_TREE_CLONE = 1
-_MOVE_MOUNT_F_EMPTY_PATH = 4
-# The same on every architecture.
-_SYS_OPEN_TREE = 428
-_SYS_MOVE_MOUNT = 429
 
 
 def main(config: "dict[str, Any]") -> "NoReturn":
-    """Serve until the launcher goes.
-
-    While a child sets itself up the next one is forked, if it was ordered. Answers come in the order of the questions.
-    """
+    """Serve until the launcher goes."""
     function("prctl")(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
-    orders = _socket.socket(fileno=config["orders_fd"])
     attendant = _Attendant(config)
-    under_way: list[_Child | bytes] = []
     while True:
-        order, doors = _next_order(orders, wait=not under_way)
-        if order == BEAR:
-            under_way.append(_told_if_it_fails(attendant.bear, doors))
-            for door in doors:
-                os.close(door)
-        elif order == APPROVE:
-            under_way.append(_told_if_it_fails(attendant.approve))
-        elif order is not None:
-            os._exit(0)  # the launcher is gone, or doesn't want this one any more
-        if order is None or len(under_way) > 1 or isinstance(under_way[0], bytes):
-            _answer(orders, attendant, under_way.pop(0))
-
-
-def _next_order(orders: "_socket.socket", *, wait: bool) -> "tuple[bytes | None, list[int]]":
-    """The next order, with the descriptors that came with it. None: there is none now, and nobody waits for one."""
-    try:
-        order, ancillary, _, _ = orders.recvmsg(_LONGEST_BYTES, _ANCILLARY_BYTES, 0 if wait else _MSG_DONTWAIT)
-    except BlockingIOError:
-        return None, []
-    return order, _descriptors(ancillary)
-
-
-def _answer(orders: "_socket.socket", attendant: "_Attendant", first: "_Child | bytes") -> None:
-    if isinstance(first, bytes):
-        orders.send(first)
-        return
-    answer = _told_if_it_fails(attendant.finish, first)
-    if answer == BORN:
-        rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in first.fds)
-        answer += b"\t" + str(first.pid).encode()
-        orders.sendmsg([answer], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
-    else:
-        orders.send(answer)
-    first.close()
-
-
-def _told_if_it_fails(step: "Callable[..., Any]", *arguments: object) -> "Any":  # noqa: ANN401 - what `step` returns
-    """What a step returns, or the message to the launcher that says why it failed."""
-    try:
-        return step(*arguments)
-    except StepError as error:
-        return _told(error.fields)
-    except Exception as error:  # noqa: BLE001 - a process that ends while it is looked at, or a hostile one
-        number = getattr(error, "errno", 0) or 0
-        return _told(("attendant", f"{type(error).__name__}: {error}", "", str(number)))
+        attendant.turn()
 
 
 class _Child:
-    """One that is under way. `fds` are a pidfd and this side's ends of its stdin, stdout and stderr."""
+    """What becomes of one order."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: bytes) -> None:
+        self.number = number
+        """The order's, which the child repeats."""
         self.pid = 0
+        """0 until it has been met."""
         self.fds: list[int] = []
+        """This side's ends of its stdin, stdout and stderr; a pidfd before them once it has been met."""
         self.inodes: list[int] = []
         """Of its pipes."""
+        self.deadline = time.monotonic() + _ANSWER_S
 
     def close(self) -> None:
         for fd in self.fds:
             os.close(fd)
+
+
+class _Attendant:
+    """Works on several orders at once, and answers them in their order."""
+
+    def __init__(self, config: "dict[str, Any]") -> None:
+        self._config = config
+        self._orders = _socket.socket(fileno=config["orders_fd"])
+        self._control = _socket.socket(fileno=config["control_fd"])
+        self._control.setsockopt(_socket.SOL_SOCKET, _SO_PASSCRED, 1)
+        _try_option(self._control, _SO_PASSPIDFD)
+        self._look = Inspection(config)
+        self._places = Places(config, self._look.proc)
+        self._under_way: list[_Child | bytes] = []
+        """Children, and answers that wait for those of earlier orders."""
+        self._count = 0
+
+    def turn(self) -> None:
+        """Wait for something to do, and do it."""
+        ready = self._ready()
+        if self._orders.fileno() in ready:
+            self._take_order()
+        if self._control.fileno() in ready:
+            self._hear()
+        first = self._under_way[0] if self._under_way else None
+        if isinstance(first, _Child) and first.pid and first.fds[2] in ready:
+            self._guarded(first, self._finish)
+        while self._under_way and isinstance(self._under_way[0], bytes):
+            self._orders.send(self._under_way.pop(0))  # type: ignore[arg-type] # it was looked at
+
+    def _ready(self) -> "set[int]":
+        """What can be read. Only for orders it waits without end."""
+        poller = select.poll()
+        under_way = self._under_way
+        if len(under_way) < _MOST_UNDER_WAY:
+            poller.register(self._orders, select.POLLIN)
+        if not under_way:
+            return {fd for fd, _ in poller.poll()}
+        first = under_way[0]
+        if not isinstance(first, _Child):
+            return set()
+        if any(isinstance(each, _Child) and not each.pid for each in under_way):
+            poller.register(self._control, select.POLLIN)
+        if first.pid:
+            poller.register(first.fds[2], select.POLLIN)
+        ready = poller.poll(max(0.0, first.deadline - time.monotonic()) * 1000)
+        if not ready:
+            self._guarded(first, _too_late)
+        return {fd for fd, _ in ready}
+
+    def _take_order(self) -> None:
+        order, ancillary, _, _ = self._orders.recvmsg(_LONGEST_BYTES, _ANCILLARY_BYTES)
+        doors = _descriptors(ancillary)
+        if order == BEAR:
+            self._count += 1
+            child = _Child(str(self._count).encode())
+            self._under_way.append(child)
+            self._guarded(child, self._order, doors)
+            for door in doors:
+                os.close(door)
+        elif order == APPROVE:
+            child = _Child(b"")
+            self._under_way.append(child)
+            self._guarded(child, self._approve)
+        else:
+            os._exit(0)  # the launcher is gone, or doesn't want this one any more
+
+    def _guarded(self, child: "_Child", step: "Callable[..., bytes | None]", *arguments: object) -> None:
+        """Do a step for a child. What it returns is the answer; if it fails, that it did. The child may be alive."""
+        try:
+            answer = step(child, *arguments)
+        except StepError as error:
+            answer = _told(error.fields)
+        except Exception as error:  # noqa: BLE001 - a process that ends while it is looked at, or a hostile one
+            number = getattr(error, "errno", 0) or 0
+            answer = _told(("attendant", f"{type(error).__name__}: {error}", "", str(number)))
+        if answer is None:
+            return
+        if answer == BORN:
+            rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in child.fds)
+            answer += b"\t" + str(child.pid).encode()
+            self._under_way.remove(child)
+            self._orders.sendmsg([answer], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+        else:
+            self._under_way[self._under_way.index(child)] = answer
+        child.close()
+
+    def _approve(self, child: _Child) -> bytes:
+        """Make sure that whatever the zygote's children share can't be written to, and that it has nothing else.
+
+        Raises:
+            StepError: it can't be had; `problem` is for the plugin's author.
+        """
+        del child
+        init = self._config["init_pid"]
+        processes = self._look.read(f"{init}/task/{init}/children").split()
+        zygote = processes[0].decode()
+        processes += self._look.read(f"{zygote}/task/{zygote}/children").split()
+        if len(processes) != 1:
+            raise StepError("zygote", f"{len(processes) - 1} other processes were left by its import")
+        self._places.prepare(zygote)
+        self._look.look_at_zygote(zygote)
+        return APPROVED
+
+    def _order(self, child: _Child, doors: "list[int]") -> None:
+        """Send the zygote an order with the child's ends of three pipes, and the doors of its cgroup."""
+        (in_child, in_ours), (out_ours, out_child), (err_ours, err_child) = (os.pipe2(os.O_CLOEXEC) for _ in range(3))
+        child.fds += (in_ours, out_ours, err_ours)
+        theirs = (in_child, out_child, err_child)
+        rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (*theirs, *doors))
+        try:
+            self._control.sendmsg([child.number], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+            child.inodes = [os.fstat(fd).st_ino for fd in theirs]
+        finally:
+            for fd in theirs:
+                os.close(fd)
+
+    def _hear(self) -> None:
+        """Take what a child, or the zygote for it, says first. Children may overtake each other on their way here."""
+        message, ancillary, _, _ = self._control.recvmsg(_LONGEST_BYTES, _ANCILLARY_BYTES)
+        number = message[1:].partition(b" ")[0]
+        unmet = [each for each in self._under_way if isinstance(each, _Child) and not each.pid]
+        child = next((each for each in unmet if each.number == number), unmet[0])
+        self._guarded(child, self._meet, message, ancillary)
+
+    def _meet(self, child: _Child, message: bytes, ancillary: "list[tuple[int, int, bytes]]") -> None:
+        """Learn who it is, give it its places, and let it set itself up."""
+        found = {kind: int.from_bytes(data[:4], sys.byteorder) for _, kind, data in ancillary}
+        if _SCM_PIDFD in found:
+            child.fds.insert(0, found[_SCM_PIDFD])
+        if message != _CHILD_IS_THERE + child.number:
+            problem = message.rpartition(b" ")[2]
+            number = int(problem) if message[:1] == _REFUSED and problem.isdigit() else 0
+            raise StepError("fork", f"refused: {os.strerror(number)}" if number else "the zygote is gone", "", number)
+        if _SCM_CREDENTIALS not in found:
+            raise StepError("fork", "the kernel did not name the child")
+        # The kernel says who wrote, in numbers of this process's own namespace.
+        child.pid = found[_SCM_CREDENTIALS]
+        if _SCM_PIDFD not in found:
+            child.fds.insert(0, os.pidfd_open(child.pid))
+            # The number may have been given to another process before the pidfd held it.
+            if self._look.status(str(child.pid))[b"PPid"] != self._look.zygote.encode():
+                raise StepError("fork", f"process {child.pid} is not the zygote's child")
+        pidfd, stdin, _, _ = child.fds
+        self._places.give(child.pid, pidfd)
+        os.write(stdin, _GO)
+
+    def _finish(self, child: _Child) -> bytes:
+        """Look at what it is once it is set up, and let it go on."""
+        _, stdin, stdout, _ = child.fds
+        if os.read(stdout, 1) != _CHILD_IS_SET:
+            raise StepError("fork", "the child did not give up what it must")
+        self._look.look_at_child(str(child.pid), child.inodes)
+        os.write(stdin, _GO)
+        return BORN
+
+
+def _too_late(child: _Child) -> None:
+    if child.pid:
+        raise StepError("fork", f"the child did not give up what it must within {_ANSWER_S:g} s")
+    raise StepError("fork", f"no child after {_ANSWER_S:g} s")
 
 
 def _descriptors(ancillary: "list[tuple[int, int, bytes]]") -> "list[int]":
@@ -133,178 +242,5 @@ def _try_option(sock: "_socket.socket", option: int) -> None:
     try:
         sock.setsockopt(_socket.SOL_SOCKET, option, 1)
     except OSError as error:
-        if error.errno != _ENOPROTOOPT:  # SO_PASSPIDFD is of Linux 6.5; see `_learn_its_number`
+        if error.errno != _ENOPROTOOPT:  # SO_PASSPIDFD is of Linux 6.5; see `_meet`
             raise
-
-
-class _Attendant:
-    def __init__(self, config: "dict[str, Any]") -> None:
-        self._config = config
-        self._look = Inspection(config)
-        self._control = _socket.socket(fileno=config["control_fd"])
-        self._control.setsockopt(_socket.SOL_SOCKET, _SO_PASSCRED, 1)
-        _try_option(self._control, _SO_PASSPIDFD)
-        self._control.settimeout(_ANSWER_S)
-        self._base = -1
-        self._setns, self._mount = function("setns"), function("mount")
-        self._scratch = [each.encode() + b"\0" for each in config["scratch"]]
-        self._below: list[str] = config["below_scratch"]
-        size: int = config["scratch_bytes"]
-        self._tmpfs = f"mode=1777,size={size}\0".encode()
-        user, group = config["identity"]
-        self._maps = (("uid_map", f"{user} {user} 1\n".encode()), ("gid_map", f"{group} {group} 1\n".encode()))
-
-    def approve(self) -> bytes:
-        """Make sure that whatever the zygote's children share can't be written to, and that it has nothing else.
-
-        Raises:
-            StepError: it can't be had; `problem` is for the plugin's author.
-        """
-        zygote = self._enter()
-        self._hide_others()
-        self._freeze_scratch()
-        self._look.look_at_zygote(zygote)
-        return APPROVED
-
-    def _enter(self) -> str:
-        """Move to where this process may mount: the sandbox's user namespace, and from there its mount namespace.
-
-        Returns the zygote's number.
-        """
-        init = self._config["init_pid"]
-        processes = self._look.read(f"{init}/task/{init}/children").split()
-        zygote = processes[0].decode()
-        processes += self._look.read(f"{zygote}/task/{zygote}/children").split()
-        if len(processes) != 1:
-            raise StepError("zygote", f"{len(processes) - 1} other processes were left by its import")
-        self._base = os.open(f"{zygote}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._look.proc)
-        call("attendant", "setns", self._config["user_namespace_fd"], _CLONE_NEWUSER, what="enter the user namespace")
-        call("attendant", "setns", self._base, _CLONE_NEWNS, what="enter the mount namespace")
-        return zygote
-
-    def _hide_others(self) -> None:
-        """Show in /proc only what the looker could trace: itself and its descendants, by Landlock and by namespace.
-
-        Not a /proc of each child's own: the kernel refuses one to namespaces within these (mount_too_revealing), and
-        this costs nothing at a fork. /proc/locks says to everybody what anybody has locked.
-        """
-        flags = _MS_REMOUNT | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
-        call("proc", "mount", b"proc\0", b"/proc\0", b"proc\0", flags, b"hidepid=4\0", what="hide others", path="/proc")
-        arguments = (b"/dev/null\0", b"/proc/locks\0", b"none\0", _MS_BIND, 0)
-        call("proc", "mount", *arguments, what="cover", path="/proc/locks")
-
-    def _freeze_scratch(self) -> None:
-        """The zygote's own /tmp lies beneath each child's, where a working directory could still lead."""
-        for place in self._scratch:
-            flags = _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NODEV
-            if self._mount(b"tmpfs\0", place, b"tmpfs\0", flags, 0) != 0:
-                path = place[:-1].decode()
-                problem = f"its import keeps a file open for writing: {os.strerror(_ctypes.get_errno())}"
-                raise StepError("zygote", problem, path, _ctypes.get_errno())
-
-    def bear(self, doors: "list[int]") -> _Child:
-        """Have one child forked, and give it its places. It enters its cgroup through `doors`, and sets itself up.
-
-        Raises:
-            StepError: there is no such child. It may be alive.
-        """
-        child = _Child()
-        try:
-            child.inodes = self._order(child.fds, doors)
-            child.pid = self._learn_its_number(child.fds)
-            self._give_places(child.pid, child.fds[0])
-            os.write(child.fds[1], _GO)
-        except BaseException:
-            child.close()
-            raise
-        return child
-
-    def finish(self, child: _Child) -> bytes:
-        """Look at what the child is once it is set up, and let it go on.
-
-        Raises:
-            StepError: it is not what it should be. It may be alive.
-        """
-        _, stdin, stdout, _ = child.fds
-        poller = select.poll()
-        poller.register(stdout, select.POLLIN)
-        if not poller.poll(_ANSWER_S * 1000) or os.read(stdout, 1) != _CHILD_IS_SET:
-            raise StepError("fork", "the child did not give up what it must")
-        self._look.look_at_child(str(child.pid), child.inodes)
-        os.write(stdin, _GO)
-        return BORN
-
-    def _order(self, kept: "list[int]", doors: "list[int]") -> "list[int]":
-        """Send the zygote an order with the child's ends of three pipes. Returns the pipes' inodes."""
-        (in_child, in_ours), (out_ours, out_child), (err_ours, err_child) = (os.pipe2(os.O_CLOEXEC) for _ in range(3))
-        kept += (in_ours, out_ours, err_ours)
-        theirs = (in_child, out_child, err_child)
-        rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (*theirs, *doors))
-        try:
-            self._control.sendmsg([_CHILD_IS_THERE], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
-            return [os.fstat(fd).st_ino for fd in theirs]
-        finally:
-            for fd in theirs:
-                os.close(fd)
-
-    def _learn_its_number(self, kept: "list[int]") -> int:
-        """The kernel says who wrote, in numbers of this process's own namespace. Puts a pidfd before what is kept."""
-        try:
-            message, ancillary, _, _ = self._control.recvmsg(_LONGEST_BYTES, _ANCILLARY_BYTES)
-        except TimeoutError:
-            raise StepError("fork", f"no child after {_ANSWER_S:g} s") from None
-        if message != _CHILD_IS_THERE:
-            number = int(message[1:]) if message[1:].isdigit() else 0
-            raise StepError("fork", f"refused: {os.strerror(number)}" if number else "the zygote is gone", "", number)
-        found = {kind: int.from_bytes(data[:4], sys.byteorder) for _, kind, data in ancillary}
-        if _SCM_PIDFD in found:
-            kept.insert(0, found[_SCM_PIDFD])
-        if _SCM_CREDENTIALS not in found:
-            raise StepError("fork", "the kernel did not name the child")
-        pid = found[_SCM_CREDENTIALS]
-        if _SCM_PIDFD not in found:
-            kept.insert(0, os.pidfd_open(pid))
-            # The number may have been given to another process before the pidfd held it.
-            if self._look.status(str(pid))[b"PPid"] != self._look.zygote.encode():
-                raise StepError("fork", f"process {pid} is not the zygote's child")
-        return pid
-
-    def _give_places(self, pid: int, pidfd: int) -> None:
-        for name, content in self._maps:
-            fd = os.open(f"{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._look.proc)
-            try:
-                os.write(fd, content)
-            finally:
-                os.close(fd)
-        if self._setns(pidfd, _CLONE_NEWNS) != 0:
-            raise StepError("fork", f"enter its mount namespace: {os.strerror(_ctypes.get_errno())}")
-        try:
-            trees = [(path, self._copy_of(path)) for path in self._below]
-            for place in self._scratch:
-                if self._mount(b"tmpfs\0", place, b"tmpfs\0", _MS_NOSUID | _MS_NODEV, self._tmpfs) != 0:
-                    raise StepError("fork", f"mount its scratch: {os.strerror(_ctypes.get_errno())}")
-            for path, tree in trees:
-                self._attach(path, tree)
-        finally:
-            if self._setns(self._base, _CLONE_NEWNS) != 0:
-                raise StepError("fork", f"leave its mount namespace: {os.strerror(_ctypes.get_errno())}")
-
-    def _copy_of(self, path: str) -> int:
-        """What is mounted here, before new scratch hides it."""
-        flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
-        arguments = (_AT_FDCWD, os.fsencode(path) + b"\0", flags)
-        return call("fork", "syscall", _SYS_OPEN_TREE, *arguments, what="copy the mount", path=path)
-
-    def _attach(self, path: str, tree: int) -> None:
-        """Mount it in scratch, where nobody but this process has been."""
-        is_folder = os.fstat(tree).st_mode & 0o170000 == 0o040000  # noqa: PLR2004 - S_IFMT, S_IFDIR
-        parts = path.split("/")
-        for depth in range(2, len(parts) + is_folder):
-            folder = "/".join(parts[:depth])
-            if not os.path.isdir(folder):  # noqa: PTH112 - pathlib is an import
-                os.mkdir(folder, 0o755)  # noqa: PTH102 - likewise
-        if not is_folder:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
-        arguments = (tree, b"\0", _AT_FDCWD, os.fsencode(path) + b"\0", _MOVE_MOUNT_F_EMPTY_PATH)
-        call("fork", "syscall", _SYS_MOVE_MOUNT, *arguments, what="attach", path=path)
-        os.close(tree)

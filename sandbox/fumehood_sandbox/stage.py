@@ -39,7 +39,7 @@ m.main(k)
 _PARTS = {
     "inner": ("libc", "inner"),
     "zygote": ("libc", "zygote", "inner"),
-    "attendant": ("libc", "inspection", "attendant"),
+    "attendant": ("libc", "inspection", "places", "attendant"),
     "outer": ("libc", "outer"),
     "keeper": ("libc", "inner", "landlock_only.removal", "landlock_only.keeper"),
 }

@@ -1,7 +1,7 @@
 """Inside a sandbox whose program forks a process for each call: waits for orders, and makes the children.
 
 The inner stage leaves this module to the program, which calls `serve` when it has imported what its calls need. From
-then on this process has one thread and does nothing but fork. Each order is a message on the control socket with the
+then on this process has one thread and does nothing but fork. Each order is a number on the control socket, with the
 child's stdin, stdout and stderr. What is true of a child is not taken from its word: `attendant` looks from outside.
 
 By `_ctypes` alone, like the stages: every page that a library brings is one that each child shares and may copy.
@@ -17,6 +17,7 @@ from fumehood_sandbox.libc import StepError, call, function, pinned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Callable
     from ctypes import c_long as _Long  # noqa: N812 - what the class below is
     from typing import Any, NoReturn
@@ -24,7 +25,8 @@ else:
     from fumehood_sandbox.libc import _Long
 
 BORN, GO, SET, REFUSED = b"b", b"g", b"s", b"x"
-"""What passes between a child and its attendant: it is there; it may go on; it has given up what it had."""
+"""What passes between a child and its attendant: it is there, with its order's number; it may go on; it has given up
+what it had. Or, from the zygote: the kernel refused to make it, and why."""
 
 # Numbers of x86_64 and aarch64: clone(2), seccomp(2), prctl(2), capset(2), prlimit(2), rt_sigaction(2).
 _NUMBERS = {"x86_64": (56, 317, 157, 126, 302, 13), "aarch64": (220, 277, 167, 91, 261, 134)}
@@ -131,8 +133,8 @@ class Zygote:
             ready = {fd for fd, _ in poller.poll()}
             if stop_fd in ready:
                 return
-            message, ancillary, _, _ = control.recvmsg(_LONGEST_ORDER_BYTES, _SCM_RIGHTS_SPACE)
-            if not message:
+            order, ancillary, _, _ = control.recvmsg(_LONGEST_ORDER_BYTES, _SCM_RIGHTS_SPACE)
+            if not order:
                 return
             fds = _descriptors(ancillary)
             self._before()
@@ -140,15 +142,21 @@ class Zygote:
             if pid == 0:
                 self._in_child()
                 restore_hook()
-                self._be_the_child(control, fds, run)
+                self._be_the_child(control, order, fds, run)
             problem = _ctypes.get_errno()
             self._in_parent()
             for fd in fds:
                 os.close(fd)
             if pid < 0:
-                control.send(REFUSED + str(problem).encode())
+                control.send(REFUSED + order + b" " + str(problem).encode())
 
-    def _be_the_child(self, control: "Any", fds: "list[int]", run: "Callable[[], None]") -> "NoReturn":  # noqa: ANN401
+    def _be_the_child(
+        self,
+        control: "_socket.socket",
+        order: bytes,
+        fds: "list[int]",
+        run: "Callable[[], None]",
+    ) -> "NoReturn":
         try:
             syscall = self._syscall
             syscall(*self._die_with_parent)
@@ -156,7 +164,7 @@ class Zygote:
             os.setsid()
             for number in (0, 1, 2):
                 os.dup2(fds[number], number)
-            control.send(BORN)
+            control.send(BORN + order)
             if os.read(0, 1) != GO:
                 os._exit(_FAILED_STATUS)
             for door in fds[_DESCRIPTORS:]:
