@@ -168,10 +168,15 @@ async def _describe(
     except (FumehoodError, SandboxError, OSError) as exc:
         message = f"{manifest.name} could not be asked for its tools: {exc}"
         raise PluginRefusedError(manifest.name, (Reason("describe_failed", message),)) from exc
-    return _check(manifest, described.tools), described.version
+    return checked_tools(manifest, described.tools), described.version
 
 
-def _check(manifest: Manifest, declared: Sequence[tool_pb2.ToolDefinition]) -> tuple[ToolDefinition, ...]:
+def checked_tools(manifest: Manifest, declared: Sequence[tool_pb2.ToolDefinition]) -> tuple[ToolDefinition, ...]:
+    """The definitions that a plugin's code declares.
+
+    Raises:
+        PluginRefusedError: something is wrong with them.
+    """
     path = manifest.folder / MANIFEST_NAME
     problems: list[ConfigError] = []
     tools: dict[str, ToolDefinition] = {}

@@ -14,6 +14,7 @@ from fumehood_server.catalog.egress import may_reach
 from fumehood_server.catalog.loading import LoadedPlugin
 from fumehood_server.catalog.lock import Pinned
 from fumehood_server.catalog.nearest import nearest
+from fumehood_server.catalog.recognition import Recognition
 from fumehood_server.catalog.secrets import not_granted
 from fumehood_server.catalog.specs import Reach, SpecMaker
 from fumehood_server.errors import PluginInvalidError
@@ -84,6 +85,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         limits=config.limits,
         sandbox=config.sandbox,
         max_workers=plugin.max_workers,
+        recognition=Recognition(loaded) if manifest.kind is Kind.PYTHON else None,
     )
     tools: list[RegisteredTool] = []
     for definition in loaded.tools:

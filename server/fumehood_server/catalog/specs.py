@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Protocol
 
 from fumehood_sandbox import Level, Policy, PythonModule, authorities_runtime
 
@@ -29,6 +31,17 @@ class Reach:
 NOTHING = Reach()
 
 
+class Recognition(Protocol):
+    """What a plugin's processes have to declare (`catalog.recognition`)."""
+
+    @property
+    def key(self) -> str:
+        """Differs where the definitions do."""
+
+    async def __call__(self, sent: Sequence[bytes]) -> str:
+        """See `Recognise`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecMaker:
     """Makes the specs of one plugin. What tools have in common they share workers by."""
@@ -40,6 +53,8 @@ class SpecMaker:
     limits: LimitsConfig
     sandbox: SandboxConfig
     max_workers: int
+    recognition: Recognition | None = None
+    """None for kinds whose definitions are the manifest's, and while they are learnt."""
     _made: dict[tuple[Level, DeclaredLimits, Reach, Isolation], WorkerSpec] = field(default_factory=dict)
 
     def spec(
@@ -99,6 +114,7 @@ class SpecMaker:
             "secrets": reach.secrets,
             "hosts": hosts,
             "deny_hosts": deny_hosts,
+            "definitions": self.recognition.key if self.recognition else "",
         }
         return WorkerSpec(
             key="sha256:" + hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest(),
@@ -116,4 +132,5 @@ class SpecMaker:
             secrets=reach.secrets,
             hosts=hosts,
             deny_hosts=deny_hosts,
+            recognise=self.recognition,
         )

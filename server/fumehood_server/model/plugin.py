@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from fumehood_sandbox import Level, Limits, Policy, Program
 
     from fumehood_server.model.tool import Permission, Reason, ToolDefinition
+
+
+Recognise = Callable[[Sequence[bytes]], Awaitable[str]]
+"""Told the definitions of a process's `Ready`, each serialised: how they differ from those that were accepted, in one
+line. Empty where they don't."""
 
 
 class Kind(StrEnum):
@@ -96,6 +102,9 @@ class WorkerSpec:
     """Hosts that the sidecar reaches for its tools, in the broker's spelling, sorted."""
     deny_hosts: tuple[str, ...] = ()
     """Hosts that it does not reach for them, whatever `hosts` says."""
+    recognise: Recognise | None = None
+    """Asked of each process that says what it is, before it gets a call. None: nothing was accepted yet, or the
+    manifest alone says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,15 @@ def version_error(plugin: str, version: int, spoken: Sequence[int]) -> CallError
     )
 
 
+def other_definitions_error(plugin: str, problem: str) -> CallError:
+    """A process declares other tools than those that were accepted. The operator must look at them."""
+    return CallError(
+        code=Code.CONFIG_PLUGIN_INVALID,
+        message=f'plugin "{plugin}" was ended: it declares other tools than those that were pinned: {problem}',
+        details={"plugin": plugin, "reason": "definition_changed", "problem": problem},
+    )
+
+
 def death_error(plugin: str, description: str, last_lines: Sequence[str], *, ready: bool, mid_frame: bool) -> CallError:
     """A plugin's process ended by itself or by somebody outside."""
     when = "during the call" if ready else "at start, before it was ready"

@@ -14,7 +14,7 @@ from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.text import printable
 from fumehood_server.model.worker import WorkerState
-from fumehood_server.worker import faults
+from fumehood_server.worker import faults, messages
 from fumehood_server.worker.worker import ProcessWorker
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ async def opened(worker: ProcessWorker) -> None:
     """Wait until a worker is ready. If it never is, or nobody waits any more, no process is left.
 
     Raises:
-        WorkerUnavailableError: it died first, or was not ready in time.
+        WorkerUnavailableError: it died first, was not ready in time, or is not what was accepted.
     """
     try:
         # Bounded by the worker's own timers. wait() leaves the future alone when this task is cancelled.
         await asyncio.wait((worker.opened,))
-        failure = worker.opened.result()
+        failure = worker.opened.result() or await _unrecognised(worker)
         if failure is None and worker.state is not WorkerState.READY:
             # What it said right after Ready has ended it before this task had its turn.
             failure = worker.cause or faults.condemned_error(worker.spec.plugin)
@@ -89,6 +89,17 @@ async def opened(worker: ProcessWorker) -> None:
     if failure is not None:
         await _end(worker)
         raise WorkerUnavailableError(failure)
+
+
+async def _unrecognised(worker: ProcessWorker) -> CallError | None:
+    """Why a worker that is ready gets no call: it declares other tools than those that were accepted."""
+    spec, sent = worker.spec, worker.greeting.tools
+    if spec.recognise is None:
+        return None
+    if len(sent) > messages.MAX_TOOLS:
+        return faults.other_definitions_error(spec.plugin, f"more than {messages.MAX_TOOLS} tools")
+    problem = await spec.recognise([tool.SerializeToString(deterministic=True) for tool in sent])
+    return faults.other_definitions_error(spec.plugin, problem) if problem else None
 
 
 async def _end(worker: ProcessWorker) -> None:
