@@ -224,6 +224,8 @@ def _spawn_in(leaf: Leaf | None, plan: _Plan, stack: ExitStack) -> Launching:
         *bubblewrap.unshare_flags(shared_user_namespace=shared),
         *(("--userns", str(identity.user_namespace_fd)) if shared else ()),
         *("--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox"),
+        # A symbol that is looked up at its first use would be looked up by each child anew.
+        *(("--setenv", "LD_BIND_NOW", "1") if forks else ()),
         # What the inner stage needs to take on its identity and to empty the bounding set; it gives all of it up.
         *("--cap-drop", "ALL", "--cap-add", "CAP_SETPCAP"),
         *(("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID") if shared else ()),

@@ -121,34 +121,37 @@ class Zygote:
         """
         import _socket  # noqa: PLC0415 - socket itself imports much
 
-        syscall = self._syscall
-        syscall(*self._ignore_children)  # the kernel reaps
         control = _socket.socket(fileno=self._control)
-        restore_hook = _spare_threading_its_work()
+        # All that the loop and the child use has a name of its own: Python rewrites a loop as it runs, and each child
+        # would find the way to `self._clone` anew, in pages that it has to copy for that.
+        receive, refuse, syscall, clone = control.recvmsg, control.send, self._syscall, self._clone
+        before, in_parent, child = self._before, self._in_parent, self._be_the_child
+        errno, close = _ctypes.get_errno, os.close
+        syscall(*self._ignore_children)  # the kernel reaps
+        main_thread = _spare_threading_its_work()
         function("malloc_trim")(0)  # each page is one more to be copied into every child's tables
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(stop_fd, select.POLLIN)
+        poll = poller.poll
         while True:
-            ready = {fd for fd, _ in poller.poll()}
-            if stop_fd in ready:
-                return
-            order, ancillary, _, _ = control.recvmsg(_LONGEST_ORDER_BYTES, _SCM_RIGHTS_SPACE)
+            for fd, _ in poll():
+                if fd == stop_fd:
+                    return
+            order, ancillary, _, _ = receive(_LONGEST_ORDER_BYTES, _SCM_RIGHTS_SPACE)
             if not order:
                 return
             fds = _descriptors(ancillary)
-            self._before()
-            pid = syscall(*self._clone)
+            before()
+            pid = syscall(*clone)
             if pid == 0:
-                self._in_child()
-                restore_hook()
-                self._be_the_child(control, order, fds, run)
-            problem = _ctypes.get_errno()
-            self._in_parent()
+                child(control, order, fds, run, main_thread)
+            problem = errno()
+            in_parent()
             for fd in fds:
-                os.close(fd)
+                close(fd)
             if pid < 0:
-                control.send(REFUSED + order + b" " + str(problem).encode())
+                refuse(REFUSED + order + b" " + str(problem).encode())
 
     def _be_the_child(
         self,
@@ -156,8 +159,12 @@ class Zygote:
         order: bytes,
         fds: "list[int]",
         run: "Callable[[], None]",
+        main_thread: "Any",  # noqa: ANN401 - threading's, if there is one
     ) -> "NoReturn":
         try:
+            self._in_child()
+            if main_thread is not None:
+                main_thread._native_id = os.getpid()  # noqa: SLF001 - its own way asks for more
             syscall = self._syscall
             syscall(*self._die_with_parent)
             syscall(*self._heed_children)
@@ -210,12 +217,12 @@ def _header() -> bytes:
     return _CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4)  # process 0: whoever calls
 
 
-def _spare_threading_its_work() -> "Callable[[], None]":
+def _spare_threading_its_work() -> "Any":  # noqa: ANN401 - a type of a module that may not be there
     """Keep `threading` from making all anew in a child what a process of one thread can't have left in disorder.
 
     It takes half a child's page faults: it looks at each thread that ever was, by weak references and their classes.
-    The process that forks has one thread, the same one before and after; the attendant has seen that. Returns what
-    gives the child back what it needs to fork by itself.
+    The process that forks has one thread, the same one before and after; the attendant has seen that. What a child
+    forks in its turn is treated as ever. Returns the thread whose number is another one in each child, if it is known.
     """
     threading = sys.modules.get("threading")
     hook: Any = getattr(threading, "_after_fork", None)
@@ -223,22 +230,24 @@ def _spare_threading_its_work() -> "Callable[[], None]":
     if (
         getattr(threading, "_active", None) != {_thread.get_ident(): main}
         or getattr(threading, "_limbo", None)
-        or not hasattr(main, "_set_native_id")
+        or not hasattr(main, "_native_id")
         or getattr(hook, "__globals__", None) is not vars(threading)
         or hook.__code__.co_freevars
+        or hook.__defaults__
     ):
-        return lambda: None
-    full, hook.__code__ = hook.__code__, _after_fork_alone.__code__
-
-    def restore() -> None:
-        hook.__code__ = full
-
-    return restore
+        return None
+    as_ever = type(hook)(hook.__code__, hook.__globals__)
+    hook.__code__ = _after_fork_of_zygote.__code__
+    hook.__defaults__ = ([main], as_ever)
+    return main
 
 
-def _after_fork_alone() -> None:
-    # Runs as threading's own, with its names.
-    _main_thread._set_native_id()  # type: ignore[name-defined] # noqa: F821, SLF001
+def _after_fork_of_zygote(due: "list[Any]", as_ever: "Callable[[], None]") -> None:
+    # Runs as threading's own. `due` is empty in what a child forks.
+    if due:
+        del due[:]
+    else:
+        as_ever()
 
 
 def _descriptors(ancillary: "list[tuple[int, int, bytes]]") -> "list[int]":
