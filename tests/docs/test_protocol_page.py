@@ -161,6 +161,7 @@ LIMITS = Limits()
         ("## 3.5", "calls at once in one process", "32", PluginTable.model_fields["concurrency"].default == 32),
         ("## 3.5", "frames to a process", "8 MiB", settings.MAX_UNSENT_BYTES == 8 * MIB),
         ("## 3.5", "calls at once in the sidecar", "256", ServerTable().max_concurrent_calls == 256),
+        ("## 3.5", "calls at once in one `Session`", "128", ServerTable().max_concurrent_calls // 2 == 128),
         ("## 3.5", "each field of `context`", "256 bytes", admission.MAX_CONTEXT_BYTES == 256),
         ("## 3.5", "each field of `context`", "256 bytes", admission.MAX_NAME_BYTES == 256),
         ("## 3.5", "each field of `context`", "256 bytes", cancelling.MAX_REASON_BYTES == 256),

@@ -155,6 +155,34 @@ async def test_requests_are_not_read_while_answers_pile_up(plugin_folder: Path) 
             session.cancel()
 
 
+async def test_a_session_whose_reader_reads_nothing_leaves_others_their_place(plugin_folder: Path) -> None:
+    with running_sidecar([plugin_folder], server="max_concurrent_calls = 4") as sidecar:
+        async with sidecar.channel() as channel, sidecar.channel() as another:
+            tools, others = ToolServiceStub(channel), ToolServiceStub(another)
+            session = tools.Session()
+            for index in range(300):
+                await session.write(asked("wait", {"seconds": 60}, call_id=f"held-{index}"))
+            # More than it may have were asked for, and nobody reads the refusals.
+            for text in ("one", "two", "three"):
+                answer = await others.CallTool(call("echo", {"text": text}), timeout=BOUND_S)
+                assert text_of(answer.result) == text
+            second = others.Session(timeout=BOUND_S)
+            await second.write(asked("echo", {"text": "beside"}))
+            assert text_of((await second.read()).finished) == "beside"
+            await second.done_writing()
+            refused = (await session.read()).refused
+            assert (refused.call_id, refused.error.code, refused.error.retryable) == ("held-2", "TOO_MANY_CALLS", True)
+            assert refused.status_code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+            assert "2 calls of this session are under way" in refused.error.message
+            await session.write(pb.SessionRequest(cancel=pb.CancelCallRequest(call_id="held-0")))
+            while not (answer := await session.read()).HasField("finished"):
+                assert answer.refused.error.code == "TOO_MANY_CALLS"
+            assert (answer.finished.call_id, answer.finished.error.code) == ("held-0", "CANCELLED_SIGNAL")
+            await session.write(asked("echo", {"text": "a place again"}))
+            assert text_of((await session.read()).finished) == "a place again"
+            session.cancel()
+
+
 async def _write_many(session: grpc.aio.StreamStreamCall, request: pb.SessionRequest) -> None:
     for _ in range(2000):
         await session.write(request)

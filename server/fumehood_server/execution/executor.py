@@ -31,6 +31,8 @@ class Executor:
 
     def __init__(self, tools: Tools, pools: WorkerPools, *, max_concurrent_calls: int) -> None:
         """`max_concurrent_calls` bounds the calls under way in the whole sidecar."""
+        self.max_calls_of_one = max(1, max_concurrent_calls // 2)
+        """Most calls that one session should have under way, so that it leaves others a place."""
         self._tools = tools
         self._pools = pools
         self._registry = Registry(max_concurrent_calls)

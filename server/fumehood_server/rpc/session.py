@@ -52,6 +52,7 @@ class Session:
         self._queued_bytes = 0
         self._queued_updates = 0
         self._calls: dict[str, ActiveCall] = {}
+        self._max_calls = parts.executor.max_calls_of_one
         self._reading = True
         self._wake: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
@@ -117,6 +118,11 @@ class Session:
             self._refuse("", Refusal(RefusalReason.REQUEST_INVALID, "the message asks for nothing that is known here"))
 
     def _start(self, request: pb.CallToolRequest, *, updates: bool) -> None:
+        if len(self._calls) >= self._max_calls:
+            # Refused and not left unread: behind it may come what cancels one of those.
+            text = f"{self._max_calls} calls of this session are under way, the most that one may have: wait for one"
+            self._refuse(request.call_id, Refusal(RefusalReason.TOO_MANY_CALLS, text))
+            return
         try:
             admitted = self._parts.admission.read(request, self._deadline)
             on_update = functools.partial(self._update, admitted.call_id) if updates else None
