@@ -59,6 +59,7 @@ class ForkServer:
             self._below_scratch = below_scratch(check_policy(policy, stack))
         self._stack = ExitStack()
         self._receipt: Receipt | None = None
+        """Of each child. One object, so that who serialises it need do so once."""
         self._leaves: deque[Leaf | None] = deque()
         """Of the children that were ordered and are not there, in order."""
         self._attendant: subprocess.Popen[bytes] | None = None
@@ -122,7 +123,9 @@ class ForkServer:
         self._control.close()
         self._orders_inside.close()
         self._orders.setblocking(False)
-        self._receipt = zygote.receipt
+        receipt = zygote.receipt
+        layers = (*receipt.layers, _ISOLATION)
+        self._receipt = Receipt(receipt.level, receipt.backend, receipt.policy_digest, layers)
 
     def fileno(self) -> int:
         """Readable when there is an answer."""
@@ -179,14 +182,7 @@ class ForkServer:
             return None
         leaf = self._leaves.popleft() if self._leaves else None
         if kind == BORN and len(fds) == _DESCRIPTORS and self._receipt is not None:
-            receipt = self._receipt
-            layers = (*receipt.layers, _ISOLATION)
-            child = ForkedProcess(
-                int(fields[0]),
-                (fds[0], fds[1], fds[2], fds[3]),
-                Receipt(receipt.level, receipt.backend, receipt.policy_digest, layers),
-                leaf=leaf,
-            )
+            child = ForkedProcess(int(fields[0]), (fds[0], fds[1], fds[2], fds[3]), self._receipt, leaf=leaf)
             if leaf is None or leaf.holds(child.pid):
                 return child
             child.close()

@@ -36,6 +36,7 @@ _END_S = 10.0
 """For the end of the process that was used for trying; it is killed."""
 BOUNDING = frozenset({Control.MEMORY, Control.PROCESSES, Control.TIME})
 """Without one of these something weaker has to stand in."""
+_KILLS_ALONE = frozenset({Control.KILL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,11 @@ class Cgroups:
             f"{' and '.join(sorted(parent.controls))} by {parent.mechanism.name}" for parent in self.parents
         )
 
-    def leaf(self, limits: Limits) -> Leaf | None:
+    def leaf(self, limits: Limits, *, killed_otherwise: bool = False) -> Leaf | None:
         """A new leaf with these limits, without a process. None where nothing can be had.
+
+        `killed_otherwise`: its processes are ended by the end of a PID namespace, and the leaf need not be able to,
+        which spares them a hierarchy where that has one of its own (version 1's freezer).
 
         Raises:
             LaunchError: one can't be made now, although one could be before. Nothing of it is left.
@@ -87,6 +91,8 @@ class Cgroups:
         made: dict[str, tuple[Mechanism, frozenset[Control]]] = {}
         try:
             for parent in self.parents:
+                if killed_otherwise and parent.controls == _KILLS_ALONE:
+                    continue
                 folder = f"{parent.folder}/{name}"
                 os.mkdir(folder)  # noqa: PTH102 - plain text paths here
                 made[folder] = (parent.mechanism, parent.controls)

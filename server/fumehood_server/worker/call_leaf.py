@@ -52,7 +52,7 @@ class CallLeaves:
             return None
         if self._empty:
             return self._empty.pop()
-        leaf = cgroups().leaf(self._policy.limits)
+        leaf = cgroups().leaf(self._policy.limits, killed_otherwise=True)
         if leaf is not None:
             leaf.reuse = self._keep
         return leaf
@@ -75,7 +75,7 @@ class CallLeaves:
             self._on_child(child)
             return
         try:
-            leaf = cgroups().leaf(self._policy.limits) if self._policy.cgroups else None
+            leaf = cgroups().leaf(self._policy.limits, killed_otherwise=True) if self._policy.cgroups else None
         except LaunchError as error:
             child.close()
             self._on_failed(error)

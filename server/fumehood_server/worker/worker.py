@@ -488,6 +488,8 @@ class ProcessWorker:
                 timer.cancel()
 
     def _say_rung(self, message: str) -> None:
+        if self._one_call and self.calls_served and not self._calls:
+            return  # how each of them ends
         # An operator looks for calls that had to be ended by force, and not for workers that nobody needs any more.
         self._say(message, level="info" if self._calls else "debug")
 
