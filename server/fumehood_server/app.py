@@ -105,6 +105,7 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
                     listen=server.listen,
                     reflect=server.reflection,
                     max_arguments_bytes=server.max_arguments_bytes,
+                    keepalive_s=server.keepalive_s,
                 ) as rpc,
             ):
                 # The catalog lives as long as the process: what the collector need not look at again.

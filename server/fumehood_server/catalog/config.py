@@ -40,6 +40,8 @@ class ServerConfig:
     max_arguments_bytes: int
     drain_s: float
     """How long calls under way may go on after SIGTERM."""
+    keepalive_s: int
+    """A client that says nothing for this long is asked whether it is still there."""
     log_level: LogLevel
     reflection: bool
 
@@ -212,6 +214,7 @@ def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfi
         max_concurrent_calls=table.max_concurrent_calls,
         max_arguments_bytes=table.max_arguments_bytes,
         drain_s=table.drain_s,
+        keepalive_s=table.keepalive_s,
         log_level=table.log_level,
         reflection=table.reflection,
     )

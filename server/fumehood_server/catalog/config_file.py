@@ -43,6 +43,7 @@ class ServerTable(Table):
     max_concurrent_calls: int = Field(default=256, ge=1, le=10_000)
     max_arguments_bytes: int = Field(default=_MIB, ge=_KIB, le=MAX_PAYLOAD_BYTES)
     drain_s: float = Field(default=20.0, ge=0, le=600)
+    keepalive_s: int = Field(default=60, ge=1, le=3600)
     log_level: Annotated[LogLevel, one_of(LogLevel, "log level")] = LogLevel.INFO
     reflection: bool = True
 

@@ -33,8 +33,9 @@ CANCEL_GRACE_S = 10.0
 """For calls that were cancelled by the drain: above the rungs of ending a worker."""
 
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
-_KEEPALIVE_MS = 60_000
 _KEEPALIVE_TIMEOUT_MS = 20_000
+"""For a client to answer that it is still there. One that is asked more often has as long as lies in between."""
+
 _MIN_CLIENT_PING_MS = 10_000
 _MAX_STREAMS = 4096
 
@@ -65,16 +66,19 @@ class Serving:
 
 @contextlib.asynccontextmanager
 async def serving(
-    parts: Parts, *, listen: Sequence[Listen], reflect: bool, max_arguments_bytes: int
+    parts: Parts, *, listen: Sequence[Listen], reflect: bool, max_arguments_bytes: int, keepalive_s: int
 ) -> AsyncIterator[Serving]:
     """Serve within the block. Leaving it closes every stream after `ANSWER_GRACE_S`.
+
+    A client that says nothing for `keepalive_s` is asked whether it is there; its calls are cancelled where it does not
+    answer.
 
     Raises:
         ListenFailedError: an address can't be had.
     """
     names = (tool_service.SERVICE, plugin_service.SERVICE)
     health = HealthService(frozenset(names), _plugin_serves(parts), parts.drain)
-    server = grpc.aio.server(options=_options(max_arguments_bytes))
+    server = grpc.aio.server(options=_options(max_arguments_bytes, keepalive_s * 1000))
     server.add_generic_rpc_handlers(
         (ToolService(parts).handler(), PluginService(parts, on_change=health.changed).handler())
     )
@@ -109,7 +113,8 @@ def _bind(server: grpc.aio.Server, listen: Listen, sockets: contextlib.ExitStack
     return Listen(host=listen.host, port=port).target if listen.path is None else listen.target
 
 
-def _options(max_arguments_bytes: int) -> list[tuple[str, int]]:
+def _options(max_arguments_bytes: int, keepalive_ms: int) -> list[tuple[str, int]]:
+    timeout_ms = min(_KEEPALIVE_TIMEOUT_MS, keepalive_ms)
     return [
         # Above the cap on arguments, so that slightly too long ones are refused in words. JSON in a string field
         # takes as many bytes as the text.
@@ -118,8 +123,11 @@ def _options(max_arguments_bytes: int) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         # Two sidecars on one port would share its callers in silence.
         ("grpc.so_reuseport", 0),
-        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_time_ms", keepalive_ms),
+        # The first bounds what the network acknowledges (TCP_USER_TIMEOUT), the second the client's own answer, which
+        # gRPC otherwise awaits for a minute whatever the first says.
+        ("grpc.keepalive_timeout_ms", timeout_ms),
+        ("grpc.http2.ping_timeout_ms", timeout_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _MIN_CLIENT_PING_MS),
         ("grpc.max_concurrent_streams", _MAX_STREAMS),
