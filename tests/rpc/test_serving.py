@@ -126,14 +126,18 @@ async def test_a_second_signal_ends_it_at_once_and_no_process_stays(plugin_folde
 async def test_calls_over_the_sidecars_cap_are_refused(plugin_folder: Path) -> None:
     with running_sidecar([plugin_folder], server="max_concurrent_calls = 2") as sidecar:
         async with sidecar.channel() as channel:
-            session = ToolServiceStub(channel).Session(timeout=BOUND_S)
-            for index in range(3):
-                await session.write(pb.SessionRequest(call=call("wait", {"seconds": 0.5}, call_id=f"c{index}")))
-            refusal = (await session.read()).refused
-            assert (refusal.call_id, refusal.error.code) == ("c2", "TOO_MANY_CALLS")
-            assert refusal.error.retryable
-            await session.done_writing()
-            assert [text_of((await session.read()).finished) for _ in range(2)] == ["waited", "waited"]
+            tools = ToolServiceStub(channel)
+            sessions = [tools.Session(timeout=BOUND_S) for _ in range(2)]
+            for index, session in enumerate(sessions):
+                request = call("wait", {"seconds": 60}, call_id=f"c{index}")
+                await session.write(pb.SessionRequest(call=request, updates=True))
+                assert (await session.read()).update.message == "begun"
+            one_more = tools.CallTool(call("echo", {"text": "x"}), timeout=BOUND_S)
+            assert await refused(one_more) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_CALLS")
+            await tools.CancelCall(pb.CancelCallRequest(call_id="c0"))
+            assert (await sessions[0].read()).finished.error.code == "CANCELLED_SIGNAL"
+            assert text_of((await tools.CallTool(call("echo", {"text": "x"}), timeout=BOUND_S)).result) == "x"
+            sessions[1].cancel()
 
 
 def test_a_second_sidecar_on_the_same_socket_is_refused(sidecar: Sidecar) -> None:
