@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -50,6 +51,13 @@ def test_the_sdk_mounts_cover_what_the_sdk_requires() -> None:
         wanted = [line for line in importlib.metadata.requires(name) or [] if "extra ==" not in line]
         todo += [found.group() for line in wanted if (found := re.match(r"[A-Za-z0-9._-]+", line))]
     assert {names.get(name, name.replace("-", "_")) for name in needed} == set(sdk_site.REQUIRED)
+
+
+def test_no_module_of_the_sdk_mounts_is_compiled_at_each_start() -> None:
+    targets = {mount.target for mount in sdk_site.mounts()}
+    files = {target for target in targets if target.endswith(".py")}
+    assert f"{sdk_site.SITE}/typing_extensions.py" in files
+    assert {importlib.util.cache_from_source(target) for target in files} <= targets
 
 
 @pytest.mark.parametrize("entrypoint", ["", "dice", "dice:", ":plugin", "dice:1", "../dice:plugin", "moon:plugin"])
