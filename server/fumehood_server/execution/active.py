@@ -315,6 +315,7 @@ class ActiveCall:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._handle = None  # which knows whom to tell of updates: this one
         log_outcome(
             self._machinery.lines,
             self.request,

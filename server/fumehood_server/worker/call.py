@@ -100,8 +100,10 @@ class WorkerCall:
         self.stop_timer()
         if not self.done.done():
             self.done.set_result(result)
-            if self._when_done is not None:
-                self._when_done(result)
+            # Let go of: the call that waits holds this handle, and a circle of the two stays until it is looked for.
+            when_done, self._when_done = self._when_done, None
+            if when_done is not None:
+                when_done(result)
 
     def fail(self, error: CallError) -> None:
         """Say that the call ended without a word of the plugin's that counts."""
