@@ -51,6 +51,7 @@ class Channel:
         self._reader = PipeReader(loop, stdout, self._readable, self._stdout_closed)
         self.send = self._writer.send
         self.drained = self._writer.drained
+        self.look = self._reader.look
 
     @property
     def ended(self) -> bool:

@@ -51,11 +51,14 @@ class PipeReader:
         self.pause()
         self.ended = True
 
-    def _readable(self) -> None:
+    def look(self) -> bool:
+        """Hand on what has come, without waiting for the loop to tell of it. False: there was nothing."""
+        if not self._watched:
+            return True
         try:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data = b""
         if data:
@@ -63,6 +66,10 @@ class PipeReader:
         else:
             self.stop()
             self._on_end()
+        return True
+
+    def _readable(self) -> None:
+        self.look()
 
 
 class PipeWriter:

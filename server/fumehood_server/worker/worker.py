@@ -16,6 +16,7 @@ from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, InvocationResult, WorkerInfo, WorkerState
 from fumehood_server.worker import evidence, faults, lifecycle, messages, watchdog
+from fumehood_server.worker.attention import Attention
 from fumehood_server.worker.call import CallTable, WorkerCall
 from fumehood_server.worker.channel import Channel
 from fumehood_server.worker.ending import Ladder
@@ -157,6 +158,7 @@ class ProcessWorker:
             on_frame=incoming.frame,
             on_fault=self._on_channel_fault,
         )
+        self._attention = Attention(self._channel.look)
         relay, process.relay = process.relay, None  # whoever serves it closes it, once the loop has let go of it
         self._host_calls.open(self._channel, self._table, relay)
         self._exit = ExitWatch(loop, process, on_first=self._on_first_exit, on_all=self._on_exit)
@@ -206,7 +208,10 @@ class ProcessWorker:
                     self._limits.begin(call.cpu_ns_at_start)
             self._calls[call.invocation_id] = call
             # A lone call goes out at once; beside others it is written with theirs.
-            channel.send(frame, now=len(self._calls) == 1)
+            alone = len(self._calls) == 1
+            channel.send(frame, now=alone)
+            if self._attention.is_due(alone=alone):
+                self._loop.call_soon(self._attention.pay)
         return call
 
     @property
