@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.harness.processes import ROOT
 from bench.harness.report import Report, print_tables, write_json
 from bench.harness.rounds import FULL, QUICK, Effort
-from bench.scenarios import calls, catalog, isolation, limits, ready
+from bench.scenarios import calls, catalog, choices, isolation, limits, ready
 
 Measure = Callable[[Effort, Path], Awaitable[Report]]
 
@@ -22,6 +22,7 @@ SCENARIOS: dict[str, Measure] = {
     "catalog": catalog.measure,
     "limits": limits.measure,
     "isolation": isolation.measure,
+    "choices": choices.measure,
 }
 
 

@@ -93,7 +93,8 @@ def print_tables(report: Report) -> None:
     for target in report.targets:
         limit = f"{'≥' if target.at_least else '≤'} {target.limit:g}"
         table.add_row(target.name, f"{target.value:.2f}", limit, "yes" if target.holds else "[bold red]NO[/]")
-    console.print(table)
+    if report.targets:
+        console.print(table)
     for note in report.notes:
         console.print(f"note: {note}", markup=False)
 

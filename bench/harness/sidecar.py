@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,12 +42,15 @@ def address(folder: Path) -> str:
     return f"unix:{folder}/sidecar.sock"
 
 
+SERVE = (sys.executable, "-m", "fumehood_server", "serve")
+"""The sidecar as an operator starts it."""
+
+
 @asynccontextmanager
-async def sidecar(config: Path) -> AsyncIterator[Sidecar]:
-    """Start `fumehood serve` as an operator would, and end it. Its log goes to a file beside the configuration."""
-    command = (sys.executable, "-m", "fumehood_server", "serve", "--config", str(config))
+async def sidecar(config: Path, command: Sequence[str] = SERVE) -> AsyncIterator[Sidecar]:
+    """Start `fumehood serve`, or what stands for it, and end it. Its log goes to a file beside the configuration."""
     with (config.parent / "sidecar.log").open("ab") as log:
-        async with running(command, stderr=log.fileno()) as process:
+        async with running((*command, "--config", str(config)), stderr=log.fileno()) as process:
             yield Sidecar(address(config.parent), process.pid)
 
 

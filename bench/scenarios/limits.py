@@ -9,7 +9,7 @@ import select
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -23,10 +23,11 @@ from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import CancelReason, Invocation
 from fumehood_server.worker import LogSink, Pools
 
-from bench.harness.processes import ROOT, python, running
+from bench.harness.processes import ROOT, python
 from bench.harness.report import Report, Row, Target
 from bench.harness.rounds import Effort, Entrant, ratio, take_turns
-from bench.harness.sidecar import address, echo_config, sidecar, until_serving, write_config
+from bench.harness.sidecar import echo_config, sidecar, until_serving, write_config
+from bench.peers.changed_sidecar import UNMEASURED, changed
 from bench.scenarios.ready import sdk_alone, start_worker
 
 ISSUE = 2
@@ -167,12 +168,9 @@ async def _warm(report: Report, effort: Effort, folder: Path) -> None:
     bare = echo_config(folder / "bare")
     with bare.open("a", encoding="utf-8") as config:
         config.write('\n[sandbox]\ncgroups = "off"\n')
-    async with AsyncExitStack() as stack:
-        log = stack.enter_context((folder / "bare.log").open("ab"))
-        ours = await stack.enter_async_context(sidecar(echo_config(folder / "measured")))
-        command = python("bench.peers.unmeasured_sidecar", str(bare))
-        await stack.enter_async_context(running(command, stderr=log.fileno()))
-        where = {MEASURED: ours.address, BARE: address(folder / "bare")}
+    without = sidecar(bare, changed(UNMEASURED))
+    async with sidecar(echo_config(folder / "measured")) as ours, without as theirs:
+        where = {MEASURED: ours.address, BARE: theirs.address}
         for each in where.values():
             await until_serving(each)
         entrants = [

@@ -11,7 +11,7 @@ import click
 if TYPE_CHECKING:
     from fumehood_server.catalog import SidecarConfig
 
-_GRPC_EXPERIMENTS = "-event_engine_listener"
+GRPC_EXPERIMENTS = "-event_engine_listener"
 """Accept and read by gRPC's own poller, and not by its event engine, whose threads hand each message on once more.
 
 Measured in docs/decisions/grpc-listener.md. A gRPC that no longer knows the word says so in its log and does without.
@@ -59,7 +59,7 @@ def serve(
       fumehood serve --listen unix:/run/fumehood/a.sock --listen 127.0.0.1:7430
       fumehood serve --config /etc/fumehood/fumehood.toml --locked --log-format json
     """
-    os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)  # gRPC reads it when it is loaded
+    os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_EXPERIMENTS)  # gRPC reads it when it is loaded
     from fumehood_server.app import serve as run
     from fumehood_server.catalog import find_config, load_config
     from fumehood_server.cli.failure import CommandError
