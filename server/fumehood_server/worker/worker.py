@@ -121,6 +121,7 @@ class ProcessWorker:
             end_call=self._end_for_limit,
             end_worker=self._over_limit,
             on_spent=self._on_spent,
+            on_left_running=self._on_left_running,
         )
         self._timers: dict[str, asyncio.TimerHandle] = {}
         log_allowance = Allowance(burst=LINES_BURST, per_second=LINES_PER_SECOND, clock=loop.time)
@@ -334,6 +335,13 @@ class ProcessWorker:
         self._say("used as much processor time as one call may: it serves its calls and is replaced")
         self._spent = True
         self._condemn()
+        if not self._calls:
+            self._end_spent()
+
+    def _on_left_running(self, used_s: float) -> None:
+        """What a call left behind goes on without one: nobody's limit ends it, and the next call would pay for it."""
+        self._say(f"used {used_s:.1f} s of processor time since its last call ended: it is replaced", level="warning")
+        self.finish()
 
     # Calls that are to end.
 

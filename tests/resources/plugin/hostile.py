@@ -157,6 +157,31 @@ def spin(seconds: float, threads: int = 1) -> float:
     return seconds * threads
 
 
+def _use(seconds: float, rest: float) -> None:
+    time.sleep(rest)
+    begun = time.thread_time()
+    while time.thread_time() - begun < seconds:
+        hashlib.pbkdf2_hmac("sha256", b"x", b"y", 20000)
+
+
+@plugin.tool(side_effects="none")
+def leave(how: str, seconds: float, rest: float = 0.0) -> str:
+    """Return, and go on using processor time: by a thread, a child, or a child that a thread starts after a rest."""
+
+    def start_child() -> None:
+        time.sleep(rest)
+        if os.fork() == 0:
+            _use(seconds, 0)
+            signal.pause()
+
+    if how == "child":
+        start_child()
+    else:
+        left = {"thread": _use, "late child": lambda *_: start_child()}[how]
+        threading.Thread(target=left, args=(seconds, rest), daemon=True).start()
+    return how
+
+
 @plugin.tool(side_effects="none")
 def output(size: int) -> str:
     """Return much."""

@@ -1,0 +1,78 @@
+"""Processor time that a call's leftovers use when no call is under way: it is nobody's, and it has an end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from fumehood_server.model.worker import WorkerState
+from fumehood_server.worker import LogSink, Pools
+from fumehood_server.worker.worker import ProcessWorker
+
+from tests.faults.bench import BOUND_S
+
+from .support import SETTINGS, Hood, spec_of, value_in
+
+NS = 1_000_000_000
+LEFT = [("thread", 0.0), ("child", 0.0), ("thread", 0.5), ("late child", 0.5)]
+"""What is left running, and after how long a rest. A rest is longer than the first looks are apart."""
+
+
+@pytest.fixture(params=[True, False], ids=["cgroups", "no cgroups"])
+async def hood(request: pytest.FixtureRequest) -> AsyncIterator[Hood]:
+    """Three seconds of processor time for each call, and half of that between two of them."""
+    logs = LogSink()
+    async with asyncio.timeout(BOUND_S * 2), Pools(logs, SETTINGS) as pools:
+        spec = spec_of(cgroups=request.param, cpu_s=3, memory_bytes=1 << 30)
+        yield Hood(pools, logs, spec, spec_of(identity="honest"))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while not condition():  # noqa: ASYNC110 - nothing tells how far another process has come
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(("how", "rest"), LEFT)
+async def test_worker_that_a_call_left_busy_is_ended_though_nobody_calls(hood: Hood, how: str, rest: float) -> None:
+    calm, busy = await worker_of(hood, honest=True), await worker_of(hood)
+    await hood.honest()
+    assert value_in(await hood.call("leave", how=how, seconds=60, rest=rest)) == how
+    async with asyncio.timeout(BOUND_S):
+        await asyncio.shield(busy.dead)
+    said = [line.message for line in hood.logs.of("hostile").last(100)]
+    assert any("since its last call ended" in message for message in said), said
+    assert not busy.failed
+    assert calm.state is WorkerState.READY, "control: one that rests between calls stays"
+    await hood.honest()
+    assert calm.calls_served == 2
+    assert value_in(await hood.call("echo", text="x")) == "x"
+
+
+@pytest.mark.parametrize(("how", "rest"), [*LEFT, ("late child", 1.7)])  # the last is over between two looks
+async def test_next_call_does_not_pay_for_what_was_used_before_it_began(hood: Hood, how: str, rest: float) -> None:
+    worker = await worker_of(hood)
+    before_ns = worker._meter.cpu_ns()
+    assert value_in(await hood.call("leave", how=how, seconds=1.0, rest=rest)) == how
+    # All of it is used by then, where it can be seen: a child that is started late has no clock yet without a cgroup.
+    await until(lambda: _used_by(worker) - before_ns > 1.0 * NS)
+    assert value_in(await hood.call("spin", seconds=2.2)) == 2.2
+    assert worker.calls_served == 2, "control: it was this process that served it"
+
+
+def _used_by(worker: ProcessWorker) -> int:
+    """Read as a call's start does it, but with all processes that there are."""
+    meter = worker._meter
+    return meter.cpu_ns() if meter.counts_time else _clocks(worker._process.pids())
+
+
+def _clocks(pids: list[int]) -> int:
+    return sum(time.clock_gettime_ns((~pid << 3) | 2) for pid in pids)
+
+
+async def worker_of(hood: Hood, *, honest: bool = False) -> ProcessWorker:
+    lease = await hood.pools.acquire(hood.honest_spec if honest else hood.spec)
+    lease.release()
+    return lease.worker
