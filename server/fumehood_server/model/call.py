@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fumehood_server.model.record import record
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from fumehood_server.model.taxonomy import Code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CallContext:
     """What a call belongs to. Carried unread, and on every log line of the call. Empty means unknown."""
 
@@ -27,7 +29,7 @@ class CallContext:
     caused_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CallRequest:
     """One admitted call."""
 
@@ -41,7 +43,7 @@ class CallRequest:
     """The gRPC deadline on the event loop's clock. None: none."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Block:
     """One block of content: text, or bytes with a media type."""
 
@@ -72,7 +74,7 @@ class CallError:
     caused_by: CallError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Usage:
     """What a call used."""
 
@@ -91,7 +93,7 @@ class Usage:
     egress_received_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CallOutcome:
     """How a call ended. Exactly one for each admitted call."""
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from fumehood_server.model.record import record
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
@@ -39,7 +41,7 @@ class WorkerState(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Invocation:
     """One attempt of a call, ready to be sent."""
 
@@ -52,7 +54,7 @@ class Invocation:
     on_update: Callable[[CallUpdate], None] | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InvocationResult:
     """How one attempt ended: by the plugin's own `Result`, or by an error that the sidecar found. Never raises."""
 
@@ -63,7 +65,7 @@ class InvocationResult:
     output_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Used:
     """What the processes that ran an attempt used meanwhile. With calls beside it, they are in it too."""
 
