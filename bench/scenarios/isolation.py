@@ -22,7 +22,8 @@ from bench.harness.report import Report, Row, Target
 from bench.harness.rounds import Effort, ratio
 from bench.harness.sidecar import sidecar, until_serving, write_config
 
-OURS, BARE, FUTURES = "fumehood CallTool", "bwrap + python3 -c pass", "concurrent.futures, one task each"
+OURS, SESSION = "fumehood CallTool", "fumehood Session"
+BARE, FUTURES = "bwrap + python3 -c pass", "concurrent.futures, one task each"
 FRESH = ROOT / "bench" / "plugins" / "fresh"
 ISSUE = 2
 """Whose targets these are, counted like `report.ISSUE`."""
@@ -50,6 +51,7 @@ async def measure(effort: Effort, folder: Path) -> Report:
         await until_serving(ours.address)
         commands = {
             OURS: python("bench.clients.fumehood", "unary", ours.address, str(folder)),
+            SESSION: python("bench.clients.fumehood", "session", ours.address, str(folder)),
             BARE: python("bench.clients.fresh_process", "bwrap"),
             FUTURES: python("bench.clients.fresh_process", "futures"),
         }
@@ -93,11 +95,16 @@ def _targets(taken: dict[str, list[_Turn]]) -> list[Target]:
     def p50(theirs: str) -> float:
         return ratio(*([turn.single.p50_ms for turn in taken[name]] for name in (OURS, theirs)))
 
-    rate = ratio(*([turn.parallel.per_s for turn in taken[name]] for name in (OURS, BARE)))
+    def rate(ours: str) -> float:
+        return ratio(*([turn.parallel.per_s for turn in taken[name]] for name in (ours, BARE)))
+
     return [
         Target("fresh process p50 / the barest sandbox's", p50(BARE), 0.35, issue=ISSUE),
         Target("fresh process p50 / concurrent.futures'", p50(FUTURES), 1.0, issue=ISSUE),
-        Target("fresh process rate at 8 / the barest sandbox's", rate, 3.0, at_least=True, issue=ISSUE),
+        Target(
+            "fresh process rate at 8, Session / the barest sandbox's", rate(SESSION), 3.0, at_least=True, issue=ISSUE
+        ),
+        Target("fresh process rate at 8, CallTool / the barest sandbox's", rate(OURS), 3.0, at_least=True, issue=ISSUE),
     ]
 
 
