@@ -27,6 +27,7 @@ _MUST_NOT_BE_SET = {
     "ProtectHostname", "ProtectControlGroups", "MemoryDenyWriteExecute",
 }  # fmt: skip
 """By the table of README.md, which a test holds against this."""
+_POD_ADDRESS = "unix:/run/fumehood/sidecar/fumehood.sock"
 _NEEDED_BY_BUBBLEWRAP = {"clone", "clone3", "unshare", "setns", "mount", "umount2", "pivot_root", "sethostname"}
 
 
@@ -58,8 +59,8 @@ def _commands() -> list[list[str]]:
     """Every call of `fumehood` in the files."""
     found = [shlex.split(_service()["ExecStart"])]
     for _, container in _sidecars():
-        found += [container["args"], container["startupProbe"]["exec"]["command"]]
-    found += [line[line.index("fumehood", line.index("registry.example/fumehood")) :] for line in _run_lines()]
+        found += [container["command"], container["startupProbe"]["exec"]["command"]]
+    found += [["fumehood", *line[line.index("registry.example/fumehood") + 1 :]] for line in _run_lines()]
     return found
 
 
@@ -112,7 +113,7 @@ def test_pods_hold_configurations_that_load_and_say_which_strength_they_accept()
     for each in _pods():
         if each["kind"] == "ConfigMap":
             text = each["data"]["fumehood.toml"]
-            assert tomllib.loads(text)["server"]["listen"] == ["unix:/run/fumehood/fumehood.sock"]
+            assert tomllib.loads(text)["server"]["listen"] == [_POD_ADDRESS]
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "fumehood.toml"
                 path.write_text(text, encoding="utf-8")
@@ -129,6 +130,20 @@ def test_pods_mount_what_they_name_and_share_the_socket_alone() -> None:
         assert mounts[0] & mounts[1] == {"socket"}
         assert sidecar["resources"]["limits"]["memory"]
         assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume)
+
+
+def test_pods_talk_over_a_socket_that_nobody_can_replace() -> None:
+    """An emptyDir is everybody's to write to, so the socket lies in a folder of the sidecar's own, for one user."""
+    for pod, sidecar in _sidecars():
+        (application,) = pod["containers"]
+        assert {"name": "FUMEHOOD_ADDRESS", "value": _POD_ADDRESS} in application["env"]
+        probe = sidecar["startupProbe"]["exec"]["command"]
+        assert probe[probe.index("--address") + 1] == _POD_ADDRESS
+        folder = Path(_POD_ADDRESS.removeprefix("unix:")).parent
+        (volume,) = [mount["mountPath"] for mount in sidecar["volumeMounts"] if mount["name"] == "socket"]
+        assert Path(volume) in folder.parents
+        assert pod["securityContext"]["runAsUser"] > 0
+        assert all("runAsUser" not in each.get("securityContext", {}) for each in (sidecar, application))
 
 
 def test_pods_differ_in_what_namespaces_need() -> None:
@@ -158,4 +173,11 @@ def test_profile_lets_namespaces_be_made_and_denies_only_what_plugins_are_denied
 def test_run_lines_of_root_keep_what_root_needs() -> None:
     assert len(_run_lines()) == 4
     for line in _run_lines():
-        assert "--user" in line or "--cap-drop" not in line
+        is_root = line[line.index("--user") + 1] == "0:0"
+        assert not (is_root and "--cap-drop" in line)
+
+
+def test_run_lines_leave_the_drain_its_time() -> None:
+    drain_s = load_config(None).server.drain_s
+    for line in _run_lines():
+        assert int(line[line.index("--stop-timeout") + 1]) > drain_s
