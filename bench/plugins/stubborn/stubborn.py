@@ -8,11 +8,11 @@ import time
 
 from fumehood_sdk import Plugin
 
-plugin = Plugin("stubborn", version="1.0.0")
+plugin = Plugin("stubborn", version="1.0.0", concurrency=32)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-@plugin.tool(side_effects="none")
+@plugin.tool(side_effects="none", isolation="call")
 def hang() -> None:
     """Wait for ever."""
     if os.fork() == 0:
