@@ -21,9 +21,9 @@ from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.seccomp import (
     ARCHITECTURES,
     FORK_FLAGS,
+    child_list,
     encode,
     filter_program,
-    no_namespaces,
     sealing_list,
 )
 
@@ -143,7 +143,7 @@ def _zygote(checked: CheckedPolicy, control_fd: int) -> dict[str, object]:
         "working_directory": checked.policy.working_directory,
         "child_rlimits": [(int(resource.RLIMIT_NPROC), checked.policy.limits.processes)],
         "child_landlock": scopes_only(supported_abi()),
-        "child_filter": encode(filter_program(no_namespaces(), ARCHITECTURES[platform.machine()])),
+        "child_filter": encode(filter_program(child_list(), ARCHITECTURES[platform.machine()])),
     }
 
 

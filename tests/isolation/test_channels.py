@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import pytest
+from fumehood_server.model.tool import Isolation
 
 from .bench import Bench
 
@@ -139,6 +141,76 @@ async def test_call_beside_another_does_not_find_what_that_one_left(bench: Bench
     for channel in CHANNELS:
         async with bench.holding(channel.leave, spec=spec):
             assert await bench.run(channel.look, spec=spec) is False, channel.name
+
+
+_REFUSED = """
+import errno, resource
+def said(value):
+    return errno.errorcode[ctypes.get_errno()] if value < 0 else "done"
+"""
+
+
+async def test_keyrings_are_refused_to_each_call(bench: Bench) -> None:
+    """They belong to a user, whom all calls of a plugin share, and to no namespace: so nobody has any."""
+    numbers = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}[os.uname().machine]
+    leave = (
+        _LIBC
+        + _REFUSED
+        + f"""
+add, request, control = {numbers}
+user = ctypes.c_long(-4)  # KEY_SPEC_USER_KEYRING
+result = [
+    said(libc.syscall(add, b"user", b"left", b"x", 1, user)),
+    said(libc.syscall(request, b"user", b"left", None, user)),
+    said(libc.syscall(control, 0, user, 1)),  # KEYCTL_GET_KEYRING_ID, and make it
+    said(libc.syscall(control, 1, b"left")),  # KEYCTL_JOIN_SESSION_KEYRING
+    said(libc.getpid()),
+]
+"""
+    )
+    spec = bench.spec()
+    async with bench.holding(leave, spec=spec):
+        assert await bench.run(leave, spec=spec) == ["EPERM"] * 4 + ["done"], "the last is the control"
+
+
+async def test_message_queues_by_name_are_refused_to_each_call(bench: Bench) -> None:
+    """RLIMIT_MSGQUEUE is 0, so none can be made; and each call has an ipc namespace in which there is none."""
+    queue = (
+        _LIBC
+        + _REFUSED
+        + """
+made = said(libc.mq_open(b"/left", os.O_CREAT | os.O_RDWR, 0o666, None))
+result = [made, said(libc.mq_open(b"/left", os.O_RDWR)), resource.getrlimit(resource.RLIMIT_MSGQUEUE)[1]]
+result += [said(libc.shm_open(b"/left", os.O_CREAT | os.O_RDWR, 0o666))]
+"""
+    )
+    spec = bench.spec()
+    async with bench.holding(queue, spec=spec):
+        # The last is the control: what is made in the call's own /dev/shm can be.
+        assert await bench.run(queue, spec=spec) == ["EMFILE", "ENOENT", 0, "done"]
+
+
+async def test_call_can_not_watch_what_a_call_beside_it_does_with_files(bench: Bench) -> None:
+    watch = (
+        _LIBC
+        + """
+import struct
+watch = libc.inotify_init1(0o4000)
+refused = os.strerror(ctypes.get_errno()) if watch < 0 else ""
+if watch >= 0:
+    assert libc.inotify_add_watch(watch, b"/usr/bin/env", 0x20) >= 0  # IN_OPEN
+    open("/usr/bin/env", "rb").close()
+number = {"x86_64": (253, 300), "aarch64": (None, 262)}[os.uname().machine]
+older = libc.syscall(number[0]) if number[0] else -1
+whole = libc.syscall(number[1], 0, 0)  # fanotify_init
+result = [refused, struct.unpack("iIII", os.read(watch, 16))[1] if watch >= 0 else 0, older < 0, whole < 0]
+"""
+    )
+    assert await bench.run(watch) == ["Function not implemented", 0, True, True]
+    kept = bench.spec(isolation=Isolation.PROCESS)
+    assert await bench.run(watch, spec=kept) == ["", 0x20, os.uname().machine != "x86_64", True], (
+        "control: a process that serves many may"
+    )
 
 
 async def test_locks_of_a_call_beside_are_not_listed(bench: Bench) -> None:

@@ -6,7 +6,15 @@ import errno
 import struct
 
 import pytest
-from fumehood_sandbox.seccomp import ARCHITECTURES, deny_list, encode, filter_program, sealing_list
+from fumehood_sandbox.seccomp import (
+    ARCHITECTURES,
+    FORK_FLAGS,
+    child_list,
+    deny_list,
+    encode,
+    filter_program,
+    sealing_list,
+)
 from fumehood_sandbox.seccomp.numbers import AARCH64, X86_64, Architecture
 from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
 from hypothesis import given, settings
@@ -20,6 +28,7 @@ ARCHES = sorted(ARCHITECTURES.values(), key=lambda architecture: architecture.na
 each_architecture = pytest.mark.parametrize("architecture", ARCHES, ids=lambda architecture: architecture.name)
 PROGRAMS = {each.name: encode(filter_program(deny_list(), each)) for each in ARCHES}
 SEALS = {each.name: encode(filter_program(sealing_list(), each)) for each in ARCHES}
+CHILDREN = {each.name: encode(filter_program(child_list(), each)) for each in ARCHES}
 BIG = st.integers(0, 2**64 - 1)
 
 
@@ -166,6 +175,23 @@ def test_limit_of_core_dumps_is_kept_and_can_be_asked_for(
     assert number is not None
     assert interpret(SEALS[architecture.name], number, architecture.audit, kept) == 0x00050000
     assert interpret(SEALS[architecture.name], number, architecture.audit, allowed) == ALLOW
+
+
+@pytest.mark.promise("S701")
+@each_architecture
+def test_children_of_a_zygote_make_no_namespaces_and_no_watches(architecture: Architecture) -> None:
+    def asked(syscall: str, *arguments: int) -> int:
+        number = architecture.number(syscall)
+        return (
+            ENOSYS if number is None else interpret(CHILDREN[architecture.name], number, architecture.audit, arguments)
+        )
+
+    assert asked("clone", FORK_FLAGS) == EPERM
+    assert asked("unshare", 0x10000000) == EPERM
+    assert asked("inotify_init1", 0) == ENOSYS
+    assert asked("inotify_init") == ENOSYS
+    assert asked("clone", 0x01200011) == ALLOW, "control: a child"
+    assert answer(architecture, "inotify_init1", 0) == ALLOW, "control: everybody else"
 
 
 @pytest.mark.promise("S313")

@@ -121,9 +121,13 @@ def _when(syscall: str, *conditions: Condition) -> Rule:
     return Rule(syscall, errno.EPERM, conditions)
 
 
-def no_namespaces() -> tuple[Rule, ...]:
-    """The rules that make a zygote's children's filter as strict as everybody else's."""
-    return _new_namespaces(forks=False)
+def child_list() -> tuple[Rule, ...]:
+    """The rules of a zygote's child beside its zygote's own: what makes them as strict as everybody else's, and more.
+
+    A watch tells what is done with a file by everybody, also through a read-only mount: by a call beside this one.
+    ENOSYS, as of a kernel without inotify, makes programs look by themselves from time to time.
+    """
+    return (*_new_namespaces(forks=False), *(Rule(name, errno.ENOSYS) for name in ("inotify_init", "inotify_init1")))
 
 
 def _new_namespaces(*, forks: bool) -> tuple[Rule, ...]:

@@ -113,6 +113,8 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "futimesat": (261, None),
     "utimensat": (280, 88),
     "file_setattr": (469, 469),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
     "inotify_add_watch": (254, 27),
     "setxattr": (188, 5),
     "lsetxattr": (189, 6),

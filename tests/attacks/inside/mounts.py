@@ -78,12 +78,12 @@ def resolve_without_the_filters_sight(arena: Arena) -> Pair:
 @attack("S305", "EPERM")
 def watch_a_whole_file_system(arena: Arena) -> Pair:
     """fanotify sees every process's accesses; inotify those to what is granted and no more (docs/sandbox.md)."""
-    return syscall("fanotify_init", 0x200, 0), _watch(arena.own)
+    return syscall("fanotify_init", 0x200, 0), outcome(lambda: os.listdir(arena.own))
 
 
 @attack("S305", "EPERM")
 def mark_a_file_system(arena: Arena) -> Pair:
-    return syscall("fanotify_mark", 0, 0x100, 0x20, _AT_FDCWD, b"/\0"), _watch(arena.own)
+    return syscall("fanotify_mark", 0, 0x100, 0x20, _AT_FDCWD, b"/\0"), outcome(lambda: os.listdir(arena.own))
 
 
 @attack("S305", "ENOENT", "EACCES")
