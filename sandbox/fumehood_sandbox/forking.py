@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import os
+import re
 import socket
 import subprocess
 from collections import deque
@@ -30,6 +31,8 @@ _LONGEST_ANSWER_BYTES = 8192
 _DESCRIPTORS = 4
 _END_S = 5.0
 """For the death of an attendant that was killed."""
+_NPROC = re.compile(r"\bnproc=\d+, ")
+"""A zygote's limit, which is its own and that of all its children together (`stage.rlimits`)."""
 _ISOLATION = Layer(
     "isolation", "call: memory, user, mount, pid and ipc namespaces, /tmp, /dev/shm and a Landlock domain of its own"
 )
@@ -124,8 +127,15 @@ class ForkServer:
         self._orders_inside.close()
         self._orders.setblocking(False)
         receipt = zygote.receipt
-        layers = (*receipt.layers, _ISOLATION)
+        layers = (*(self._of_child(layer) for layer in receipt.layers), _ISOLATION)
         self._receipt = Receipt(receipt.level, receipt.backend, receipt.policy_digest, layers)
+
+    def _of_child(self, layer: Layer) -> Layer:
+        """A zygote's layer as it is around its children: they may have as many processes as one call may."""
+        if layer.name != "rlimits":
+            return layer
+        others = _NPROC.sub("", layer.detail)
+        return Layer(layer.name, f"nproc={self._policy.limits.processes}, {others}", layer.weaker)
 
     def fileno(self) -> int:
         """Readable when there is an answer."""

@@ -6,9 +6,11 @@ import asyncio
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fumehood_sandbox import Limits
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason
@@ -142,6 +144,22 @@ async def test_death_of_the_zygote_ends_its_calls_and_the_next_call_gets_another
         await asyncio.wait_for(asyncio.shield(worker.dead), 10)
     await bench.until(lambda: not before & bench.processes_of(spec))
     assert await bench.run("result = 1", spec=spec) == 1
+
+
+@pytest.mark.parametrize("cgroups", [True, False])
+async def test_receipt_of_a_call_names_its_own_limit_of_processes(bench: Bench, cgroups: bool) -> None:
+    spec = bench.spec(limits=Limits(processes=20))
+    spec = replace(spec, key=f"{spec.key}:{cgroups}", policy=replace(spec.policy, cgroups=cgroups))
+    lease = await bench.pools.acquire(spec)
+    details = {layer.name: layer.detail for layer in lease.worker.receipt.layers}
+    lease.release()
+    assert details["rlimits"].count("nproc=") == 1
+    assert "nproc=20, " in details["rlimits"]
+    look = "import resource; result = resource.getrlimit(resource.RLIMIT_NPROC)[1]"
+    assert await bench.run(look, spec=spec) == 20
+    zygotes = [info.receipt for info in bench.pools.workers() if "zygote" in info.worker_id]
+    others = [layer.detail for receipt in zygotes if receipt for layer in receipt.layers if layer.name == "rlimits"]
+    assert [f"nproc={20 * 11}, " in other for other in others] == [not cgroups], "control: the zygote's is another"
 
 
 async def test_closing_leaves_no_process(bench: Bench) -> None:
