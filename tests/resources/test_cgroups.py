@@ -167,7 +167,7 @@ def test_what_a_dead_process_left_is_swept_and_what_lives_stays() -> None:
         [sys.executable, "-c", "from fumehood_sandbox.cgroup.names import new_name; print(new_name())"],
         capture_output=True, check=True, text=True, timeout=BOUND_S,
     ).stdout.strip()  # fmt: skip
-    own, foreign = new_name(), "fumehood-1-2-3-4"
+    own, foreign = new_name(), f"fumehood-1-{dead.split('-')[2]}-{'0' * 16}"
     for name in (dead, own, foreign):
         Path(parent.folder, name).mkdir()
     try:
@@ -179,6 +179,23 @@ def test_what_a_dead_process_left_is_swept_and_what_lives_stays() -> None:
     finally:
         for name in (own, foreign):
             Path(parent.folder, name).rmdir()
+
+
+def test_name_of_a_leaf_tells_neither_its_owner_nor_how_many_there_were() -> None:
+    prefix, namespace, owner, number = new_name().split("-")
+    again = new_name().split("-")
+    assert again[:3] == [prefix, namespace, owner], "control: it is still known whose it is"
+    assert again[3] != number
+    assert (len(owner), len(number)) == (16, 16)
+    assert str(os.getpid()) not in (namespace, owner, number)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.write(write, new_name().encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as stream:
+        assert stream.read().split("-")[2] != owner, "a fork is another process"
+    os.wait()
 
 
 def test_what_still_runs_in_a_dead_process_leaf_is_killed() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import functools
+import hashlib
 import os
 import re
 import select
@@ -12,20 +13,22 @@ import signal
 from fumehood_sandbox.cgroup.mechanism import Mechanism, members
 
 _PREFIX = "fumehood"
-_NAME = re.compile(rf"{_PREFIX}-(\d+)-(\d+)-(\d+)-\d+")
+_DIGITS = 16
+_NAME = re.compile(rf"{_PREFIX}-(\d+)-([0-9a-f]{{{_DIGITS}}})-[0-9a-f]{{{_DIGITS}}}")
 _START_TIME_FIELD = 19
 """Of /proc/PID/stat, counted after the name: field 22 of proc_pid_stat(5)."""
 _END_S = 10.0
 """For the death of what was killed; milliseconds, but for a process that hangs in the kernel."""
-_numbers = itertools.count(1)
 
 
 def new_name() -> str:
-    """A name that no other leaf has: PID namespace, process, its start, a number.
+    """A name that no other leaf has: PID namespace, owner, a random number.
 
     The namespace belongs to it, because sidecars in several containers may see one hierarchy and have one number.
+    Whoever is in the leaf reads its name in /proc/self/cgroup: so it tells neither how many leaves there were nor, but
+    to somebody who tries all processes and times of start, which process made it.
     """
-    return f"{_PREFIX}-{_own_namespace()}-{os.getpid()}-{_started(os.getpid())}-{next(_numbers)}"
+    return f"{_own_prefix(os.getpid())}-{os.urandom(_DIGITS // 2).hex()}"
 
 
 def sweep(folder: str, mechanism: Mechanism) -> None:
@@ -35,11 +38,15 @@ def sweep(folder: str, mechanism: Mechanism) -> None:
     the one in which it asks to die with its parent.
     """
     with contextlib.suppress(OSError):
-        for name in os.listdir(folder):  # noqa: PTH208 - names alone
-            match = _NAME.fullmatch(name)
-            if match and match[1] == _own_namespace() and _started(int(match[2])) != match[3]:
+        found = [match for match in map(_NAME.fullmatch, os.listdir(folder)) if match]  # noqa: PTH208 - names alone
+        own = _own_namespace()
+        ours = [match for match in found if match[1] == own]
+        # Looked up after the leaves, so that the owner of each is among them if he lives.
+        alive = {_owner(own, int(pid)) for pid in os.listdir("/proc") if pid.isdigit()} if ours else set()  # noqa: PTH208 - likewise
+        for match in ours:
+            if match[2] not in alive:
                 with contextlib.suppress(OSError):
-                    _remove(f"{folder}/{name}", mechanism)
+                    _remove(f"{folder}/{match[0]}", mechanism)
 
 
 def _remove(leaf: str, mechanism: Mechanism) -> None:
@@ -56,6 +63,18 @@ def _remove(leaf: str, mechanism: Mechanism) -> None:
         select.select([pidfd], [], [], _END_S)
         os.close(pidfd)
     os.rmdir(leaf)  # noqa: PTH106 - plain text paths here
+
+
+@functools.lru_cache(maxsize=1)
+def _own_prefix(pid: int) -> str:
+    """What the names of this process's leaves have in common. A fork is another process."""
+    namespace = _own_namespace()
+    return f"{_PREFIX}-{namespace}-{_owner(namespace, pid)}"
+
+
+def _owner(namespace: str, pid: int) -> str:
+    """What stands for a process in the names of its leaves. No process has that of one that is gone."""
+    return hashlib.sha256(f"{namespace} {pid} {_started(pid)}".encode()).hexdigest()[:_DIGITS]
 
 
 def _own_namespace() -> str:
