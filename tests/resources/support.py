@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fumehood_sandbox import Level, Limits, Policy
+from fumehood_sandbox import Level, Limits, Policy, PythonModule
 from fumehood_server.model.plugin import Kind, WorkerSpec
+from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import InvocationResult
 from fumehood_server.worker import LogSink, Pools, WorkerSettings, build
 
@@ -34,8 +35,11 @@ def spec_of(
     identity: str = "hostile",
     cpu_s: int = 60,
     memory_bytes: int = 0,
+    isolation: Isolation = Isolation.PROCESS,
 ) -> WorkerSpec:
     built = build(Kind.PYTHON, FOLDER, entrypoint="hostile:plugin")
+    program = built.program
+    assert isinstance(program, PythonModule)
     policy = Policy(
         level=level,
         runtime=built.runtime,
@@ -47,17 +51,18 @@ def spec_of(
         limits=replace(LIMITS, memory_bytes=memory_bytes or (LIMITS.memory_bytes if cgroups else 384 * MIB)),
     )
     return WorkerSpec(
-        key=f"{identity}:{cgroups}:{level}:{cpu_s}:{memory_bytes}",
+        key=f"{identity}:{cgroups}:{level}:{cpu_s}:{memory_bytes}:{isolation}",
         plugin="hostile",
         plugin_digest="sha256:0",
         policy=policy,
-        program=built.program,
-        describes=True,
+        program=replace(program, forks=6) if isolation is Isolation.CALL else program,
+        describes=isolation is Isolation.PROCESS,
         output_bytes=1 * MIB,
         cpu_s=cpu_s,
         log_bytes_per_second=512 * 1024,
         max_workers=1,
         max_concurrent_calls=8,
+        isolation=isolation,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fumehood_sandbox import Level
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import InvocationResult
 from fumehood_server.worker import LogSink, Pools
 
@@ -25,6 +26,18 @@ async def hood(request: pytest.FixtureRequest) -> AsyncIterator[Hood]:
     logs = LogSink()
     async with asyncio.timeout(BOUND_S * 2), Pools(logs, SETTINGS) as pools:
         yield Hood(pools, logs, spec_of(cgroups=request.param), spec_of(identity="honest"))
+
+
+@pytest.fixture(
+    params=[(cgroups, isolation) for isolation in Isolation for cgroups in (True, False)],
+    ids=lambda each: f"{'cgroups' if each[0] else 'no cgroups'}-{each[1]}",
+)
+async def each_hood(request: pytest.FixtureRequest) -> AsyncIterator[Hood]:
+    """The same, in a process that serves many calls and in one of the call's own."""
+    cgroups, isolation = request.param
+    logs = LogSink()
+    async with asyncio.timeout(BOUND_S * 2), Pools(logs, SETTINGS) as pools:
+        yield Hood(pools, logs, spec_of(cgroups=cgroups, isolation=isolation), spec_of(identity="honest"))
 
 
 def reached(result: InvocationResult, limit: str, unit: str) -> dict[str, Any]:
@@ -57,11 +70,12 @@ CASES = [
 
 @pytest.mark.parametrize(("tool", "below", "above", "limit", "unit"), CASES)
 async def test_who_reaches_a_limit_is_told_which_and_who_stays_below_is_served(  # noqa: PLR0917 - a table's columns
-    hood: Hood, tool: str, below: dict[str, Any], above: dict[str, Any], limit: str, unit: str
+    each_hood: Hood, tool: str, below: dict[str, Any], above: dict[str, Any], limit: str, unit: str
 ) -> None:
+    hood = each_hood
     if tool == "threads":
         # Each thread reserves 72 MiB of address space, which is what bounds memory without a cgroup.
-        hood.spec = spec_of(cgroups=hood.spec.policy.cgroups, memory_bytes=8192 * MIB)
+        hood.spec = spec_of(cgroups=hood.spec.policy.cgroups, memory_bytes=8192 * MIB, isolation=hood.spec.isolation)
     assert (await hood.call(tool, **below)).error is None
     bomb = asyncio.ensure_future(hood.call(tool, **above))
     await hood.honest()
@@ -79,7 +93,8 @@ async def test_memory_that_is_only_reserved_is_not_counted_by_a_cgroup(hood: Hoo
         reached(result, "memory_bytes", "bytes")
 
 
-async def test_memory_of_all_processes_together_is_bounded(hood: Hood) -> None:
+async def test_memory_of_all_processes_together_is_bounded(each_hood: Hood) -> None:
+    hood = each_hood
     limit = hood.spec.policy.limits.memory_bytes // MIB
     assert value_in(await hood.call("hold_in_children", mib=limit // 16, children=4)) == 4
     bomb = asyncio.ensure_future(hood.call("hold_in_children", mib=limit // 3, children=8))
@@ -88,7 +103,8 @@ async def test_memory_of_all_processes_together_is_bounded(hood: Hood) -> None:
     reached(await bomb, "memory_bytes", "bytes")
 
 
-async def test_files_in_memory_that_nobody_maps_are_counted(hood: Hood) -> None:
+async def test_files_in_memory_that_nobody_maps_are_counted(each_hood: Hood) -> None:
+    hood = each_hood
     limit = hood.spec.policy.limits.memory_bytes // MIB
     files = limit // 8
     assert value_in(await hood.call("memfd", mib=8, files=files // 2)) == files // 2
@@ -131,10 +147,11 @@ async def test_a_bomb_in_the_first_call_of_a_process_keeps_nobody_else_waiting()
         await hood.honest()
 
 
+@pytest.mark.parametrize("isolation", Isolation)
 @pytest.mark.parametrize("threads", [1, 8])
-async def test_processor_time_is_that_of_a_call_and_not_of_the_process(threads: int) -> None:
+async def test_processor_time_is_that_of_a_call_and_not_of_the_process(threads: int, isolation: Isolation) -> None:
     async with asyncio.timeout(BOUND_S * 2), Pools(LogSink(), SETTINGS) as pools:
-        hood = Hood(pools, LogSink(), spec_of(cpu_s=1), spec_of(identity="honest"))
+        hood = Hood(pools, LogSink(), spec_of(cpu_s=1, isolation=isolation), spec_of(identity="honest"))
         bomb = asyncio.ensure_future(hood.call("spin", seconds=30, threads=threads))
         await hood.honest()
         result = await bomb

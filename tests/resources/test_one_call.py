@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from fumehood_sandbox import PythonModule
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation
 from fumehood_server.worker import LogSink, Pools
@@ -20,10 +19,7 @@ from .support import LIMITS, MIB, SETTINGS, Hood, spec_of, value_in
 @pytest.fixture
 async def hood() -> AsyncIterator[Hood]:
     """Each call of the hostile plugin has a process that was forked for it."""
-    spec = spec_of(cpu_s=2)
-    assert isinstance(spec.program, PythonModule)
-    program = replace(spec.program, forks=6)
-    spec = replace(spec, key="one call", isolation=Isolation.CALL, program=program, max_concurrent_calls=4)
+    spec = replace(spec_of(cpu_s=2, isolation=Isolation.CALL), max_concurrent_calls=4)
     async with asyncio.timeout(BOUND_S * 2), Pools(LogSink(), SETTINGS) as pools:
         yield Hood(pools, LogSink(), spec, spec_of(identity="honest"))
 
