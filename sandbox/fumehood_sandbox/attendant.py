@@ -37,6 +37,8 @@ _ANSWER_S = 5.0
 _MOST_UNDER_WAY = 4
 """While one is forked, another gives up its rights and a third is looked at."""
 _LONGEST_BYTES = 64
+_LONGEST_FIELD = 600
+"""Characters. Four fields, of which each character may take four bytes or more, are one answer."""
 _ANCILLARY_BYTES = 128
 _ENOPROTOOPT = 92
 
@@ -186,6 +188,8 @@ class _Attendant:
     def _hear(self) -> None:
         """Take what a child, or the zygote for it, says first. Children may overtake each other on their way here."""
         message, ancillary, _, _ = self._control.recvmsg(_LONGEST_BYTES, _ANCILLARY_BYTES)
+        for fd in _descriptors(ancillary):  # nobody was asked for any: kept, they would fill this process's table
+            os.close(fd)
         number = message[1:].partition(b" ")[0]
         unmet = [each for each in self._under_way if isinstance(each, _Child) and not each.pid]
         child = next((each for each in unmet if each.number == number), unmet[0])
@@ -235,7 +239,9 @@ def _descriptors(ancillary: "list[tuple[int, int, bytes]]") -> "list[int]":
 
 
 def _told(fields: "tuple[str, ...]") -> bytes:
-    return "\t".join((FAILED.decode(), *fields)).encode("utf-8", "backslashreplace")
+    # A path may have any character in it but 0, and be of any length: what an import names its files is its own affair.
+    plain = (each.replace("\t", " ").replace("\n", " ")[:_LONGEST_FIELD] for each in fields)
+    return "\t".join((FAILED.decode(), *plain)).encode("utf-8", "backslashreplace")
 
 
 def _try_option(sock: "_socket.socket", option: int) -> None:

@@ -151,21 +151,20 @@ class ForkServer:
         With a `leaf` that can be stepped into, which this takes over, the child is in it before its call can come.
 
         Raises:
-            LaunchError: the leaf is gone.
+            LaunchError: the leaf is gone, or the order can't be sent. It is not answered, and the leaf is discarded.
         """
-        self._leaves.append(leaf)
-        if leaf is None:
-            self._send(BEAR)
-            return
         try:
-            doors = leaf.doors()
+            self._send(BEAR, leaf.doors() if leaf is not None else ())
         except OSError as error:
-            raise LaunchError("cgroup", error.strerror or "", errno=error.errno or 0) from error
-        self._send(BEAR, doors)
+            if leaf is not None:
+                leaf.discard()
+            step = "cgroup" if leaf is not None else "fork"
+            raise LaunchError(step, error.strerror or "", errno=error.errno or 0) from error
+        self._leaves.append(leaf)
 
     def _send(self, order: bytes, fds: Sequence[int] = ()) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        with contextlib.suppress(OSError):  # an attendant that is gone is found by `receive`
+        with contextlib.suppress(ConnectionError):  # an attendant that is gone is found by `receive`
             self._orders.sendmsg([order], rights)
 
     def receive(self) -> ForkedProcess | None:
@@ -195,9 +194,13 @@ class ForkServer:
             child = ForkedProcess(int(fields[0]), (fds[0], fds[1], fds[2], fds[3]), self._receipt, leaf=leaf)
             if leaf is None or leaf.holds(child.pid):
                 return child
+            _never_again(leaf)
             child.close()
             raise LaunchError("cgroup", "the child is not in the leaf that was made for its call")
+        for fd in fds:  # of a child of which not all would come, for want of descriptors: it ends when these are closed
+            os.close(fd)
         if leaf is not None:
+            _never_again(leaf)
             leaf.discard()
         if not message:
             raise LaunchError("attendant", "it is gone")
@@ -216,3 +219,8 @@ class ForkServer:
             attendant.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 attendant.wait(_END_S)
+
+
+def _never_again(leaf: Leaf) -> None:
+    """Have nobody else get this leaf: what was to step into it may live, and still be on its way."""
+    leaf.reuse = None

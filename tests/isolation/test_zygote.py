@@ -36,6 +36,7 @@ def _hostile(folder: Path, deed: str) -> Path:
         ("socket", "was left open"),
         ("pipe", "was left open"),
         ("memfd", "was left open"),
+        ("file with tabs in its name", "was left open"),
         ("file", "keeps a file open for writing"),
         ("file in shm", "keeps a file open for writing"),
     ],

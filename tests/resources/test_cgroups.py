@@ -244,6 +244,7 @@ def test_a_leaf_that_can_no_longer_be_made_is_an_error_and_leaves_nothing(tmp_pa
 # A leaf for one process after another.
 
 
+@pytest.mark.promise("S704")
 @pytest.mark.parametrize("leaf", [1], indirect=True)
 def test_an_empty_leaf_of_version_1_can_be_made_as_new(leaf: Leaf) -> None:
     with running("held = bytearray(8 << 20); print('up', flush=True); sys.stdin.read()", leaf) as process:
@@ -260,6 +261,7 @@ def test_an_empty_leaf_of_version_1_can_be_made_as_new(leaf: Leaf) -> None:
         assert not leaf.holds(os.getpid())
 
 
+@pytest.mark.promise("S704")
 @pytest.mark.parametrize("leaf", [1], indirect=True)
 @pytest.mark.parametrize(
     "code",
@@ -280,6 +282,18 @@ def test_a_leaf_of_version_2_is_not_used_again(leaf: Leaf) -> None:
     with running("pass", leaf) as process:
         process.wait(BOUND_S)
     assert not leaf.reset()
+
+
+@pytest.mark.promise("S704")
+def test_a_leaf_that_was_removed_holds_nobody() -> None:
+    leaf = of_version(1).leaf(LIMITS)
+    assert leaf is not None
+    with running("sys.stdin.read()", leaf) as process:
+        assert leaf.holds(process.pid), "control: while it is there"
+        process.kill()
+        process.wait(BOUND_S)
+    assert leaf.remove()
+    assert not leaf.holds(os.getpid())
 
 
 def test_a_leaf_that_somebody_takes_over_is_not_removed() -> None:

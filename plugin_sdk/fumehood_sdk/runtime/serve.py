@@ -112,7 +112,7 @@ def _fork_for_calls(zygote: Any, fd_in: int, writer: Writer, served: Served, gra
     from fumehood_sdk.runtime.rehearsal import rehearse  # noqa: PLC0415
 
     if any(tool.is_async for tool in served.tools.values()):
-        pass
+        import fumehood_sdk.runtime.aio  # noqa: F401, PLC0415 - asyncio, once and not in each process
     rehearse()
     one_call = OneCall(served.tools, grants, max_frame_bytes=writer.max_frame_bytes)
     one_call.prepare()

@@ -39,6 +39,7 @@ class Leaf:
         `retry` is given a leaf that couldn't be removed yet.
         """
         self._folders = dict(folders)
+        self._hierarchies = len(self._folders)
         self._spare = spare_processes
         self._retry = retry
         self._fds: dict[str, tuple[int, Reading]] = {}
@@ -113,12 +114,15 @@ class Leaf:
         return self._doors
 
     def holds(self, pid: int) -> bool:
-        """Whether a process is in it, in each hierarchy. One read, for the process knows where it is (cgroups(7))."""
+        """Whether a process is in it, in each hierarchy. One read, for the process knows where it is (cgroups(7)).
+
+        A leaf that was removed, be it in one hierarchy, holds nobody.
+        """
         try:
             lines = read(f"/proc/{pid}/cgroup").split()
         except OSError:
             return False
-        return sum(line.endswith(b"/" + self._name.encode()) for line in lines) == len(self._folders)
+        return sum(line.endswith(b"/" + self._name.encode()) for line in lines) == self._hierarchies
 
     def reset(self) -> bool:
         """Make an empty leaf as new, for the same limits. False: it isn't as new, so it must be discarded.

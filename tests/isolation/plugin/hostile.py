@@ -65,6 +65,12 @@ def _helper_of_each_call() -> object:
     return forked
 
 
+def _file_with_an_odd_name() -> object:
+    path = Path("/tmp/kept\tfor\tlater\n")  # noqa: S108 - scratch
+    path.touch()
+    return path.open()
+
+
 DEEDS = {
     "nothing": lambda: None,
     "thread": lambda: threading.Thread(target=time.sleep, args=(60,), daemon=True).start(),
@@ -79,6 +85,7 @@ DEEDS = {
     "socket": socket.socketpair,
     "pipe": os.pipe,
     "memfd": lambda: os.memfd_create("kept"),
+    "file with tabs in its name": _file_with_an_odd_name,
     "file": lambda: open("/tmp/kept", "w"),  # noqa: S108, SIM115, PTH123 - it is to stay open
     "file in shm": lambda: open("/dev/shm/kept", "w"),  # noqa: S108, SIM115, PTH123
 }

@@ -1,0 +1,286 @@
+"""Children of a zygote, by the library alone: the order of the answers, and each child's own leaf."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fumehood_sandbox import (
+    ForkedProcess,
+    ForkServer,
+    LaunchError,
+    Leaf,
+    Level,
+    Limits,
+    Mount,
+    Policy,
+    PythonModule,
+    SandboxedProcess,
+)
+from fumehood_sandbox.cgroup import cgroups
+
+from tests.sandbox.harness import BOUND_S, CODE
+
+pytestmark = pytest.mark.skipif(cgroups().doorway is None, reason="no leaf can be stepped into here")
+
+_PRELUDE = """
+import os, sys
+zygote = sys.modules["fumehood_zygote"]
+true, close = zygote._be_the_child, os.close
+born = []
+
+def child(control, order, fds, run, main):
+    lie(int(order), fds)
+    true(control, order, fds, run, main)
+
+def lie(number, fds):
+    pass
+
+def run():
+    os.write(1, b"here")
+    while os.read(0, 1):
+        pass
+"""
+_EPILOGUE = """
+zygote._be_the_child = child
+os.write(1, b"r")
+zygote.serve(0, run)
+"""
+
+
+_KEEPS_DOORS = """
+doors = []
+def keep(fd):
+    try:
+        name = os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        name = ""
+    if name.endswith("/tasks") and len(doors) < HIERARCHIES:
+        doors.append(fd)
+        THEN
+    else:
+        close(fd)
+os.close = keep
+"""
+
+
+def keeps_doors(then: str) -> str:
+    """What a zygote does that closes no door of its first child's."""
+    return _KEEPS_DOORS.replace("HIERARCHIES", str(hierarchies())).replace("THEN", then)
+
+
+def hierarchies() -> int:
+    made = leaf()
+    count = len(made._folders)
+    made.discard()
+    return count
+
+
+@dataclass
+class Nest:
+    """A zygote that was approved."""
+
+    server: ForkServer
+    zygote: SandboxedProcess
+
+    def answer(self) -> ForkedProcess | None:
+        awaited(self.server.fileno())
+        return self.server.receive()
+
+    def child(self) -> ForkedProcess:
+        child = self.answer()
+        assert child is not None
+        return child
+
+
+def awaited(fd: int) -> None:
+    assert select.select([fd], [], [], BOUND_S)[0]
+
+
+@contextlib.contextmanager
+def nest(folder: Path, code: str = "") -> Iterator[Nest]:
+    (folder / "borne.py").write_text(_PRELUDE + code + _EPILOGUE)
+    policy = Policy(level=Level.NONE, runtime=(Mount(str(folder), CODE),), identity="borne")
+    server, zygote = ForkServer(policy, PythonModule("borne", path=(CODE,), forks=6)), None
+    try:
+        deadline = time.monotonic() + BOUND_S
+        while zygote is None:
+            assert time.monotonic() < deadline
+            awaited(server.launching.fileno())
+            zygote = server.launching.advance()
+        server.attend(zygote)
+        awaited(zygote.stdout)
+        assert os.read(zygote.stdout, 1) == b"r"
+        made = Nest(server, zygote)
+        server.approve()
+        assert made.answer() is None
+        yield made
+    finally:
+        server.launching.abort()
+        server.close()
+        if zygote is not None:
+            zygote.close()
+
+
+def leaf() -> Leaf:
+    made = cgroups().leaf(Limits(), killed_otherwise=True)
+    assert made is not None
+    return made
+
+
+def open_here() -> list[int]:
+    return sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+
+
+def said(child: ForkedProcess) -> bytes:
+    awaited(child.stdout)
+    return os.read(child.stdout, 100)
+
+
+@pytest.mark.promise("S703")
+def test_births_at_once_are_answered_in_order_each_in_its_own_leaf(tmp_path: Path) -> None:
+    with nest(tmp_path) as made:
+        leaves = [leaf() for _ in range(6)]
+        for each in leaves:
+            made.server.order(each)
+        children = [made.child() for _ in leaves]
+        for child, own in zip(children, leaves, strict=True):
+            assert child.leaf is own
+            assert [each for each in leaves if each.holds(child.pid)] == [own]
+            assert said(child) == b"here"
+            child.close()
+
+
+@pytest.mark.promise("S703")
+def test_failed_birth_is_answered_in_its_turn_and_the_others_get_their_own_leaves(tmp_path: Path) -> None:
+    with nest(tmp_path, "def lie(number, fds):\n    if number == 1: zygote._give_up = lambda: None\n") as made:
+        leaves = [leaf() for _ in range(4)]
+        for each in leaves:
+            made.server.order(each)
+        with pytest.raises(LaunchError, match="capabilities"):
+            made.answer()
+        for own in leaves[1:]:
+            child = made.child()
+            assert child.leaf is own
+            assert own.holds(child.pid)
+            assert said(child) == b"here"
+            child.close()
+
+
+@pytest.mark.promise("S703")
+def test_order_with_a_leaf_that_is_gone_is_refused_and_the_next_has_its_own(tmp_path: Path) -> None:
+    with nest(tmp_path) as made:
+        gone, own = leaf(), leaf()
+        gone.remove()
+        gone._folders = {"/sys/fs/cgroup/fumehood-that-is-gone": next(iter(own._folders.values()))}
+        with pytest.raises(LaunchError) as caught:
+            made.server.order(gone)
+        assert caught.value.step == "cgroup"
+        made.server.order(own)
+        child = made.child()
+        assert child.leaf is own
+        assert said(child) == b"here"
+        child.close()
+
+
+@pytest.mark.promise("S704")
+def test_child_in_the_leaf_of_another_is_ended_and_that_leaf_is_nobodys_next(tmp_path: Path) -> None:
+    enters = "def lie(number, fds):\n    if number == 2: fds[3:] = doors\n"
+    with nest(tmp_path, keeps_doors(then="pass") + enters) as made:
+        first, second = leaf(), leaf()
+        taken_over: list[Leaf] = []
+        for each in (first, second):
+            each.reuse = lambda subject: not taken_over.append(subject)  # type: ignore[func-returns-value]
+            made.server.order(each)
+        child = made.child()
+        assert said(child) == b"here", "control: who steps into its own is let go on"
+        with pytest.raises(LaunchError, match="not in the leaf"):
+            made.answer()
+        assert taken_over == []
+        child.close()
+        assert taken_over == [first]
+        first.reuse = None
+        first.discard()
+
+
+@pytest.mark.promise("S704")
+def test_zygote_that_steps_into_a_calls_leaf_keeps_it_from_the_next_and_gets_out_of_none(tmp_path: Path) -> None:
+    with nest(tmp_path, keeps_doors(then='os.write(fd, b"0")')) as made:
+        first, second = leaf(), leaf()
+        taken_over: list[bool] = []
+
+        def take_over(subject: Leaf) -> bool:
+            taken_over.append(subject.reset())
+            return False
+
+        folders = [Path(folder) for folder in first._folders]
+        for each in (first, second):
+            each.reuse = take_over
+            made.server.order(each)
+            child = made.child()
+            assert said(child) == b"here"
+            assert each.holds(child.pid)
+            child.close()
+        assert taken_over == [False, True], "control: into the second one nobody steps"
+        assert all((folder / "cgroup.procs").read_text(encoding="ascii").strip() for folder in folders)
+    cgroups().tidy()
+    assert not any(folder.exists() for folder in folders)
+
+
+@pytest.mark.promise("S704")
+def test_leaf_of_a_birth_that_failed_is_nobodys_next(tmp_path: Path) -> None:
+    with nest(
+        tmp_path, "def lie(number, fds):\n    if number == 1: os._exit(0)\n    zygote._give_up = lambda: None\n"
+    ) as made:
+        own = leaf()
+        taken_over: list[Leaf] = []
+        own.reuse = lambda subject: not taken_over.append(subject)  # type: ignore[func-returns-value]
+        folders = [Path(folder) for folder in own._folders]
+        made.server.order(own)
+        with pytest.raises(LaunchError, match="no child after"):
+            made.answer()
+        assert taken_over == []
+        cgroups().tidy()
+        assert not any(folder.exists() for folder in folders)
+
+
+@contextlib.contextmanager
+def room_for(descriptors: int) -> Iterator[None]:
+    """Only so many more can be opened in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(open_here())
+    fill: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                fill.append(os.dup(0))
+        for _ in range(descriptors):
+            os.close(fill.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in fill:
+            os.close(fd)
+
+
+@pytest.mark.promise("S703")
+def test_child_for_whose_descriptors_there_is_no_room_leaves_none_and_ends(tmp_path: Path) -> None:
+    with nest(tmp_path) as made:
+        made.server.order()
+        awaited(made.server.fileno())
+        before = open_here()
+        with room_for(2), pytest.raises(LaunchError):
+            made.server.receive()
+        assert open_here() == before
+        made.server.order()
+        child = made.child()
+        assert said(child) == b"here", "control: with room there is a child"
+        child.close()
