@@ -21,9 +21,12 @@ def environment(arena: Arena) -> Pair:
 
 @attack("S503", "only what was given")
 def environment_as_the_kernel_has_it(_: Arena) -> Pair:
-    """What the process was started with stays readable in /proc, whatever it does to its copy."""
+    """What the process was started with stays readable in /proc, whatever it does to its copy.
+
+    bubblewrap sets PWD, and the launcher LD_BIND_NOW for a zygote's loader: the same everywhere, and nobody's.
+    """
     text = read_file("/proc/self/environ")
-    names = {entry.split("=")[0] for entry in text.split("\0") if entry}
+    names = {entry.split("=")[0] for entry in text.replace("LD_BIND_NOW=1\0", "").split("\0") if entry}
     return "only what was given" if names <= {"GIVEN", "PWD"} else str(names), "done"
 
 
