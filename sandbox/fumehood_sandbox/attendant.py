@@ -176,6 +176,7 @@ class _Attendant:
         """Send the zygote an order with the child's ends of three pipes, and the doors of its cgroup."""
         (in_child, in_ours), (out_ours, out_child), (err_ours, err_child) = (os.pipe2(os.O_CLOEXEC) for _ in range(3))
         child.fds += (in_ours, out_ours, err_ours)
+        os.set_blocking(in_ours, False)  # a child of the same user can open its own stdin for writing, and fill it
         theirs = (in_child, out_child, err_child)
         rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (*theirs, *doors))
         try:
@@ -224,6 +225,7 @@ class _Attendant:
             raise StepError("fork", "the child did not give up what it must")
         self._look.look_at_child(str(child.pid), child.inodes)
         os.write(stdin, _GO)
+        os.set_blocking(stdin, True)
         return BORN
 
 

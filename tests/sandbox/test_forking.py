@@ -28,7 +28,7 @@ from fumehood_sandbox.cgroup import cgroups
 
 from tests.sandbox.harness import BOUND_S, CODE
 
-pytestmark = pytest.mark.skipif(cgroups().doorway is None, reason="no leaf can be stepped into here")
+_HAS_DOORS = pytest.mark.skipif(cgroups().doorway is None, reason="no leaf can be stepped into here")
 
 _PRELUDE = """
 import os, sys
@@ -144,6 +144,7 @@ def said(child: ForkedProcess) -> bytes:
     return os.read(child.stdout, 100)
 
 
+@_HAS_DOORS
 @pytest.mark.promise("S703")
 def test_births_at_once_are_answered_in_order_each_in_its_own_leaf(tmp_path: Path) -> None:
     with nest(tmp_path) as made:
@@ -158,6 +159,7 @@ def test_births_at_once_are_answered_in_order_each_in_its_own_leaf(tmp_path: Pat
             child.close()
 
 
+@_HAS_DOORS
 @pytest.mark.promise("S703")
 def test_failed_birth_is_answered_in_its_turn_and_the_others_get_their_own_leaves(tmp_path: Path) -> None:
     with nest(tmp_path, "def lie(number, fds):\n    if number == 1: zygote._give_up = lambda: None\n") as made:
@@ -174,6 +176,7 @@ def test_failed_birth_is_answered_in_its_turn_and_the_others_get_their_own_leave
             child.close()
 
 
+@_HAS_DOORS
 @pytest.mark.promise("S703")
 def test_order_with_a_leaf_that_is_gone_is_refused_and_the_next_has_its_own(tmp_path: Path) -> None:
     with nest(tmp_path) as made:
@@ -190,6 +193,7 @@ def test_order_with_a_leaf_that_is_gone_is_refused_and_the_next_has_its_own(tmp_
         child.close()
 
 
+@_HAS_DOORS
 @pytest.mark.promise("S704")
 def test_child_in_the_leaf_of_another_is_ended_and_that_leaf_is_nobodys_next(tmp_path: Path) -> None:
     enters = "def lie(number, fds):\n    if number == 2: fds[3:] = doors\n"
@@ -210,6 +214,7 @@ def test_child_in_the_leaf_of_another_is_ended_and_that_leaf_is_nobodys_next(tmp
         first.discard()
 
 
+@_HAS_DOORS
 @pytest.mark.promise("S704")
 def test_zygote_that_steps_into_a_calls_leaf_keeps_it_from_the_next_and_gets_out_of_none(tmp_path: Path) -> None:
     with nest(tmp_path, keeps_doors(then='os.write(fd, b"0")')) as made:
@@ -234,6 +239,7 @@ def test_zygote_that_steps_into_a_calls_leaf_keeps_it_from_the_next_and_gets_out
     assert not any(folder.exists() for folder in folders)
 
 
+@_HAS_DOORS
 @pytest.mark.promise("S704")
 def test_leaf_of_a_birth_that_failed_is_nobodys_next(tmp_path: Path) -> None:
     with nest(
@@ -283,4 +289,35 @@ def test_child_for_whose_descriptors_there_is_no_room_leaves_none_and_ends(tmp_p
         made.server.order()
         child = made.child()
         assert said(child) == b"here", "control: with room there is a child"
+        child.close()
+
+
+_FILLS_ITS_STDIN = """
+import signal
+def child(control, order, fds, run, main):
+    if order != b"1":
+        true(control, order, fds, run, main)
+    try:
+        full = os.open(f"/proc/self/fd/{fds[0]}", os.O_WRONLY | os.O_NONBLOCK)
+        while True:
+            os.write(full, bytes(4096))
+    except PermissionError:
+        os._exit(1)
+    except BlockingIOError:
+        control.send(b"b" + order)
+        signal.pause()
+"""
+
+
+@pytest.mark.promise("S703")
+def test_child_that_fills_its_own_stdin_holds_nobody_up(tmp_path: Path) -> None:
+    """It can, where it is the same user that made the pipe. The attendant has a word to put there."""
+    with nest(tmp_path, _FILLS_ITS_STDIN) as made:
+        for _ in range(2):
+            made.server.order()
+        # Root's pipe is not the child's to open.
+        with pytest.raises(LaunchError, match="no child after" if os.geteuid() == 0 else "BlockingIOError"):
+            made.answer()
+        child = made.child()
+        assert said(child) == b"here"
         child.close()

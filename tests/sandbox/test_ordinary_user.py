@@ -16,7 +16,14 @@ import pytest
 _NOBODY = 65534
 _SYSTEM_PYTHON = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 _HERE = Path(__file__).resolve().parent
-_MODULES = ("test_layers.py", "test_process.py", "test_seccomp.py", "test_file_system.py", "test_python_module.py")
+_MODULES = (
+    "test_layers.py",
+    "test_process.py",
+    "test_seccomp.py",
+    "test_file_system.py",
+    "test_python_module.py",
+    "test_forking.py",
+)
 _ATTACKS = ("test_denials.py", "test_neighbours.py", "test_next_start.py")
 _BOUND_S = 100.0
 _NO_TESTS_FAILED = 0
