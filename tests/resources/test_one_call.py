@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from fumehood_sandbox.cgroup import cgroups
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation
+from fumehood_server.model.worker import Used
 from fumehood_server.worker import LogSink, Pools
+from fumehood_server.worker.worker import ProcessWorker
 
 from tests.faults.bench import BOUND_S, ended, error_of, invocation
 
@@ -73,3 +76,28 @@ async def test_usage_is_that_of_the_call(hood: Hood) -> None:
     assert hold.peak_memory_bytes > 100 * MIB > echo.peak_memory_bytes > 0
     assert echo.cpu_s < 0.2
     assert spin.cpu_s > 0.29
+
+
+async def test_call_is_told_nothing_of_what_the_call_before_used_in_the_same_cgroup(hood: Hood) -> None:
+    """A later call's cgroup is often one in which an earlier call ran."""
+    arguments = {"hold": '{"mib": 64}', "echo": '{"text": "x"}'}
+    places: dict[str, list[str]] = {"hold": [], "echo": []}
+    for number in range(16):
+        tool = "hold" if number % 2 else "echo"
+        lease = await hood.pools.acquire(hood.spec)
+        handle = lease.worker.invoke(invocation(tool, arguments_json=arguments[tool]))
+        used: list[Used | None] = []
+        assert isinstance(lease.worker, ProcessWorker)
+        leaf = lease.worker._process.leaf
+        assert leaf is not None
+        places[tool].append(leaf._name)
+        handle.when_done(lambda _, handle=handle, used=used: used.append(handle.used()))
+        assert (await ended(handle)).error is None
+        lease.release()
+        assert used[0] is not None
+        if tool == "hold":
+            assert used[0].peak_memory_bytes > 64 * MIB
+        else:
+            assert used[0].peak_memory_bytes < 16 * MIB
+    if cgroups().doorway is not None:
+        assert set(places["hold"]) & set(places["echo"]), "control: cgroups are used again"
