@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -46,7 +47,8 @@ def _open_in(pid: int) -> int:
 
 
 DEEDS = {
-    "the number before": GONE,
+    # With whom two births at once mix up is a matter of who speaks first.
+    "the number before": f"{GONE}|{OTHERS_PIPES}|the child has capabilities",
     "refused": REFUSED,
     "refused by a number that is none": "attendant",
     "garbage": GONE,
@@ -68,7 +70,7 @@ async def test_no_call_gets_a_child_that_is_not_what_it_says(
 ) -> None:
     with pytest.raises(WorkerUnavailableError) as caught:
         await bench.run("x", spec=_liar(bench, tmp_path, deed, from_then_on=True))
-    assert problem in caught.value.error.message
+    assert re.search(problem, caught.value.error.message)
     assert await bench.run("result = 'beside'") == "beside"
 
 
