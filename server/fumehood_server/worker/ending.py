@@ -7,12 +7,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fumehood_server.worker.faults import Rung
 
 if TYPE_CHECKING:
     from fumehood_sandbox import SandboxedProcess
+
+    from fumehood_server.model.call import CallError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """How a worker is ended by its parts that find that it must be."""
+
+    condemn: Callable[[], None]
+    """It gets no more calls."""
+    finish: Callable[[], None]
+    """It gets no more calls, and is asked to exit."""
+    kill: Callable[[], None]
+    """At once, without a word."""
+    fail: Callable[[CallError], None]
+    """At once, unless it is killed already; its calls end by this."""
+    say: Callable[..., None]
+    """Write to its log: a message, and its `level`."""
 
 
 class Ladder:

@@ -10,28 +10,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fumehood.v1 import plugin_pb2
-from fumehood_sandbox import Layer, Level
 
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, InvocationResult, WorkerInfo, WorkerState
-from fumehood_server.worker import evidence, faults, lifecycle, messages, watchdog
+from fumehood_server.worker import faults, lifecycle, messages
 from fumehood_server.worker.attention import Attention
 from fumehood_server.worker.call import CallTable, WorkerCall
+from fumehood_server.worker.cancelling import Cancelling
 from fumehood_server.worker.channel import Channel
-from fumehood_server.worker.ending import Ladder
-from fumehood_server.worker.exhaustion import Exhausted, Limit, exhausted_error
+from fumehood_server.worker.ending import Ends, Ladder
 from fumehood_server.worker.exits import ExitWatch
 from fumehood_server.worker.faults import Rung, Violation
 from fumehood_server.worker.host_calls import HostCallRouter
 from fumehood_server.worker.incoming import Incoming
 from fumehood_server.worker.lifecycle import WorkerEvent
-from fumehood_server.worker.limit_watch import LimitWatch
-from fumehood_server.worker.meter import NO_COUNTERS, Meter
+from fumehood_server.worker.limits import Limits
 from fumehood_server.worker.pipes import PipeReader
 from fumehood_server.worker.rate import Allowance, LogRate
+from fumehood_server.worker.receipts import receipt_of
 from fumehood_server.worker.scrubbing import scrub_result
 from fumehood_server.worker.stderr import LINES_BURST, LINES_PER_SECOND, StderrLines
+from fumehood_server.worker.timers import Timers
 
 if TYPE_CHECKING:
     from fumehood_sandbox import Receipt, SandboxedProcess
@@ -41,10 +41,6 @@ if TYPE_CHECKING:
     from fumehood_server.model.worker import Invocation
     from fumehood_server.worker.logs import PluginLog
     from fumehood_server.worker.settings import WorkerSettings
-
-_LEAVES_A_TRACE = frozenset({Limit.MEMORY, Limit.PROCESSES, Limit.OPEN_FILES, Limit.SCRATCH})
-"""Limits of the process and not of the call alone."""
-_ONE_CALL = Layer("isolation", "call: a sandbox of its own, made before and ended after")
 
 
 class ProcessWorker:
@@ -104,26 +100,15 @@ class ProcessWorker:
         self.cause: CallError | None = None
         """What it died of. None while it lives and is well."""
         self._polite = False
-        self._spent = False
-        """Whether it is to end once its calls have, for what its process has used."""
-        self._filled = False
-        """Whether it has reached a limit by what may still be there."""
-        self._meter = Meter(process)
-        receipt = _with_watchdog(process.receipt, self._meter)
-        self.receipt: Receipt = _for_one_call(receipt) if one_call else receipt
-        """What holds the process."""
-        self._limits = LimitWatch(
-            loop,
-            process,
-            self._meter,
-            self._calls,
-            spec,
-            end_call=self._end_for_limit,
-            end_worker=self._over_limit,
-            on_spent=self._on_spent,
-            on_left_running=self._on_left_running,
+        ends = Ends(
+            condemn=self._condemn, finish=self.finish, kill=self.kill, fail=self._fail_unless_killed, say=self._say
         )
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._limits = Limits(loop, process, spec, self._calls, ends)
+        self._watch = self._limits.watch
+        self._meter = self._limits.meter
+        self.receipt: Receipt = receipt_of(process.receipt, self._meter, one_call=one_call)
+        """What holds the process."""
+        self._timers = Timers(loop)
         log_allowance = Allowance(burst=LINES_BURST, per_second=LINES_PER_SECOND, clock=loop.time)
         self._ladder = Ladder(
             loop,
@@ -133,7 +118,7 @@ class ProcessWorker:
             say=self._say_rung,
             on_stuck=self._stuck,
         )
-        log_rate = LogRate(limit_bytes=spec.log_bytes_per_second, clock=loop.time, on_over=self._logged_too_much)
+        log_rate = LogRate(limit_bytes=spec.log_bytes_per_second, clock=loop.time, on_over=self._limits.logged_too_much)
         self._stderr_lines = StderrLines(log, worker_id, log_allowance, log_rate)
         self._stderr = PipeReader(loop, process.stderr, self._stderr_lines.feed, self._bury_when_drained)
         self._host_calls = HostCallRouter(spec, host_calls, log.redactor, on_violation=self._violated)
@@ -159,6 +144,18 @@ class ProcessWorker:
             on_frame=incoming.frame,
             on_fault=self._on_channel_fault,
         )
+        self._cancelling = Cancelling(
+            loop,
+            spec,
+            settings,
+            self._calls,
+            channel=self._channel,
+            host_calls=self._host_calls,
+            timers=self._timers,
+            ends=ends,
+            end_ignorers=self._end_ignorers,
+        )
+        self._cancel = self._cancelling.cancel
         self._attention = Attention(self._channel.look)
         relay, process.relay = process.relay, None  # whoever serves it closes it, once the loop has let go of it
         self._host_calls.open(self._channel, self._table, relay)
@@ -205,8 +202,8 @@ class ProcessWorker:
             call.starts_at_byte = channel.queued_bytes
             if self._settings.measures:
                 call.measure(self._meter)
-                if not self._limits.armed:
-                    self._limits.begin(call.cpu_ns_at_start)
+                if not self._watch.armed:
+                    self._watch.begin(call.cpu_ns_at_start)
             self._calls[call.invocation_id] = call
             # A lone call goes out at once; beside others it is written with theirs.
             alone = len(self._calls) == 1
@@ -236,7 +233,7 @@ class ProcessWorker:
         if self.state is WorkerState.ENDING and not self._polite and self._ladder.reached is None:
             self._polite = True
             self._channel.send(messages.shutdown(self._settings.shutdown_grace_s))
-            self._after("shutdown", self._settings.shutdown_grace_s, self._ladder.terminate)
+            self._timers.after("shutdown", self._settings.shutdown_grace_s, self._ladder.terminate)
 
     def kill(self, cause: CallError | None = None) -> None:
         """End the process at once. Calls under way end by `cause`. Idempotent."""
@@ -256,7 +253,7 @@ class ProcessWorker:
         elif ready.protocol_version not in messages.PROTOCOL_VERSIONS:
             self._fail(faults.version_error(self.spec.plugin, ready.protocol_version, messages.PROTOCOL_VERSIONS))
         elif self.state is WorkerState.STARTING:
-            self._forget("start")
+            self._timers.forget("start")
             self.greeting = ready
             if 0 < ready.max_concurrent_calls < self.max_concurrent_calls:
                 self.max_concurrent_calls = ready.max_concurrent_calls
@@ -266,7 +263,7 @@ class ProcessWorker:
         if is_ready:
             self._become_ready()
         else:
-            self._after("start", start_timeout_s, self._never_ready)
+            self._timers.after("start", start_timeout_s, self._never_ready)
             self._channel.send(messages.hello(self.spec, max_frame_bytes=self._settings.max_frame_bytes))
 
     def _become_ready(self) -> None:
@@ -281,110 +278,19 @@ class ProcessWorker:
         if call.cancel_reason is None:
             result = messages.result(message, output_bytes=call.output_bytes)
             if result.error is not None:
-                result = replace(result, error=self._explained(result.error, call))
-            self._end_after_its_call()
+                result = replace(result, error=self._limits.explained(result.error, call))
+            if self._one_call:  # before the result is handed on, for nothing that it still does is anybody's
+                self.kill()
             call.resolve(result)
         else:
-            self._end_after_its_call()
+            if self._one_call:
+                self.kill()
             finished = not message.HasField("error")
-            call.fail(self._cancelled(call, Rung.CANCEL_FRAME, tool_finished=finished))
+            call.fail(self._cancelling.error(call, Rung.CANCEL_FRAME, tool_finished=finished))
         if self.state is WorkerState.ENDING:
-            self._end_when_only_ignorers_are_left()
-            if self._spent and not self._calls:
-                self._end_spent()
-
-    def _end_after_its_call(self) -> None:
-        """Where it has but one: kill it before the result is handed on, for nothing that it still does is anybody's."""
-        if self._one_call:
-            self.kill()
-
-    # Limits.
-
-    def _explained(self, failure: CallError, call: WorkerCall) -> CallError:
-        """What made a call fail: a limit, if one was reached meanwhile."""
-        error = evidence.of_failure(
-            failure, self.spec, self._process, self._meter, call.counters_at_start, shared=bool(self._calls)
-        )
-        if error.details.get("limit") in _LEAVES_A_TRACE and error is not failure:
-            # What fills the process may stay there: the next calls get another one, and this one ends without a word.
-            self._spent = self._filled = True
-            self._condemn()
-        return error
-
-    def _end_spent(self) -> None:
-        if self._filled:
-            self.kill()
-        else:
-            self.finish()
-
-    def _end_for_limit(self, call: WorkerCall, exhausted: Exhausted) -> None:
-        call.limit = exhausted
-        call.cancel(CancelReason.LIMIT)
-
-    def _over_limit(self, exhausted: Exhausted) -> None:
-        """A limit of the whole process was reached, which nothing but its end enforces."""
-        if self._ladder.reached is not Rung.SIGKILL:
-            self._fail(exhausted_error(self.spec.plugin, exhausted))
-
-    def _logged_too_much(self, seen_bytes: int) -> None:
-        value, shared = self.spec.log_bytes_per_second, len(self._calls) > 1
-        self._over_limit(Exhausted(limit=Limit.LOG_RATE, value=value, usage=seen_bytes, shared=shared))
-
-    def _on_spent(self) -> None:
-        """Its process comes near its own limit of processor time: the next calls get another one."""
-        self._say("used as much processor time as one call may: it serves its calls and is replaced")
-        self._spent = True
-        self._condemn()
-        if not self._calls:
-            self._end_spent()
-
-    def _on_left_running(self, used_s: float) -> None:
-        """What a call left behind goes on without one: nobody's limit ends it, and the next call would pay for it."""
-        self._say(f"used {used_s:.1f} s of processor time since its last call ended: it is replaced", level="warning")
-        self.finish()
-
-    # Calls that are to end.
-
-    def _cancel(self, call: WorkerCall, reason: CancelReason) -> None:
-        self._host_calls.cancel(call.invocation_id)
-        grace_s = self._settings.cancel_grace_of(self.spec.isolation)
-        self._channel.send(messages.cancel(call.invocation_id, reason, grace_s))
-        call.grace_timer = self._loop.call_later(grace_s, self._ignored_cancel, call)
-
-    def _ignored_cancel(self, call: WorkerCall) -> None:
-        """The grace is over. Calls that can be repeated may finish beside the one that hangs; others end with it."""
-        call.grace_timer = None
-        name = call.invocation.call_id
-        reason = call.cancel_reason
-        others = any(each.cancel_reason is None for each in self._calls.values())
-        self._condemn()
-        if reason is not None and others and self.spec.policy.level in (Level.NONE, Level.READ):
-            self._say(f"call {name} ignored its cancellation; other calls may go on for {self._settings.linger_s:g} s")
-            call.fail(self._cancelled(call, Rung.CONDEMNED))
-            if "linger" not in self._timers:
-                self._after("linger", self._settings.linger_s, self._end_ignorers)
-        else:
-            self._say(f"call {name} ignored its cancellation")
-            self._end_ignorers()
-
-    def _end_ignorers(self) -> None:
-        self.cause = self.cause or faults.condemned_error(self.spec.plugin)
-        self._ladder.terminate()
-
-    def _end_when_only_ignorers_are_left(self) -> None:
-        if "linger" not in self._timers:
-            return
-        if not self._calls:
-            self.finish()
-        elif not self.unanswered:
-            self._end_ignorers()
-
-    def _cancelled(self, call: WorkerCall, rung: Rung, *, tool_finished: bool = False) -> CallError:
-        plugin, level, reason = self.spec.plugin, self.spec.policy.level, call.cancel_reason
-        error = None if call.limit is None else exhausted_error(plugin, call.limit)
-        return faults.cancelled_error(
-            plugin, level, reason or CancelReason.CALLER, rung, tool_finished=tool_finished, error=error
-        )
+            self._cancelling.end_when_only_ignorers_are_left()
+            if self._limits.spent and not self._calls:
+                self._limits.end_spent()
 
     # The end of the process.
 
@@ -392,6 +298,14 @@ class ProcessWorker:
         if self.state in (WorkerState.STARTING, WorkerState.READY):
             self.state = lifecycle.advance(self.state, WorkerEvent.CONDEMNED)
             self._on_change(self)
+
+    def _end_ignorers(self) -> None:
+        self.cause = self.cause or faults.condemned_error(self.spec.plugin)
+        self._ladder.terminate()
+
+    def _fail_unless_killed(self, cause: CallError) -> None:
+        if self._ladder.reached is not Rung.SIGKILL:
+            self._fail(cause)
 
     def _fail(self, cause: CallError) -> None:
         self.failed = True
@@ -410,22 +324,22 @@ class ProcessWorker:
             if self._exit.over:
                 self._bury_when_drained()
             elif "pipe" not in self._timers:
-                self._after("pipe", self._settings.pipe_grace_s, self._violated, violation, problem)
+                self._timers.after("pipe", self._settings.pipe_grace_s, self._violated, violation, problem)
         else:
             self._violated(violation, problem)
 
     def _on_first_exit(self) -> None:
         # The kernel ends the other one by itself within milliseconds; should it not, it is made to.
-        self._after("rest", self._settings.pipe_grace_s, self._ladder.kill)
+        self._timers.after("rest", self._settings.pipe_grace_s, self._ladder.kill)
 
     def _on_exit(self) -> None:
         self._ladder.stop()
         if self.dead.done():
             self._process.close()
             return
-        self._forget(*self._timers)
+        self._timers.forget_all()
         # What the process said last may still be in its pipes, a result among it.
-        self._after("drain", self._settings.pipe_grace_s, self._bury)
+        self._timers.after("drain", self._settings.pipe_grace_s, self._bury)
         self._bury_when_drained()
 
     def _bury_when_drained(self) -> None:
@@ -447,14 +361,14 @@ class ProcessWorker:
 
     def _settle(self, description: str) -> None:
         """Let go of everything but the process itself, and answer everybody who waits."""
-        self._forget(*self._timers)
+        self._timers.forget_all()
         self._ladder.stop()
         mid_frame = self._channel.mid_frame
         self._host_calls.close()
         self._channel.stop()
         self._stderr.stop()
         self._stderr_lines.close()
-        self._limits.stop()
+        self._watch.stop()
         if self.state is not WorkerState.ENDING:
             self.failed = True
             self._say(f"ended by itself: {description}", level="warning")
@@ -468,37 +382,13 @@ class ProcessWorker:
         """Say what it died of, to each call and to who waits for its start."""
         ready = self.opened.done()
         words = self._log.last_words(self.worker_id)
-        cause = self.cause or self._exhausted()
+        cause = self.cause or self._limits.cause_of_death()
         if cause is None:
             cause = faults.death_error(self.spec.plugin, description, words, ready=ready, mid_frame=mid_frame)
         self.cause = cause
-        for call in self._calls.values():
-            if call.cancel_reason is not None:
-                call.fail(self._cancelled(call, self._ladder.reached or Rung.CANCEL_FRAME))
-            else:
-                dispatched = call.starts_at_byte < self._channel.written_bytes
-                call.fail(faults.lost_call_error(cause, self.spec.policy.level, dispatched=dispatched))
-        self._calls.clear()
+        self._cancelling.lose_all(cause, self._ladder.reached or Rung.CANCEL_FRAME)
         if not ready:
             self.opened.set_result(cause if "stderr" in cause.details else faults.with_last_lines(cause, words))
-
-    def _exhausted(self) -> CallError | None:
-        """The limit that ended the process, if one did."""
-        oldest = next(iter(self._calls.values()), None)
-        before = oldest.counters_at_start if oldest is not None else NO_COUNTERS
-        shared = len(self._calls) > 1
-        found = evidence.of_death(self.spec, self._meter, before, self._process.exit_signal, shared=shared)
-        return None if found is None else exhausted_error(self.spec.plugin, found)
-
-    def _after(self, name: str, delay_s: float, callback: Callable[..., None], *arguments: object) -> None:
-        """Call back later, unless that is forgotten first."""
-        self._timers[name] = self._loop.call_later(delay_s, callback, *arguments)
-
-    def _forget(self, *names: str) -> None:
-        for name in names:
-            timer = self._timers.pop(name, None)
-            if timer is not None:
-                timer.cancel()
 
     def _say_rung(self, message: str) -> None:
         if self._one_call and self.calls_served and not self._calls:
@@ -508,15 +398,3 @@ class ProcessWorker:
 
     def _say(self, message: str, *, level: str = "info") -> None:
         self._log.write("sidecar", level, message, worker_id=self.worker_id)
-
-
-def _for_one_call(receipt: Receipt) -> Receipt:
-    """The receipt of a process that serves one call, which a forked one has already."""
-    return receipt if receipt.one_call else replace(receipt, layers=(*receipt.layers, _ONE_CALL))
-
-
-def _with_watchdog(receipt: Receipt, meter: Meter) -> Receipt:
-    """The receipt, with the watchdog where it has something to watch."""
-    if meter.bounds_memory and meter.bounds_processes:
-        return receipt
-    return replace(receipt, layers=(*receipt.layers, watchdog.LAYER))
