@@ -1,5 +1,7 @@
 """When a lone call's answer is looked for in place of slept over."""
 
+import time
+
 import pytest
 from fumehood_server.worker import attention
 from fumehood_server.worker.attention import FEWEST_LONE_CALLS, Attention
@@ -23,6 +25,18 @@ def test_only_who_calls_one_after_another_is_attended_to(monkeypatch: pytest.Mon
     assert not subject.is_due(alone=False)
     assert lone_calls(subject, FEWEST_LONE_CALLS) == 0
     assert lone_calls(subject, 1) == 1
+
+
+def test_calls_that_follow_each_other_without_a_rest_are_many_and_not_attended_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attention, "_PROCESSORS", 2)
+    subject = Attention(lambda: True)
+    assert lone_calls(subject, FEWEST_LONE_CALLS + 1) == 1
+    subject.answered_at = time.monotonic() + 1.0  # an answer that came since
+    assert lone_calls(subject, FEWEST_LONE_CALLS * 2) == 0
+    subject.answered_at = 0.0
+    assert lone_calls(subject, FEWEST_LONE_CALLS + 1) == 1
 
 
 def test_answers_that_take_longer_are_looked_for_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:

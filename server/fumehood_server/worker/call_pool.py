@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from fumehood_server.worker.worker import ProcessWorker
 
 
+_REFILL_AFTER_S = 0.05
+"""A zygote that is replaced takes half a processor for so long. Twenty trees that die at one deadline need less."""
+
+
 class CallLease:
     """A worker for one call; see `WorkerLease`."""
 
@@ -91,6 +95,7 @@ class CallPool:
         self._backoff = Backoff(first_s=settings.backoff_first_s, last_s=settings.backoff_last_s)
         self._idle_timer: asyncio.TimerHandle | None = None
         self._used_at = self._loop.time()
+        self._refill: asyncio.TimerHandle | None = None
         self._warm = False
         """Whether spares are kept: from the first call until nobody calls for long."""
         self._retired = False
@@ -99,7 +104,7 @@ class CallPool:
     def is_empty(self) -> bool:
         """Whether it holds no process, nobody waits, and there is no failure to remember."""
         idle = not self._live and not self._waiting and self._check is None and self._source.is_idle
-        return idle and (self._retired or self._backoff.left_s(self._loop.time()) <= 0)
+        return idle and self._refill is None and (self._retired or self._backoff.left_s(self._loop.time()) <= 0)
 
     def infos(self) -> tuple[WorkerInfo, ...]:
         """Its workers, the zygote among them."""
@@ -148,12 +153,14 @@ class CallPool:
     def retire(self) -> None:
         """End each worker once nobody uses it. Who waits is still served."""
         self._retired = True
+        self._refill_no_more()
         self._end_if_retired()
         self._tell_if_empty()
 
     def refuse_waiting(self) -> None:
         """The sidecar shuts down: nobody gets a worker any more."""
         self._retired = True
+        self._refill_no_more()
         self._fail_waiting(faults.shutdown_error(self.spec.plugin))
 
     def cancel_calls(self, reason: CancelReason) -> None:
@@ -183,6 +190,7 @@ class CallPool:
 
     def kill(self) -> None:
         """End every process at once, for an owner who can't wait."""
+        self._refill_no_more()
         if self._check is not None:
             self._check.cancel()
         for worker in tuple(self._live):
@@ -260,9 +268,26 @@ class CallPool:
             left_s = self._backoff.left_s(self._loop.time())
             if left_s > 0:
                 self._fail_waiting(faults.backoff_error(self._backoff.cause, left_s))
-        self._fill()
+        self._fill_in_time()
         self._end_if_retired()
         self._tell_if_empty()
+
+    def _fill_in_time(self) -> None:
+        """Order for who waits at once, and spares a little later: other calls may be ending, which must not wait."""
+        if self._waiting:
+            self._fill()
+        elif self._refill is None and self._warm and not self._retired:
+            self._refill = self._loop.call_later(_REFILL_AFTER_S, self._fill_up)
+
+    def _fill_up(self) -> None:
+        self._refill = None
+        self._fill()
+        self._tell_if_empty()
+
+    def _refill_no_more(self) -> None:
+        if self._refill is not None:
+            self._refill.cancel()
+            self._refill = None
 
     def _serve_waiting(self) -> None:
         while self._waiting:
@@ -289,6 +314,7 @@ class CallPool:
             self._idle_timer = self._loop.call_later(max(left_s, 1.0), self._end_idle)
             return
         self._warm = False
+        self._refill_no_more()
         self._drop_fresh()
         self._source.finish()
 

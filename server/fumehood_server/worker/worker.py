@@ -272,6 +272,7 @@ class ProcessWorker:
 
     def _on_result(self, call: WorkerCall, message: plugin_pb2.Result) -> None:
         self.calls_served += 1
+        self._attention.answered_at = time.monotonic()
         self._host_calls.end(call.invocation_id)
         if self._log.redactor.active:
             scrub_result(message, self._log.redactor)
