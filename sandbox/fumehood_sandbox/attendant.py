@@ -3,8 +3,8 @@
 A process of our code alone, one for each zygote. It moves into the sandbox's user namespace, where it may mount and the
 plugin's processes may not, and stays outside of all others. What the zygote was made of is not trusted: what a child
 is given is decided, or found, from here. What a zygote looks at in its children afterwards is not; see docs/sandbox.md,
-"Who is kept apart". Like the stages it is run by `python -I -S` and takes nothing but `libc`. Read `approve`, `_order`,
-`_meet` and `_finish` for what happens to a child.
+"Who is kept apart". Like the stages it is run by `python -I -S` and takes nothing but modules beside it: `places` is
+what it gives, `inspection` what it looks at. Read `_approve`, `_order`, `_meet` and `_finish` for the order.
 """
 
 import _socket

@@ -6,74 +6,28 @@ what is written where, and how what is read is understood. What version 2 has wi
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fumehood_sandbox import LaunchError, Limits
+from fumehood_sandbox import LaunchError
 from fumehood_sandbox.cgroup import Cgroups, Control, Leaf
 from fumehood_sandbox.cgroup.cgroup1 import Cgroup1
 from fumehood_sandbox.cgroup.cgroup2 import Cgroup2
 from fumehood_sandbox.cgroup.hierarchy import Hierarchy, hierarchies, parse
 from fumehood_sandbox.cgroup.mechanism import Mechanism, members, write
 from fumehood_sandbox.cgroup.names import new_name, sweep
-from fumehood_sandbox.cgroup.parents import BOUNDING, SPARE_PROCESSES, Parent, find
+from fumehood_sandbox.cgroup.parents import SPARE_PROCESSES, Parent, find
 
-BOUND_S = 20.0
-MIB = 1024 * 1024
-LIMITS = Limits(memory_bytes=64 * MIB, processes=8)
+from tests.resources.leaves import BOUND_S, LIMITS, MIB, line_of, of_version, running
+
 MOST_CHILDREN = LIMITS.processes + SPARE_PROCESSES - 1
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="nobody gave this user a cgroup")
-
-
-def of_version(version: int) -> Cgroups:
-    return find(tuple(each for each in hierarchies() if each.version == version))
-
-
-@contextlib.contextmanager
-def running(code: str, leaf: Leaf) -> Iterator[subprocess.Popen[str]]:
-    """A program in a leaf. It begins once it is in."""
-    begun = f"import os, signal, sys\nsys.stdin.readline()\n{code}"
-    command = [sys.executable, "-I", "-S", "-c", begun]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        leaf.add(process.pid)
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        try:
-            yield process
-        finally:
-            leaf.kill()
-            process.wait(BOUND_S)
-
-
-def line_of(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], BOUND_S)
-    assert ready
-    return process.stdout.readline().strip()
-
-
-@pytest.fixture
-def leaf(request: pytest.FixtureRequest) -> Iterator[Leaf]:
-    """A leaf of one version, removed afterwards."""
-    made = of_version(request.param).leaf(LIMITS)
-    assert made is not None
-    yield made
-    for pid in made.members():
-        pidfd = os.pidfd_open(pid)
-        made.kill()
-        assert select.select([pidfd], [], [], BOUND_S)[0]
-        os.close(pidfd)
-    assert made.remove()
 
 
 def test_this_machine_bounds_trees_by_cgroups() -> None:
@@ -239,114 +193,6 @@ def test_a_leaf_that_can_no_longer_be_made_is_an_error_and_leaves_nothing(tmp_pa
         gone.leaf(LIMITS)
     assert (caught.value.step, caught.value.errno) == ("cgroup", 2)
     assert set(Path(parents[0].folder).iterdir()) == before
-
-
-# A leaf for one process after another.
-
-
-@pytest.mark.promise("S704")
-@pytest.mark.parametrize("leaf", [1], indirect=True)
-def test_an_empty_leaf_of_version_1_can_be_made_as_new(leaf: Leaf) -> None:
-    with running("held = bytearray(8 << 20); print('up', flush=True); sys.stdin.read()", leaf) as process:
-        assert line_of(process) == "up"
-        assert (leaf.peak_memory_bytes() or 0) > 8 * MIB
-        assert not leaf.reset(), "a process is in it"
-    used_ns = leaf.cpu_ns()
-    assert leaf.reset()
-    assert (leaf.peak_memory_bytes() or 0) < MIB
-    assert (leaf.cpu_ns() or 0) < (used_ns or 0) / 10
-    with running("print('up', flush=True); sys.stdin.read()", leaf) as process:
-        assert line_of(process) == "up"
-        assert leaf.holds(process.pid)
-        assert not leaf.holds(os.getpid())
-
-
-@pytest.mark.promise("S704")
-@pytest.mark.parametrize("leaf", [1], indirect=True)
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import threading; t = threading.Thread(target=print, args=('up',)); t.start(); t.join(); sys.stdout.flush()",
-        "held = bytearray(96 << 20)",
-    ],
-    ids=["it had a second thread", "the kernel killed in it"],
-)
-def test_what_no_counter_forgets_keeps_a_leaf_from_being_used_again(leaf: Leaf, code: str) -> None:
-    with running(code, leaf) as process:
-        process.wait(BOUND_S)
-    assert not leaf.reset()
-
-
-@pytest.mark.parametrize("leaf", [2], indirect=True)
-def test_a_leaf_of_version_2_is_not_used_again(leaf: Leaf) -> None:
-    with running("pass", leaf) as process:
-        process.wait(BOUND_S)
-    assert not leaf.reset()
-
-
-@pytest.mark.promise("S704")
-def test_a_leaf_that_was_removed_holds_nobody() -> None:
-    leaf = of_version(1).leaf(LIMITS)
-    assert leaf is not None
-    with running("sys.stdin.read()", leaf) as process:
-        assert leaf.holds(process.pid), "control: while it is there"
-        process.kill()
-        process.wait(BOUND_S)
-    assert leaf.remove()
-    assert not leaf.holds(os.getpid())
-
-
-def test_a_leaf_that_somebody_takes_over_is_not_removed() -> None:
-    leaf = of_version(1).leaf(LIMITS)
-    assert leaf is not None
-    kept: list[Leaf] = []
-    leaf.reuse = lambda each: not kept.append(each)  # type: ignore[func-returns-value]
-    folders = [Path(folder) for folder in leaf._folders]
-    leaf.discard()
-    assert kept == [leaf]
-    assert all(folder.exists() for folder in folders)
-    leaf.reuse = None
-    leaf.discard()
-    assert not any(folder.exists() for folder in folders)
-
-
-# A thread that starts processes inside a leaf.
-
-
-def test_a_process_begins_in_the_leaf_that_the_starting_thread_stepped_into() -> None:
-    found = of_version(1)
-    leaf, doorway = found.leaf(LIMITS), found.doorway
-    assert leaf is not None
-    assert doorway is not None
-    command = ["/bin/cat", "/proc/self/cgroup"]
-    inside = doorway.run(leaf, functools.partial(subprocess.check_output, command, text=True))
-    outside = doorway.run(None, functools.partial(subprocess.check_output, command, text=True))
-    names = {Path(folder).name for folder in leaf._folders}
-    assert all(inside.count(name) == len(leaf._folders) for name in names)
-    assert outside == Path("/proc/self/cgroup").read_text()
-    assert leaf.remove(), "the thread is still inside"
-
-
-def test_what_fails_inside_is_told_and_the_thread_comes_home() -> None:
-    found = of_version(1)
-    leaf, doorway = found.leaf(LIMITS), found.doorway
-    assert leaf is not None
-    assert doorway is not None
-    with pytest.raises(FileNotFoundError):
-        doorway.run(leaf, functools.partial(subprocess.Popen, ["/nowhere/at/all"]))
-    assert leaf.remove(), "the thread is still inside"
-
-
-def test_version_2_moves_processes_whole_so_there_is_no_doorway() -> None:
-    assert of_version(2).doorway is None
-
-
-def test_version_1_alone_is_used_where_version_2_cannot_bound() -> None:
-    found = find(hierarchies())
-    if {parent.mechanism.name for parent in of_version(2).parents if Control.MEMORY in parent.controls}:
-        pytest.skip("version 2 bounds here")
-    assert {parent.mechanism.name for parent in found.parents} == {"cgroup1"}
-    assert found.controls >= BOUNDING
 
 
 # Version 2's controllers, which this kernel has bound to version 1.

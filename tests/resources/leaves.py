@@ -1,0 +1,46 @@
+"""Leaves of one version, and programs in them."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from fumehood_sandbox import Limits
+from fumehood_sandbox.cgroup import Cgroups, Leaf
+from fumehood_sandbox.cgroup.hierarchy import hierarchies
+from fumehood_sandbox.cgroup.parents import find
+
+BOUND_S = 20.0
+MIB = 1024 * 1024
+LIMITS = Limits(memory_bytes=64 * MIB, processes=8)
+
+
+def of_version(version: int) -> Cgroups:
+    return find(tuple(each for each in hierarchies() if each.version == version))
+
+
+@contextlib.contextmanager
+def running(code: str, leaf: Leaf) -> Iterator[subprocess.Popen[str]]:
+    """A program in a leaf. It begins once it is in."""
+    begun = f"import os, signal, sys\nsys.stdin.readline()\n{code}"
+    command = [sys.executable, "-I", "-S", "-c", begun]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        leaf.add(process.pid)
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        try:
+            yield process
+        finally:
+            leaf.kill()
+            process.wait(BOUND_S)
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], BOUND_S)
+    assert ready
+    return process.stdout.readline().strip()
