@@ -13,6 +13,7 @@ from fumehood.v1 import plugin_service_pb2, plugin_service_pb2_grpc, tool_pb2, t
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_sandbox import authorities_runtime
 
+from tests.egresswire.client import PluginClient
 from tests.rpc.support import BOUND_S, call
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
@@ -177,23 +178,10 @@ EXTERNAL = (
 
 
 @dataclass
-class Client:
+class Client(PluginClient):
     """The sidecar with the plugin, and the server that it may reach."""
 
-    sidecar: Sidecar
-    tools: Any
-    plugins: Any
     web: Web
-
-    async def call(self, tool: str, **arguments: Any) -> tool_pb2.ToolResult:
-        answer = await self.tools.CallTool(call(tool, arguments), timeout=BOUND_S)
-        result: tool_pb2.ToolResult = answer.result
-        return result
-
-    async def details(self, tool: str, **arguments: Any) -> Any:
-        result = await self.call(tool, **arguments)
-        assert not result.is_error, result.error
-        return json.loads(result.details_json)
 
     async def reason(self, tool: str, **arguments: Any) -> tuple[str, bool]:
         """Why a call failed: the reason, and whether it may be repeated."""

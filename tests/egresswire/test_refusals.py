@@ -6,13 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
-from fumehood.v1 import plugin_service_pb2, plugin_service_pb2_grpc, tool_pb2, tool_service_pb2_grpc
+from fumehood.v1 import plugin_service_pb2, plugin_service_pb2_grpc, tool_service_pb2_grpc
 from fumehood_server.host import RELAY_LINES_BURST
 
-from tests.rpc.support import BOUND_S, call
+from tests.egresswire.client import PluginClient
+from tests.rpc.support import BOUND_S
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
 from .server import Web, serving
@@ -99,21 +99,8 @@ def connect(targets: list[str]) -> list[str]:
 
 
 @dataclass
-class Client:
-    sidecar: Sidecar
-    tools: Any
-    plugins: Any
+class Client(PluginClient):
     web: Web
-
-    async def call(self, tool: str, **arguments: Any) -> tool_pb2.ToolResult:
-        answer = await self.tools.CallTool(call(tool, arguments), timeout=BOUND_S)
-        result: tool_pb2.ToolResult = answer.result
-        return result
-
-    async def details(self, tool: str, **arguments: Any) -> Any:
-        result = await self.call(tool, **arguments)
-        assert not result.is_error, result.error
-        return json.loads(result.details_json)
 
     async def log(self) -> list[plugin_service_pb2.TailPluginLogsResponse]:
         """The plugin's log, as `fumehood plugin logs` shows it."""

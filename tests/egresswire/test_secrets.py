@@ -13,9 +13,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from fumehood.v1 import plugin_service_pb2, plugin_service_pb2_grpc, tool_pb2, tool_service_pb2_grpc
+from fumehood.v1 import plugin_service_pb2, plugin_service_pb2_grpc, tool_service_pb2_grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
+from tests.egresswire.client import PluginClient
 from tests.rpc.support import BOUND_S, call, text_of
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
@@ -31,23 +32,10 @@ OTHER_TOOLS = ("other", "process_of_other")
 
 
 @dataclass
-class Keeper:
+class Keeper(PluginClient):
     """The sidecar with the plugin, and the file that holds the secret."""
 
-    sidecar: Sidecar
-    tools: Any
-    plugins: Any
     file: Path
-
-    async def call(self, tool: str, **arguments: Any) -> tool_pb2.ToolResult:
-        answer = await self.tools.CallTool(call(tool, arguments), timeout=BOUND_S)
-        result: tool_pb2.ToolResult = answer.result
-        return result
-
-    async def details(self, tool: str, **arguments: Any) -> Any:
-        result = await self.call(tool, **arguments)
-        assert not result.is_error, result.error
-        return json.loads(result.details_json)
 
     async def log_lines(self, last: str) -> list[str]:
         """The plugin's log, once a line that holds `last` is in it."""
