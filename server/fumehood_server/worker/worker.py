@@ -286,8 +286,7 @@ class ProcessWorker:
         else:
             if self._one_call:
                 self.kill()
-            finished = not message.HasField("error")
-            call.fail(self._cancelling.error(call, Rung.CANCEL_FRAME, tool_finished=finished))
+            call.fail(self._cancelling.error(call, Rung.CANCEL_FRAME, tool_finished=not message.HasField("error")))
         if self.state is WorkerState.ENDING:
             self._cancelling.end_when_only_ignorers_are_left()
             if self._limits.spent and not self._calls:
