@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 from fumehood_sandbox import Backend, Level, Mount, Policy, PythonModule, SandboxedProcess, launch
 
 BOUND_S = 20.0
@@ -110,9 +111,5 @@ def until_gone(pids: list[int]) -> None:
 
 
 def processes_below(pid: int) -> list[int]:
-    """This process and all below it, as seen from outside."""
-    found = [pid]
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        for child in (thread / "children").read_text().split():
-            found += processes_below(int(child))
-    return found
+    """This process and all below it, as seen from outside; one that ends meanwhile may be among them."""
+    return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
