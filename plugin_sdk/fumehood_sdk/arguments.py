@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic_core import SchemaValidator, ValidationError, from_json, to_json, to_jsonable_python
-
 from fumehood_sdk.errors import ToolError
+from fumehood_sdk.jsontext import dumps
 from fumehood_sdk.schema import simple
+from fumehood_sdk.schema.core import SchemaValidator, ValidationError, from_json
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -123,7 +123,7 @@ def _whole_numbers(error: ValidationError, arguments_json: bytes) -> bytes | Non
             holder[last] = int(holder[last])
         except (KeyError, IndexError, TypeError, ValueError):
             continue  # a place within a union's alternative, which is none of the document
-    return to_json(document)
+    return dumps(document)
 
 
 def _refusal(error: ValidationError) -> ToolError:
@@ -136,8 +136,7 @@ def _refusal(error: ValidationError) -> ToolError:
         for entry in error.errors(include_url=False, include_input=False)[:MAX_ENTRIES]
     ]
     told = "; ".join(f"{entry['pointer'] or 'arguments'}: {entry['message']}" for entry in entries[:10])
-    details: dict[str, Any] = to_jsonable_python({"arguments": entries})
-    return ToolError(f"invalid arguments: {told}", reason="invalid_arguments", details=details)
+    return ToolError(f"invalid arguments: {told}", reason="invalid_arguments", details={"arguments": entries})
 
 
 def _rule(entry: ErrorDetails) -> str:

@@ -6,10 +6,9 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json
-
 from fumehood_sdk.content import Blob, Content, Text
 from fumehood_sdk.errors import ToolError
+from fumehood_sdk.jsontext import dumps
 from fumehood_sdk.schema import outputs
 from fumehood_sdk.schema.simple import NotSimpleError
 from fumehood_sdk.wire.plugin import Block, Sent
@@ -27,7 +26,7 @@ class Output:
         """Read a return annotation. Raises what pydantic raises for a type that it can't write."""
         self.annotation = _details_annotation(annotation)
         self.json_schema: dict[str, Any] | None = None
-        self._write: Callable[[Any], bytes] = _write
+        self._write: Callable[[Any], bytes] = dumps
         # A tool that returns None says nothing, not "null"; one that may return something says which of the two.
         self._details = self.annotation not in (None, type(None), Any)
         if not self._details:
@@ -64,12 +63,8 @@ class Output:
             return tuple(_block(block) for block in value), b"", False
         try:
             return content, self._write(value), terminate
-        except PydanticSerializationError as error:
+        except ValueError as error:
             raise ToolError(f"the tool's result can't be written as JSON: {error}", reason="invalid_output") from error
-
-
-def _write(value: Any) -> bytes:  # noqa: ANN401
-    return to_json(value, inf_nan_mode="null")
 
 
 def _block(block: object) -> Block:

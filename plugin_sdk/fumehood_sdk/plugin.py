@@ -6,13 +6,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from pydantic_core import to_json
-
 from fumehood_sdk import arguments, signature
 from fumehood_sdk.call import Call
 from fumehood_sdk.context import Context
 from fumehood_sdk.declaration import MAX_DESCRIPTION_CHARACTERS, MAX_SCHEMA_BYTES, Declaration
 from fumehood_sdk.errors import PluginError
+from fumehood_sdk.jsontext import dumps
 from fumehood_sdk.output import Output
 from fumehood_sdk.wire.plugin import Sent
 
@@ -216,7 +215,7 @@ class Plugin:
 
 
 def _schema_json(tool: str, schema: dict[str, Any]) -> bytes:
-    written = to_json(schema)
+    written = dumps(schema)
     if len(written) > MAX_SCHEMA_BYTES:
         raise PluginError(f"{tool}: a schema of {len(written)} bytes is too large; {MAX_SCHEMA_BYTES} are allowed")
     return written

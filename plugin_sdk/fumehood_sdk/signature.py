@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fumehood_sdk import docstring
 from fumehood_sdk.context import Context
 from fumehood_sdk.errors import PluginError
 from fumehood_sdk.schema.field import Field
+
+if TYPE_CHECKING:
+    import inspect
+
+NO_DEFAULT: Any = object()
+"""Stands for the default of a parameter without one."""
+# Source: Include/cpython/code.h; inspect's names for them would be its import, a megabyte for each process.
+_CO_VARARGS, _CO_VARKEYWORDS, _CO_GENERATOR, _CO_COROUTINE = 0x04, 0x08, 0x20, 0x80
+_CO_ITERABLE_COROUTINE, _CO_ASYNC_GENERATOR = 0x100, 0x200
+_CO_UNUSUAL = _CO_VARARGS | _CO_VARKEYWORDS | _CO_GENERATOR | _CO_ITERABLE_COROUTINE | _CO_ASYNC_GENERATOR
 
 
 class Parameter:
@@ -21,7 +31,7 @@ class Parameter:
     def __init__(self, name: str, annotation: object, default: object, description: str) -> None:
         self.name = name
         self.annotation = annotation
-        self.has_default = default is not inspect.Parameter.empty
+        self.has_default = default is not NO_DEFAULT
         self.default = default
         self.description = description
 
@@ -61,17 +71,14 @@ def read(function: Callable[..., Any], tool: str, description: str | None, names
     Raises:
         PluginError: the function can't be a tool; the message says what to change.
     """
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise PluginError(f"{tool} is a generator: return one value, and use ctx.update() for what comes before it")
+    defaults, is_async = _plain(function) or _inspected(function, tool)
     summary, explained = docstring.parse(function.__doc__ or "")
     if not (description or summary):
         raise PluginError(f"{tool} has no docstring: its first paragraph tells the model what the tool does")
     hints = _hints(function, tool, namespace)
-    signature = inspect.signature(function)
     parameters: list[Parameter] = []
     context_name: str | None = None
-    for name, parameter in signature.parameters.items():
-        _check_kind(tool, parameter)
+    for name, default in defaults.items():
         if name not in hints:
             raise PluginError(f"{tool}: parameter {name!r} has no type: annotate it, for example {name}: str")
         if hints[name] is Context:
@@ -79,12 +86,12 @@ def read(function: Callable[..., Any], tool: str, description: str | None, names
                 raise PluginError(f"{tool}: {name!r} is a second parameter of type Context: keep one")
             context_name = name
             continue
-        if isinstance(parameter.default, Field):
+        if isinstance(default, Field):
             raise PluginError(
                 f"{tool}: put what Field says of {name!r} into its type: {name}: Annotated[..., Field(...)]"
             )
-        parameters.append(Parameter(name, hints[name], parameter.default, explained.get(name, "")))
-    stray = sorted(set(explained) - set(signature.parameters))
+        parameters.append(Parameter(name, hints[name], default, explained.get(name, "")))
+    stray = sorted(set(explained) - set(defaults))
     if stray:
         raise PluginError(f"{tool}: its docstring's Args: tells of {stray[0]!r}, which is no parameter")
     return Signature(
@@ -92,8 +99,36 @@ def read(function: Callable[..., Any], tool: str, description: str | None, names
         context_name=context_name,
         description=description or summary,
         returns=hints.get("return", Any),
-        is_async=inspect.iscoroutinefunction(function),
+        is_async=is_async,
     )
+
+
+def _plain(function: Callable[..., Any]) -> tuple[dict[str, Any], bool] | None:
+    """The parameters with their defaults, and whether it is a coroutine. None: `inspect` must say, or it can't be."""
+    # What a decorator has said, such as what it wraps, is in the function's __dict__.
+    if type(function) is not types.FunctionType or function.__dict__:
+        return None
+    code = function.__code__
+    if code.co_flags & _CO_UNUSUAL or code.co_posonlyargcount:
+        return None
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    given = function.__defaults__ or ()
+    defaults = dict.fromkeys(names, NO_DEFAULT)
+    defaults.update(zip(names[code.co_argcount - len(given) : code.co_argcount], given, strict=True))
+    defaults.update(function.__kwdefaults__ or {})
+    return defaults, bool(code.co_flags & _CO_COROUTINE)
+
+
+def _inspected(function: Callable[..., Any], tool: str) -> tuple[dict[str, Any], bool]:
+    import inspect  # noqa: PLC0415 - see above
+
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise PluginError(f"{tool} is a generator: return one value, and use ctx.update() for what comes before it")
+    defaults = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        _check_kind(tool, parameter)
+        defaults[name] = NO_DEFAULT if parameter.default is parameter.empty else parameter.default
+    return defaults, inspect.iscoroutinefunction(function)
 
 
 def _hints(function: Callable[..., Any], tool: str, namespace: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
-from fumehood_sdk import Context, Field, Plugin, PluginError
-from fumehood_sdk.docstring import parse
+from fumehood_sdk import Context, Field, Plugin, PluginError, signature
+from fumehood_sdk.docstring import _dedented, parse
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -183,3 +185,35 @@ def test_a_docstring_gives_the_first_paragraph_and_each_parameter() -> None:
         "path": "Where. It may be a folder.",
         "limit": "How many.",
     }
+
+
+def _many(a: int, b: str = "b", *, c: list[int], d: bool = False) -> None: ...
+def _none() -> None: ...
+def _positional_default(a: int = 1) -> None: ...
+def _keyword_only(*, a: int) -> None: ...
+async def _waits(a: int) -> None: ...
+
+
+@pytest.mark.parametrize("function", [_many, _none, _positional_default, _keyword_only, _waits])
+def test_a_plain_function_is_read_as_inspect_reads_it(function: Any) -> None:
+    plain = signature._plain(function)
+    assert plain is not None
+    assert plain == signature._inspected(function, "it")
+    assert list(plain[0]) == list(inspect.signature(function).parameters)
+
+
+def test_what_a_decorator_wrapped_is_read_as_what_it_wraps() -> None:
+    @functools.wraps(_many)
+    def wrapper(*arguments: Any, **named: Any) -> None: ...
+
+    assert signature._plain(wrapper) is None
+    assert signature._inspected(wrapper, "it") == signature._plain(_many)
+
+
+@pytest.mark.parametrize("docstring", ["", "One.", "  One.\n    Two.\n\n      Three.\n", "\n\n    One.\n\tTwo.\n    "])
+def test_a_docstring_is_dedented_as_inspect_does(docstring: str) -> None:
+    stripped = [line.rstrip() for line in inspect.cleandoc(docstring).splitlines()]
+    found = [line.rstrip() for line in _dedented(docstring)]
+    while found and not found[-1]:
+        found.pop()
+    assert found == stripped

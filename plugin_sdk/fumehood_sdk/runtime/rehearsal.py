@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 from fumehood_sdk.call import Grants
 from fumehood_sdk.plugin import Plugin
 from fumehood_sdk.runtime.one_call import OneCall
+from fumehood_sdk.schema.core import to_json
 
 _TIMES = 20
 """Code is rewritten after eight runs; some of it waits for a second pass."""
@@ -23,6 +25,8 @@ _FRAME = bytes((len(_MESSAGE) + 2, 0x12, len(_MESSAGE))) + _MESSAGE
 
 def rehearse() -> None:
     """Serve a tool of our own, over pipes of our own. None of the author's code runs."""
+    if "pydantic" in sys.modules:
+        to_json("")  # it looks for each type that it knows, and imports them; plain types are written without it
     plugin = Plugin("rehearsal", version="0")
 
     @plugin.tool(side_effects="none")
