@@ -129,3 +129,18 @@ class CallTable:
         """Those without a result, by invocation id."""
         self.last_id = 0
         """The highest invocation id given away."""
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no call was ever sent to the process."""
+        return self.last_id == 0
+
+    @property
+    def unanswered(self) -> tuple[asyncio.Future[InvocationResult], ...]:
+        """What the calls under way resolve."""
+        return tuple(call.done for call in self.under_way.values() if not call.done.done())
+
+    def cancel_all(self, reason: CancelReason) -> None:
+        """Cancel every call that is under way."""
+        for call in tuple(self.under_way.values()):
+            call.cancel(reason)

@@ -146,7 +146,7 @@ class CallPool:
     def give_back(self, worker: ProcessWorker) -> None:
         """A lease was released. A worker that had its call ends by itself."""
         self._used_at = self._loop.time()
-        if worker.untouched and worker.state is WorkerState.READY:
+        if worker.table.untouched and worker.state is WorkerState.READY:
             self._fresh.appendleft(worker)
             self._serve_waiting()
 
@@ -166,11 +166,11 @@ class CallPool:
     def cancel_calls(self, reason: CancelReason) -> None:
         """Cancel all calls under way."""
         for worker in tuple(self._live):
-            worker.cancel_calls(reason)
+            worker.table.cancel_all(reason)
 
     def calls(self) -> list[asyncio.Future[InvocationResult]]:
         """What the calls under way resolve."""
-        return [done for worker in self._live for done in worker.unanswered]
+        return [done for worker in self._live for done in worker.table.unanswered]
 
     async def close(self) -> None:
         """End everything. Bounded: all end at the same time."""

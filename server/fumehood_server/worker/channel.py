@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from fumehood_server.wire import FrameDecoder, FrameError
 from fumehood_server.worker.faults import Violation
+from fumehood_server.worker.nobody import nobody
 from fumehood_server.worker.pipes import PipeReader, PipeWriter
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Channel:
         self._reader.stop()
         self._writer.stop()
         self._frames = iter(())
+        self._on_frame = nobody
         self._stop_stall_timer()
 
     def _readable(self, data: bytes) -> None:

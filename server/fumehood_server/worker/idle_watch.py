@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from fumehood_server.worker.nobody import nobody
 from fumehood_server.worker.watchdog import INTERVAL_S
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class IdleWatch:
             return False
         timer.cancel()
         return True
+
+    def close(self) -> None:
+        """Look no more, for good. Idempotent."""
+        self.stop()
+        self._on_look = self._on_used = nobody
 
     def _read_ns(self) -> int:
         if not self._meter.counts_time:

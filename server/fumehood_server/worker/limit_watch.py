@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fumehood_server.worker import watchdog
 from fumehood_server.worker.exhaustion import Exhausted, Limit
 from fumehood_server.worker.idle_watch import IDLE_ALLOWANCE_S, IdleWatch
+from fumehood_server.worker.nobody import nobody
 from fumehood_server.worker.watchdog import INTERVAL_S
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class LimitWatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._idle.stop()
+        self._idle.close()
+        self._end_worker = self._on_spent = nobody
 
     def _tick(self) -> None:
         self._timer = None

@@ -168,7 +168,7 @@ class Nursery:
             if worker in zygote.children:
                 zygote.children.discard(worker)
                 zygote.has_served |= worker.calls_served > 0
-                if worker.failed or not (worker.untouched or worker.calls_served):
+                if worker.failed or not (worker.table.untouched or worker.calls_served):
                     tainted = frozenset(zygote.children)
                     self._replace(zygote)
                 if zygote is not self._current and not zygote.children:

@@ -7,6 +7,8 @@ import os
 from collections import deque
 from collections.abc import Callable
 
+from fumehood_server.worker.nobody import nobody
+
 READ_BYTES = 65_536
 """One read takes all that a pipe of Linux's default size holds."""
 
@@ -50,6 +52,7 @@ class PipeReader:
         """Hand on nothing more, not even the end. Must come before `fd` is closed. Idempotent."""
         self.pause()
         self.ended = True
+        self._on_data = self._on_end = nobody  # whom to tell most often holds this reader
 
     def look(self) -> bool:
         """Hand on what has come, without waiting for the loop to tell of it. False: there was nothing."""
@@ -64,8 +67,9 @@ class PipeReader:
         if data:
             self._on_data(data)
         else:
+            on_end = self._on_end
             self.stop()
-            self._on_end()
+            on_end()
         return True
 
     def _readable(self) -> None:
@@ -122,6 +126,7 @@ class PipeWriter:
     def stop(self) -> None:
         """Write nothing more and forget what waits. Must come before `fd` is closed. Idempotent."""
         self._stopped = True
+        self._on_broken = nobody
         self._frames.clear()
         self._watch(wanted=False)
         self._wake()
@@ -158,8 +163,9 @@ class PipeWriter:
                 self._wake()
             return
         except OSError:
+            on_broken = self._on_broken
             self.stop()
-            self._on_broken()
+            on_broken()
             return
         self._watch(wanted=False)
         if self._waiting:

@@ -185,11 +185,11 @@ class Pool:
     def cancel_calls(self, reason: CancelReason) -> None:
         """Cancel all calls under way."""
         for place in self._places:
-            place.worker.cancel_calls(reason)
+            place.worker.table.cancel_all(reason)
 
     def calls(self) -> list[asyncio.Future[InvocationResult]]:
         """What the calls under way resolve."""
-        return [done for place in self._places for done in place.worker.unanswered]
+        return [done for place in self._places for done in place.worker.table.unanswered]
 
     async def close(self) -> None:
         """End everything. Bounded: each worker climbs its rungs at the same time as the others."""

@@ -13,7 +13,7 @@ from fumehood.v1 import plugin_pb2
 
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.model.worker import CancelReason, InvocationResult, WorkerInfo, WorkerState
+from fumehood_server.model.worker import CancelReason, WorkerInfo, WorkerState
 from fumehood_server.worker import faults, lifecycle, messages
 from fumehood_server.worker.attention import Attention
 from fumehood_server.worker.call import CallTable, WorkerCall
@@ -26,6 +26,7 @@ from fumehood_server.worker.host_calls import HostCallRouter
 from fumehood_server.worker.incoming import Incoming
 from fumehood_server.worker.lifecycle import WorkerEvent
 from fumehood_server.worker.limits import Limits
+from fumehood_server.worker.nobody import nobody
 from fumehood_server.worker.pipes import PipeReader
 from fumehood_server.worker.rate import Allowance, LogRate
 from fumehood_server.worker.receipts import receipt_of
@@ -95,8 +96,9 @@ class ProcessWorker:
         self._on_change = on_change
         for pipe in (process.stdin, process.stdout, process.stderr):
             os.set_blocking(pipe, False)
-        self._table = CallTable()
-        self._calls = self._table.under_way
+        self.table = CallTable()
+        """Its calls."""
+        self._calls = self.table.under_way
         self.cause: CallError | None = None
         """What it died of. None while it lives and is well."""
         self._polite = False
@@ -124,7 +126,7 @@ class ProcessWorker:
         self._host_calls = HostCallRouter(spec, host_calls, log.redactor, on_violation=self._violated)
         incoming = Incoming(
             worker_id,
-            self._table,
+            self.table,
             log=log,
             log_allowance=log_allowance,
             log_rate=log_rate,
@@ -155,10 +157,10 @@ class ProcessWorker:
             ends=ends,
             end_ignorers=self._end_ignorers,
         )
-        self._cancel = self._cancelling.cancel
+        self._cancel: Callable[[WorkerCall, CancelReason], None] = self._cancelling.cancel
         self._attention = Attention(self._channel.look)
         relay, process.relay = process.relay, None  # whoever serves it closes it, once the loop has let go of it
-        self._host_calls.open(self._channel, self._table, relay)
+        self._host_calls.open(self._channel, self.table, relay)
         self._exit = ExitWatch(loop, process, on_first=self._on_first_exit, on_all=self._on_exit)
         self._one_call = one_call
         self._begin(start_timeout_s, is_ready=is_ready)
@@ -181,8 +183,8 @@ class ProcessWorker:
 
     def invoke(self, invocation: Invocation) -> WorkerCall:
         """Send one attempt; see `Worker.invoke`. `on_update` must not raise."""
-        self._table.last_id += 1
-        call = WorkerCall(self._table.last_id, invocation, self._loop.create_future(), self._cancel)
+        self.table.last_id += 1
+        call = WorkerCall(self.table.last_id, invocation, self._loop.create_future(), self._cancel)
         if self.state is not WorkerState.READY:
             cause = self.cause or faults.condemned_error(self.spec.plugin)
             call.fail(faults.lost_call_error(cause, self.spec.policy.level, dispatched=False))
@@ -211,21 +213,6 @@ class ProcessWorker:
             if self._attention.is_due(alone=alone):
                 self._loop.call_soon(self._attention.pay)
         return call
-
-    @property
-    def untouched(self) -> bool:
-        """Whether no call was ever sent to it."""
-        return self._table.last_id == 0
-
-    def cancel_calls(self, reason: CancelReason) -> None:
-        """Cancel every call that is under way."""
-        for call in tuple(self._calls.values()):
-            call.cancel(reason)
-
-    @property
-    def unanswered(self) -> tuple[asyncio.Future[InvocationResult], ...]:
-        """What the calls under way resolve."""
-        return tuple(call.done for call in self._calls.values() if not call.done.done())
 
     def finish(self) -> None:
         """Take no new calls, and ask the process to exit; make it when it does not. Idempotent."""
@@ -336,6 +323,7 @@ class ProcessWorker:
         self._ladder.stop()
         if self.dead.done():
             self._process.close()
+            self._let_go()
             return
         self._timers.forget_all()
         # What the process said last may still be in its pipes, a result among it.
@@ -352,6 +340,7 @@ class ProcessWorker:
             description = self._process.exit_description
             self._settle(description)
             self._process.close()
+            self._let_go()
 
     def _stuck(self) -> None:
         """A process that SIGKILL does not end hangs in the kernel. Its calls don't wait for it; the watch goes on."""
@@ -377,6 +366,12 @@ class ProcessWorker:
             self._answer_all(description, mid_frame=mid_frame)
         self.dead.set_result(None)
         self._on_change(self)
+
+    def _let_go(self) -> None:
+        """Drop the parts, which hold this worker to tell it things: see `nobody`. Nothing comes any more."""
+        del self._channel, self._attention, self._stderr, self._stderr_lines, self._host_calls, self._cancelling
+        del self._ladder, self._exit, self._timers, self._limits, self._watch, self._meter
+        self._cancel = nobody  # of a call that comes too late, and fails before anybody can
 
     def _answer_all(self, description: str, *, mid_frame: bool) -> None:
         """Say what it died of, to each call and to who waits for its start."""
