@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 from pathlib import Path
 
@@ -15,6 +16,22 @@ from tests.sidecar import running_sidecar
 from .bench import BOUND_S, FOLDER
 
 
+def _watch(pid: int) -> int | None:
+    """A descriptor of the process, for its number may be another's by the time it is asked for. None: it has ended."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _ended(pidfd: int | None) -> bool:
+    if pidfd is None:
+        return True
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(BOUND_S * 1000))
+
+
 async def test_sidecar_killed_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "simple.py").write_text((FOLDER / "simple.py").read_text())
     (tmp_path / "plugin.toml").write_text(
@@ -25,10 +42,14 @@ async def test_sidecar_killed_leaves_no_process(tmp_path: Path) -> None:
             request = pb.CallToolRequest(tool="echo", arguments_json='{"text": "hello"}')
             answer = await tool_grpc.ToolServiceStub(channel).CallTool(request, timeout=BOUND_S)
         assert answer.result.content[0].text == "hello"
-        # Identified by their start, for one that ends meanwhile, as a warmed-up child may, frees its number.
-        before = psutil.Process(sidecar.process.pid).children(recursive=True)
-        assert len(before) >= 4, "control: bubblewrap, its first process, the zygote, the attendant"
-        os.kill(sidecar.process.pid, signal.SIGKILL)
-        sidecar.process.wait(BOUND_S)
-        _, left = psutil.wait_procs(before, BOUND_S)
-        assert not left
+        below = psutil.Process(sidecar.process.pid).children(recursive=True)
+        assert len(below) >= 4, f"control: bubblewrap, its first process, the zygote, the attendant, not {below}"
+        watched = {process.pid: pidfd for process in below if (pidfd := _watch(process.pid)) is not None}
+        try:
+            os.kill(sidecar.process.pid, signal.SIGKILL)
+            sidecar.process.wait(BOUND_S)
+            left = [str(process) for process in below if not _ended(watched.get(process.pid))]
+            assert not left
+        finally:
+            for pidfd in watched.values():
+                os.close(pidfd)
