@@ -212,7 +212,7 @@ class _Attendant:
         if _SCM_PIDFD not in found:
             child.fds.insert(0, os.pidfd_open(child.pid))
             # The number may have been given to another process before the pidfd held it.
-            if self._look.status(str(child.pid))[b"PPid"] != self._look.zygote.encode():
+            if self._look.parent(str(child.pid)) != self._look.zygote:
                 raise StepError("fork", f"process {child.pid} is not the zygote's child")
         pidfd, stdin, _, _ = child.fds
         self._places.give(child.pid, pidfd)

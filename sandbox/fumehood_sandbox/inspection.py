@@ -19,7 +19,7 @@ _PROCMAP_QUERY_BYTES = 104
 _PROCMAP_WHAT = slice(24, 80)  # start, end, flags, page size, offset, inode, device
 _PROCMAP_END = slice(32, 40)
 _SHARED_AT_OR_AFTER = 0x08 | 0x10
-_NO_CAPABILITIES = [b"CapInh", b"CapPrm", b"CapEff", b"CapBnd", b"CapAmb"]
+_CAPABILITIES = [b"CapInh", b"CapPrm", b"CapEff", b"CapBnd", b"CapAmb"]
 
 
 class Inspection:
@@ -59,9 +59,9 @@ class Inspection:
                 mapping = line
             elif line.startswith("VmFlags:") and " sh" in line:  # proc(5): shared, and open to be written
                 raise StepError("zygote", "memory was shared by its import, which all calls could write to", mapping)
-        status = self.status(zygote)
-        self._filters = int(status[b"Seccomp_filters"])
-        self._depth = len(status[b"NSpid"].split()) + 1
+        status = self.read(f"{zygote}/status")
+        self._filters = int(_said(status, b"Seccomp_filters"))
+        self._depth = len(_said(status, b"NSpid").split()) + 1
 
     def look_at_child(self, pid: str, inodes: "list[int]") -> None:
         """Believe the kernel, not the child, whose code the plugin's import may have changed.
@@ -69,25 +69,25 @@ class Inspection:
         Raises:
             StepError: it is not what it should be.
         """
-        status = self.status(pid)
-        if any(status[name].strip(b"0") for name in _NO_CAPABILITIES):
-            raise StepError("fork", "the child has capabilities")
-        if status[b"PPid"] != self.zygote.encode():
-            raise StepError("fork", f"process {pid} is not the zygote's child")
-        if status[b"NoNewPrivs"] != b"1" or int(status[b"Seccomp_filters"]) <= self._filters:
-            raise StepError("fork", "the child lacks its filter")
-        # Its number in its own namespace comes last. All four namespaces are made by one clone(2), or none.
-        names = [status[name].split() for name in (b"NSpid", b"NSsid")]
-        if status[b"Threads"] != b"1" or any(numbers[-1] != b"1" for numbers in names) or len(names[0]) < self._depth:
-            raise StepError("fork", "the child is not alone in namespaces and a session of its own")
         if set(self.entries(f"{pid}/fd")) != {"0", "1", "2"}:
             raise StepError("fork", "the child kept descriptors")
         for number, inode in enumerate(inodes):
             if os.readlink(f"{pid}/fd/{number}", dir_fd=self.proc) != f"pipe:[{inode}]":
                 raise StepError("fork", f"the child's descriptor {number} is not its pipe")
         # After its descriptors: what it might have started earlier would have others, such as where orders come from.
-        if self.entries(f"{pid}/task") != [pid] or self.read(f"{pid}/task/{pid}/children"):
+        status = self.read(f"{pid}/status")
+        if _said(status, b"Threads") != b"1" or self.read(f"{pid}/task/{pid}/children"):
             raise StepError("zygote", "a process for a call started others before its call came")
+        if any(_said(status, name).strip(b"0") for name in _CAPABILITIES):
+            raise StepError("fork", "the child has capabilities")
+        if _said(status, b"PPid") != self.zygote.encode():
+            raise StepError("fork", f"process {pid} is not the zygote's child")
+        if _said(status, b"NoNewPrivs") != b"1" or int(_said(status, b"Seccomp_filters")) <= self._filters:
+            raise StepError("fork", "the child lacks its filter")
+        # Its number in its own namespace comes last. All four namespaces are made by one clone(2), or none.
+        numbers = _said(status, b"NSpid").split()
+        if numbers[-1] != b"1" or _said(status, b"NSsid").split()[-1] != b"1" or len(numbers) < self._depth:
+            raise StepError("fork", "the child is not alone in namespaces and a session of its own")
         if not self._shared.issuperset(self._shared_memory(pid)):
             raise StepError("fork", "memory was shared after the zygote was approved")
 
@@ -117,10 +117,9 @@ class Inspection:
             os.close(fd)
         return _SHARED.findall(self.read(f"{pid}/maps"))
 
-    def status(self, pid: str) -> "dict[bytes, bytes]":
-        """The fields of /proc/PID/status."""
-        lines = self.read(f"{pid}/status").splitlines()
-        return {name: value for name, _, value in (line.partition(b":\t") for line in lines)}
+    def parent(self, pid: str) -> str:
+        """Whose child a process is."""
+        return _said(self.read(f"{pid}/status"), b"PPid").decode()
 
     def entries(self, path: str) -> "list[str]":
         """The names in a folder of /proc."""
@@ -140,3 +139,11 @@ class Inspection:
             return b"".join(parts)
         finally:
             os.close(fd)
+
+
+def _said(status: bytes, field: bytes) -> bytes:
+    """What /proc/PID/status says of this. A name with a line's end in it can't pass for a field: it is escaped."""
+    _, found, rest = status.partition(b"\n" + field + b":\t")
+    if not found:
+        raise StepError("attendant", f"the kernel does not say {field.decode()} of a process")
+    return rest.partition(b"\n")[0]

@@ -119,10 +119,10 @@ class Leaf:
         A leaf that was removed, be it in one hierarchy, holds nobody.
         """
         try:
-            lines = read(f"/proc/{pid}/cgroup").split()
+            places = read(f"/proc/{pid}/cgroup")
         except OSError:
             return False
-        return sum(line.endswith(b"/" + self._name.encode()) for line in lines) == self._hierarchies
+        return places.count(b"/" + self._name.encode() + b"\n") == self._hierarchies
 
     def reset(self) -> bool:
         """Make an empty leaf as new, for the same limits. False: it isn't as new, so it must be discarded.
