@@ -1,8 +1,9 @@
-"""Many calls over one stream, as a caller in Python would write it."""
+"""Many calls over one stream, as a busy caller in Python would write it: what is ready goes into one message."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Self
 
 import grpc
@@ -10,6 +11,9 @@ from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 
 Stream = grpc.aio.StreamStreamCall[pb.SessionRequest, pb.SessionResponse]
+
+MAX_COMBINED = 128
+"""Requests in one message, by the protocol."""
 
 
 class Session:
@@ -19,9 +23,10 @@ class Session:
         """Take a stream that nobody has read from."""
         self._stream = stream
         self._waiting: dict[str, asyncio.Future[tool_pb2.ToolResult]] = {}
-        self._write = asyncio.Lock()  # gRPC takes one message at a time
+        self._ready: deque[pb.SessionRequest] = deque()
         self._count = 0
         self._reader: asyncio.Task[None] | None = None
+        self._writer: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Start to read."""
@@ -30,6 +35,8 @@ class Session:
 
     async def __aexit__(self, *_exc: object) -> None:
         """End the stream."""
+        if self._writer is not None:
+            await self._writer
         await self._stream.done_writing()
         if self._reader is not None:
             await self._reader
@@ -40,15 +47,35 @@ class Session:
         call_id = f"c{self._count}"
         request = pb.SessionRequest(call=pb.CallToolRequest(tool=tool, arguments_json=arguments_json, call_id=call_id))
         answer = self._waiting[call_id] = asyncio.get_running_loop().create_future()
-        async with self._write:
-            await self._stream.write(request)
+        self._ready.append(request)
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write())
         result: tool_pb2.ToolResult = await answer
         return result
 
+    async def _write(self) -> None:
+        """Write until nothing is ready. gRPC takes one message at a time, and meanwhile others get ready."""
+        ready = self._ready
+        while ready:
+            message = ready.popleft()
+            if ready:
+                following = [ready.popleft() for _ in range(min(len(ready), MAX_COMBINED - 1))]
+                message = pb.SessionRequest(combined=pb.SessionRequests(requests=[message, *following]))
+            message.accepts_combined = True
+            await self._stream.write(message)
+        self._writer = None
+
     async def _read(self) -> None:
         async for message in self._stream:
-            if message.HasField("finished"):
-                self._waiting.pop(message.finished.call_id).set_result(message.finished)
-            elif message.HasField("refused"):
-                refusal = RuntimeError(message.refused.error.message)
-                self._waiting.pop(message.refused.call_id).set_exception(refusal)
+            if message.HasField("combined"):
+                for response in message.combined.responses:
+                    self._answer(response)
+            else:
+                self._answer(message)
+
+    def _answer(self, response: pb.SessionResponse) -> None:
+        if response.HasField("finished"):
+            self._waiting.pop(response.finished.call_id).set_result(response.finished)
+        elif response.HasField("refused"):
+            refusal = RuntimeError(response.refused.error.message)
+            self._waiting.pop(response.refused.call_id).set_exception(refusal)

@@ -377,9 +377,15 @@ class SessionRequest(_message.Message):
 
     CALL_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
+    COMBINED_FIELD_NUMBER: _builtins.int
     UPDATES_FIELD_NUMBER: _builtins.int
+    ACCEPTS_COMBINED_FIELD_NUMBER: _builtins.int
     updates: _builtins.bool
     """Whether this call's updates are wanted. Read with `call` alone."""
+    accepts_combined: _builtins.bool
+    """From this message on, responses that are ready at the same time may come `combined`. Absent or false changes
+    nothing. Not read within `combined`.
+    """
     @_builtins.property
     def call(self) -> Global___CallToolRequest:
         """A call to start."""
@@ -388,22 +394,54 @@ class SessionRequest(_message.Message):
     def cancel(self) -> Global___CancelCallRequest:
         """A call to cancel."""
 
+    @_builtins.property
+    def combined(self) -> Global___SessionRequests:
+        """Several requests in one message, which costs less than a message each: what a busy caller has ready to send."""
+
     def __init__(
         self,
         *,
         call: Global___CallToolRequest | None = ...,
         cancel: Global___CancelCallRequest | None = ...,
+        combined: Global___SessionRequests | None = ...,
         updates: _builtins.bool = ...,
+        accepts_combined: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "request", b"request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "combined", b"combined", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "cancel", b"cancel", "request", b"request", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepts_combined", b"accepts_combined", "call", b"call", "cancel", b"cancel", "combined", b"combined", "request", b"request", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["call", "cancel"]  # noqa: Y015
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["call", "cancel", "combined"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
 Global___SessionRequest: _TypeAlias = SessionRequest  # noqa: Y015
+
+@_typing.final
+class SessionRequests(_message.Message):
+    """Requests that travel together, taken in order, each as if it had come alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionRequest]:
+        """At most 128, and together no larger than one message may be. A message with more is refused whole, with one
+        `refused` that names no call. One that is itself `combined` is refused likewise, alone.
+        """
+
+    def __init__(
+        self,
+        *,
+        requests: _abc.Iterable[Global___SessionRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionRequests: _TypeAlias = SessionRequests  # noqa: Y015
 
 @_typing.final
 class SessionResponse(_message.Message):
@@ -414,6 +452,7 @@ class SessionResponse(_message.Message):
     UPDATE_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    COMBINED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def update(self) -> _tool_pb2.ToolUpdate:
         """A call's tool said something."""
@@ -426,22 +465,51 @@ class SessionResponse(_message.Message):
     def refused(self) -> Global___SessionRefusal:
         """A request was refused before anything ran. The session goes on."""
 
+    @_builtins.property
+    def combined(self) -> Global___SessionResponses:
+        """Several responses in one message. Comes only after `accepts_combined`."""
+
     def __init__(
         self,
         *,
         update: _tool_pb2.ToolUpdate | None = ...,
         finished: _tool_pb2.ToolResult | None = ...,
         refused: Global___SessionRefusal | None = ...,
+        combined: Global___SessionResponses | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "refused", b"refused", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "refused", b"refused", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["update", "finished", "refused"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["update", "finished", "refused", "combined"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___SessionResponse: _TypeAlias = SessionResponse  # noqa: Y015
+
+@_typing.final
+class SessionResponses(_message.Message):
+    """Responses that were ready at the same time, in order, each to be read as if it had come alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESPONSES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionResponse]:
+        """Two or more, none of which is `combined`."""
+
+    def __init__(
+        self,
+        *,
+        responses: _abc.Iterable[Global___SessionResponse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["responses", b"responses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionResponses: _TypeAlias = SessionResponses  # noqa: Y015
 
 @_typing.final
 class SessionRefusal(_message.Message):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections import deque
 from typing import TYPE_CHECKING
 
 import grpc
@@ -14,6 +13,7 @@ from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.execution import ActiveCall, CallState
 from fumehood_server.model.call import CallOutcome, CallUpdate
 from fumehood_server.rpc.admission import caller_deadline
+from fumehood_server.rpc.answers import Answers
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.outcomes import update_message
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 SessionContext = grpc.aio.ServicerContext[pb.SessionRequest, bytes]
 
-MAX_QUEUED_ANSWERS = 256
-MAX_QUEUED_BYTES = 4 * 1024 * 1024
-"""Answers that a slow reader may leave queued before its requests are no longer read. Calls under way come on top."""
-
-MAX_QUEUED_UPDATES = 64
-"""Updates that wait for a slow reader. More are dropped, and their sequence numbers are missing."""
+MAX_COMBINED_REQUESTS = 128
+"""In one message. A byte or two can ask for something, so what one message holds could ask for a million answers."""
 
 _UPDATE = tag(pb.SessionResponse.UPDATE_FIELD_NUMBER)
 _FINISHED = tag(pb.SessionResponse.FINISHED_FIELD_NUMBER)
+_TOO_MANY_COMBINED = Refusal(
+    RefusalReason.REQUEST_INVALID, f"more than {MAX_COMBINED_REQUESTS} requests are combined in one message"
+)
+_COMBINED_TWICE = Refusal(RefusalReason.REQUEST_INVALID, "requests that are combined can't hold others that are")
 _DRAINING = Refusal(RefusalReason.DRAINING, "the sidecar is shutting down: open a session on another one")
 
 
@@ -48,14 +48,11 @@ class Session:
         self._parts = parts
         self._context = context
         self._deadline = caller_deadline(context.time_remaining())
-        self._answers: deque[tuple[bytes, bool]] = deque()
-        self._queued_bytes = 0
-        self._queued_updates = 0
+        self._answers = Answers()
         self._calls: dict[str, ActiveCall] = {}
         self._max_calls = parts.executor.max_calls_of_one
         self._reading = True
         self._wake: asyncio.Future[None] | None = None
-        self._room = asyncio.Event()
 
     async def run(self) -> None:
         """Serve the stream until it ends. Calls that are then under way are cancelled."""
@@ -80,21 +77,16 @@ class Session:
                 self._wake_writer()
                 return
             self._take(request)
-            while len(self._answers) > MAX_QUEUED_ANSWERS or self._queued_bytes > MAX_QUEUED_BYTES:
-                self._room.clear()
-                await self._room.wait()
+            if self._answers.are_many:
+                await self._answers.fewer()
 
     async def _write(self) -> bool:
         """Send answers until no more can come. Returns whether it is because the sidecar drains."""
         answers, write, loop = self._answers, self._context.write, asyncio.get_running_loop()
         while True:
             while answers:
-                data, is_update = answers.popleft()
-                self._queued_bytes -= len(data)
-                self._queued_updates -= is_update
-                self._room.set()
-                await write(data)
-            if not self._calls and not self._answers:
+                await write(answers.take())
+            if not self._calls and not answers:
                 if not self._reading:
                     return False
                 if self._parts.drain.begun:
@@ -106,7 +98,22 @@ class Session:
         if not isinstance(request, pb.SessionRequest):
             self._refuse("", NOT_UNDERSTOOD)
             return
+        if request.accepts_combined:
+            self._answers.combine = True
         kind = request.WhichOneof("request")
+        if kind == "combined":
+            self._take_combined(request.combined)
+        else:
+            self._take_one(request, kind)
+
+    def _take_combined(self, combined: pb.SessionRequests) -> None:
+        if len(combined.requests) > MAX_COMBINED_REQUESTS:
+            self._refuse("", _TOO_MANY_COMBINED)
+            return
+        for request in combined.requests:
+            self._take_one(request, request.WhichOneof("request"))
+
+    def _take_one(self, request: pb.SessionRequest, kind: str | None) -> None:
         if kind == "call":
             self._start(request.call, updates=request.updates)
         elif kind == "cancel":
@@ -114,6 +121,8 @@ class Session:
                 cancel_call(self._parts.executor, request.cancel)
             except RefusedError as exc:
                 self._refuse(request.cancel.call_id, exc.refusal)
+        elif kind == "combined":
+            self._refuse("", _COMBINED_TWICE)
         else:
             self._refuse("", Refusal(RefusalReason.REQUEST_INVALID, "the message asks for nothing that is known here"))
 
@@ -138,10 +147,9 @@ class Session:
         self._queue(field(_FINISHED, self._parts.results.result(outcome)))
 
     def _update(self, call_id: str, update: CallUpdate) -> None:
-        if self._queued_updates >= MAX_QUEUED_UPDATES:
-            return
-        self._queued_updates += 1
-        self._queue(field(_UPDATE, update_message(call_id, update).SerializeToString()), is_update=True)
+        if self._answers.takes_updates:
+            self._answers.put_update(field(_UPDATE, update_message(call_id, update).SerializeToString()))
+            self._wake_writer()
 
     def _refuse(self, call_id: str, refusal: Refusal) -> None:
         refused = pb.SessionRefusal(
@@ -149,9 +157,8 @@ class Session:
         )
         self._queue(pb.SessionResponse(refused=refused).SerializeToString())
 
-    def _queue(self, data: bytes, *, is_update: bool = False) -> None:
-        self._answers.append((data, is_update))
-        self._queued_bytes += len(data)
+    def _queue(self, data: bytes) -> None:
+        self._answers.put(data)
         self._wake_writer()
 
     def _wake_writer(self) -> None:

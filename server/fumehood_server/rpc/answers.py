@@ -1,0 +1,94 @@
+"""What a session has yet to tell its caller, in order, and how much of it goes into one message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from fumehood.v1 import tool_service_pb2 as pb
+
+from fumehood_server.rpc.framing import field, tag
+
+MAX_QUEUED = 256
+MAX_QUEUED_BYTES = 4 * 1024 * 1024
+"""Answers that a slow reader may leave queued before its requests are no longer read. Calls under way come on top."""
+
+MAX_QUEUED_UPDATES = 64
+"""Updates that wait for a slow reader. More are dropped, and their sequence numbers are missing."""
+
+MAX_COMBINED = 64
+MAX_COMBINED_BYTES = 256 * 1024
+"""What goes into one message: far below the 4 MiB that a gRPC client takes unless it is told otherwise."""
+
+_COMBINED = tag(pb.SessionResponse.COMBINED_FIELD_NUMBER)
+_RESPONSE = tag(pb.SessionResponses.RESPONSES_FIELD_NUMBER)
+
+
+class Answers:
+    """A queue of serialised `SessionResponse`s, between the calls of a session and its one writer."""
+
+    def __init__(self) -> None:
+        """Empty, and with each answer in a message of its own until `combine` is set."""
+        self.combine = False
+        self._queue: deque[tuple[bytes, bool]] = deque()
+        self._bytes = 0
+        self._updates = 0
+        self._room = asyncio.Event()
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._queue)
+
+    def put(self, data: bytes) -> None:
+        """Queue an answer."""
+        self._queue.append((data, False))
+        self._bytes += len(data)
+
+    def put_update(self, data: bytes) -> None:
+        """Queue an update. The caller looks at `takes_updates` before it serialises one."""
+        self._queue.append((data, True))
+        self._bytes += len(data)
+        self._updates += 1
+
+    @property
+    def takes_updates(self) -> bool:
+        """Whether one more update may wait."""
+        return self._updates < MAX_QUEUED_UPDATES
+
+    def take(self) -> bytes:
+        """Take the next message. There must be an answer."""
+        data = self._pop()
+        if self.combine and self._fits(1, len(data)):
+            data = self._join(data)
+        self._room.set()
+        return data
+
+    @property
+    def are_many(self) -> bool:
+        """Whether more wait than a slow reader may leave."""
+        return len(self._queue) > MAX_QUEUED or self._bytes > MAX_QUEUED_BYTES
+
+    async def fewer(self) -> None:
+        """Return once they are not many."""
+        while self.are_many:
+            self._room.clear()
+            await self._room.wait()
+
+    def _join(self, first: bytes) -> bytes:
+        parts = [field(_RESPONSE, first)]
+        size = len(first)
+        while self._fits(len(parts), size):
+            data = self._pop()
+            size += len(data)
+            parts.append(field(_RESPONSE, data))
+        return field(_COMBINED, b"".join(parts))
+
+    def _fits(self, count: int, size: int) -> bool:
+        """Whether the next answer goes into a message that has this many, of so many bytes."""
+        return bool(self._queue) and count < MAX_COMBINED and size + len(self._queue[0][0]) <= MAX_COMBINED_BYTES
+
+    def _pop(self) -> bytes:
+        data, is_update = self._queue.popleft()
+        self._bytes -= len(data)
+        self._updates -= is_update
+        return data

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
+from fumehood_server.rpc.answers import MAX_COMBINED, MAX_COMBINED_BYTES, MAX_QUEUED_UPDATES, Answers
+from fumehood_server.rpc.session import MAX_COMBINED_REQUESTS
+
+from tests.rpc.support import BOUND_S, call, text_of
+
+Session = grpc.aio.StreamStreamCall[pb.SessionRequest, pb.SessionResponse]
+
+
+def asked(tool: str, arguments: dict[str, object] | None = None, **fields: str) -> pb.SessionRequest:
+    return pb.SessionRequest(call=call(tool, arguments, **fields))
+
+
+def combined(*requests: pb.SessionRequest, accepts: bool = False) -> pb.SessionRequest:
+    return pb.SessionRequest(combined=pb.SessionRequests(requests=requests), accepts_combined=accepts)
+
+
+def apart(message: pb.SessionResponse) -> Iterator[pb.SessionResponse]:
+    """What a message says, which is one response or several."""
+    if message.HasField("combined"):
+        assert len(message.combined.responses) > 1
+        for response in message.combined.responses:
+            assert not response.HasField("combined")
+            yield response
+    else:
+        yield message
+
+
+async def rest(session: Session) -> list[pb.SessionResponse]:
+    await session.done_writing()
+    messages = []
+    while (message := await session.read()) is not grpc.aio.EOF:
+        messages.append(message)
+    return messages
+
+
+async def test_combined_requests_are_each_answered_once_and_apart_unless_it_was_asked(tools: ToolServiceStub) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    await session.write(combined(*(asked("echo", {"text": f"{i}"}, call_id=f"{i}") for i in range(50))))
+    answers = await rest(session)
+    assert sorted(int(answer.finished.call_id) for answer in answers) == list(range(50))
+    assert all(text_of(answer.finished) == answer.finished.call_id for answer in answers)
+
+
+async def test_answers_that_are_ready_together_travel_together_where_that_is_accepted(tools: ToolServiceStub) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    requests = [asked("echo", {"text": f"{i}"}, call_id=f"{i}") for i in range(50)]
+    await session.write(combined(*requests, accepts=True))
+    messages = await rest(session)
+    answers = [answer for message in messages for answer in apart(message)]
+    assert sorted(int(answer.finished.call_id) for answer in answers) == list(range(50))
+    assert all(text_of(answer.finished) == answer.finished.call_id for answer in answers)
+    assert len(messages) < len(answers)
+
+
+async def test_a_request_of_its_own_may_accept_combined_answers_too(tools: ToolServiceStub) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    first = asked("echo", {"text": "first"})
+    first.accepts_combined = True
+    await session.write(first)
+    assert text_of((await session.read()).finished) == "first"
+    await session.write(combined(*(asked("echo", {"text": f"{i}"}) for i in range(50))))
+    messages = await rest(session)
+    assert len(messages) < sum(1 for message in messages for _ in apart(message)) == 50
+
+
+async def test_what_is_within_a_combined_request_accepts_nothing(tools: ToolServiceStub) -> None:
+    requests = [asked("echo", {"text": f"{i}"}) for i in range(50)]
+    requests[0].accepts_combined = True
+    session = tools.Session(timeout=BOUND_S)
+    await session.write(combined(*requests))
+    messages = await rest(session)
+    assert len(messages) == 50
+    assert all(message.HasField("finished") for message in messages)
+
+
+async def test_as_many_requests_as_one_message_may_combine(tools: ToolServiceStub) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    await session.write(combined(*(asked("echo", {"text": f"{i}"}, call_id=f"{i}") for i in range(128))))
+    answers = await rest(session)
+    assert MAX_COMBINED_REQUESTS == 128
+    assert sorted(int(answer.finished.call_id) for answer in answers) == list(range(128))
+
+
+async def test_more_are_refused_whole_and_the_session_goes_on(tools: ToolServiceStub) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    await session.write(combined(*(asked("echo", {"text": f"{i}"}, call_id=f"{i}") for i in range(129))))
+    await session.write(asked("echo", {"text": "next"}, call_id="next"))
+    refused, finished = await rest(session)
+    assert (refused.refused.call_id, refused.refused.error.code) == ("", "REQUEST_INVALID")
+    assert "128 requests" in refused.refused.error.message
+    assert refused.refused.status_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert text_of(finished.finished) == "next"
+
+
+async def test_requests_combined_within_others_are_refused_and_their_neighbours_are_not(tools: ToolServiceStub) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    inner = combined(asked("echo", {"text": "inner"}, call_id="inner"))
+    neighbours = [asked("echo", {"text": name}, call_id=name) for name in ("before", "after")]
+    await session.write(combined(neighbours[0], inner, neighbours[1]))
+    answers = await rest(session)
+    assert {answer.finished.call_id for answer in answers if answer.HasField("finished")} == {"before", "after"}
+    (refusal,) = [answer.refused for answer in answers if answer.HasField("refused")]
+    assert (refusal.call_id, refusal.error.code) == ("", "REQUEST_INVALID")
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+async def test_each_refusal_within_names_its_own_call(tools: ToolServiceStub, *, accepts: bool) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    requests = [
+        asked("wait", {"seconds": 0.3}, call_id="same"),
+        asked("echo", {"text": "x"}, call_id="same"),
+        asked("", call_id="no-tool"),
+        pb.SessionRequest(),
+        pb.SessionRequest(cancel=pb.CancelCallRequest(call_id="nobody")),
+    ]
+    await session.write(combined(*requests, accepts=accepts))
+    answers = [answer for message in await rest(session) for answer in apart(message)]
+    refusals = [answer.refused for answer in answers if answer.HasField("refused")]
+    assert [(refused.call_id, refused.error.code) for refused in refusals] == [
+        ("same", "CALL_ID_IN_USE"),
+        ("no-tool", "REQUEST_INVALID"),
+        ("", "REQUEST_INVALID"),
+        ("nobody", "CALL_NOT_FOUND"),
+    ]
+    (finished,) = [answer.finished for answer in answers if answer.HasField("finished")]
+    assert (finished.call_id, text_of(finished)) == ("same", "waited")
+
+
+async def test_a_combined_cancel_reaches_the_call_before_it(tools: ToolServiceStub) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    cancel = pb.SessionRequest(cancel=pb.CancelCallRequest(call_id="brief"))
+    await session.write(combined(asked("wait", {"seconds": 60}, call_id="brief"), cancel))
+    assert (await session.read()).finished.error.code == "CANCELLED_SIGNAL"
+    assert await rest(session) == []
+
+
+async def test_updates_keep_their_place_among_combined_answers(tools: ToolServiceStub) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    loud = [asked("chatter", {"count": 5}, call_id=f"loud-{i}") for i in range(4)]
+    for request in loud:
+        request.updates = True
+    await session.write(combined(*loud, accepts=True))
+    answers = [answer for message in await rest(session) for answer in apart(message)]
+    for request in loud:
+        call_id = request.call.call_id
+        mine = [
+            answer.update.sequence if answer.HasField("update") else "finished"
+            for answer in answers
+            if call_id in (answer.update.call_id, answer.finished.call_id)
+        ]
+        assert mine == [1, 2, 3, 4, 5, "finished"]
+
+
+async def test_large_answers_are_not_combined_beyond_what_any_client_takes(tools: ToolServiceStub) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    sizes = [400_000, *[50_000] * 12, *[10] * 30]
+    await session.write(combined(*(asked("shout", {"size": size}) for size in sizes), accepts=True))
+    messages = await rest(session)
+    answers = [answer for message in messages for answer in apart(message)]
+    assert [answer.finished.error.message for answer in answers if answer.finished.is_error] == []
+    assert sorted(len(text_of(answer.finished)) for answer in answers) == sorted(sizes)
+    assert all(m.ByteSize() < MAX_COMBINED_BYTES + 4096 for m in messages if m.HasField("combined"))
+    assert any(message.HasField("combined") for message in messages)
+
+
+def _answer(text: str) -> bytes:
+    refused = pb.SessionRefusal(call_id=text)
+    return pb.SessionResponse(refused=refused).SerializeToString()
+
+
+def _said(message: bytes) -> list[str]:
+    return [answer.refused.call_id for answer in apart(pb.SessionResponse.FromString(message))]
+
+
+async def test_one_message_takes_so_many_answers_and_no_more() -> None:
+    answers = Answers()
+    answers.combine = True
+    for number in range(MAX_COMBINED + 2):
+        answers.put(_answer(str(number)))
+    assert _said(answers.take()) == [str(number) for number in range(MAX_COMBINED)]
+    assert _said(answers.take()) == [str(MAX_COMBINED), str(MAX_COMBINED + 1)]
+    assert not answers
+
+
+async def test_an_answer_that_would_not_fit_waits_for_the_next_message() -> None:
+    answers = Answers()
+    answers.combine = True
+    large = "x" * (MAX_COMBINED_BYTES - 1000)
+    for text in ("a", large, "b" * 2000, large * 2, "c", "d"):
+        answers.put(_answer(text))
+    assert [_said(answers.take()) for _ in range(4)] == [["a", large], ["b" * 2000], [large * 2], ["c", "d"]]
+    assert not answers
+
+
+async def test_updates_that_nobody_takes_are_bounded_and_take_their_place_again_combined() -> None:
+    answers = Answers()
+    answers.combine = True
+    while answers.takes_updates:
+        answers.put_update(_answer("u"))
+    assert len(answers) == MAX_QUEUED_UPDATES
+    answers.take()
+    assert answers.takes_updates
+    assert not answers
+
+
+async def test_who_waits_for_fewer_answers_goes_on_once_they_were_taken_combined() -> None:
+    answers = Answers()
+    answers.combine = True
+    while not answers.are_many:
+        answers.put(_answer("x"))
+    waiting = asyncio.create_task(answers.fewer())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    answers.take()
+    await asyncio.wait_for(waiting, BOUND_S)
+    assert not answers.are_many
