@@ -66,18 +66,22 @@ class ForkedProcess(SandboxedProcess):
         """Send SIGTERM to the process and what it started. Who ignores it stays. Nothing happens after the end."""
         if self._closed:
             return
-        below = list(descendants(self.pid))
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
-        for pid in below:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                pidfd = os.pidfd_open(pid)
-                try:
-                    # The number may have been given away between the listing and now; the pidfd fixes it, so ask again.
-                    if pid in set(descendants(self.pid)):
+        below: list[tuple[int, int]] = []
+        try:
+            for pid in descendants(self.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    below.append((pid, os.pidfd_open(pid)))
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+            # A number may have been given away between the listing and now; the pidfds fix them, so ask again.
+            still_there = set(descendants(self.pid)) if below else ()
+            for pid, pidfd in below:
+                if pid in still_there:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
                         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-                finally:
-                    os.close(pidfd)
+        finally:
+            for _, pidfd in below:
+                os.close(pidfd)
 
     def kill(self) -> None:
         """Kill it, and with it, as pid 1 of its namespace, everything that it started. Idempotent."""

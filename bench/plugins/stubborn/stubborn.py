@@ -9,12 +9,12 @@ import time
 from fumehood_sdk import Plugin
 
 plugin = Plugin("stubborn", version="1.0.0", concurrency=32)
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @plugin.tool(side_effects="none", isolation="call")
 def hang() -> None:
     """Wait for ever."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:

@@ -46,7 +46,7 @@ processor, which the end of the process needs more."""
 EOF_GRACE_S = 1.0
 """At the end of stdin nobody waits for results any more: as long as a tool may need to clean up."""
 
-_REASONS = {1: "deadline", 2: "caller", 3: "shutdown", 4: "limit"}
+REASONS = {1: "deadline", 2: "caller", 3: "shutdown", 4: "limit"}
 
 
 class Engine:
@@ -127,16 +127,21 @@ class Engine:
                 if isinstance(frame, host.Invoke):
                     if not self._invoke(frame):
                         return True
-                elif isinstance(frame, host.Cancel):
-                    self._cancel(frame)
-                elif isinstance(frame, host.Shutdown):
-                    self._stop(time.monotonic() + frame.grace_s, cancel_now=False)
-                elif isinstance(frame, host.Answer) and self._port is not None:
-                    self._port.deliver(frame)
+                elif frame is not None:
+                    self._heed(frame)
         except (WireError, OSError) as error:
             self._error = error if isinstance(error, WireError) else WireError(str(error))
             self._stop(time.monotonic() + EOF_GRACE_S, cancel_now=True)
             return False
+
+    def _heed(self, frame: host.HostFrame) -> None:
+        """A frame that starts nothing."""
+        if isinstance(frame, host.Cancel):
+            self._cancel(frame)
+        elif isinstance(frame, host.Shutdown):
+            self._stop(time.monotonic() + frame.grace_s, cancel_now=False)
+        elif isinstance(frame, host.Answer) and self._port is not None:
+            self._port.deliver(frame)
 
     def _invoke(self, frame: host.Invoke) -> bool:
         """Start a call, and run it unless it waits its turn or is asynchronous. False: the lead was lost meanwhile."""
@@ -212,7 +217,7 @@ class Engine:
     def _cancel(self, frame: host.Cancel) -> None:
         call = self._calls.get(frame.invocation_id)
         if call is not None:
-            self._cancel_call(call, _REASONS.get(frame.reason, "unspecified"), frame.grace_s)
+            self._cancel_call(call, REASONS.get(frame.reason, "unspecified"), frame.grace_s)
 
     def _cancel_call(self, call: Call, reason: str, grace_s: float) -> None:
         if call.cancel_reason is not None:

@@ -2,7 +2,8 @@
 
 The call runs in the main thread, and no other thread is there as long as nothing but the call happens: each would cost
 the call more than its own frames do. When the sidecar has more to say, a cancellation or the answer to a request, the
-kernel says so by a signal, and the threads of the engine are started then.
+kernel says so by a signal. A cancellation with no time to act on it is noted by the signal's handler, since most often
+the processor is needed for the end of many; for all else the threads of the engine are started then.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from fumehood_sdk.call import Call, Grants
 from fumehood_sdk.errors import WireError
 from fumehood_sdk.runtime.descriptors import close_in_forks, take_wire
-from fumehood_sdk.runtime.engine import Engine
+from fumehood_sdk.runtime.engine import REASONS, SHORTEST_GRACE_S, Engine
 from fumehood_sdk.runtime.entry import Runnable
 from fumehood_sdk.runtime.execute import execute
 from fumehood_sdk.runtime.writer import Writer
@@ -47,13 +48,15 @@ class OneCall(Engine):
         """Made before the fork: what is there already, no child has to make."""
         self._fd_in = -1
         self._threaded = False
+        self._reading = self._missed = False
+        self._unheeded: list[host.HostFrame] = []
         reader = FrameReader(lambda size: os.read(self._fd_in, size), max_frame_bytes)
         super().__init__(reader, Writer(-1, max_frame_bytes), tools, max_calls=1, grants=grants)
 
     def prepare(self) -> None:
         """Set the handlers that its process needs, and let the collector forget what is there. Before the fork."""
         signal.signal(signal.SIGTERM, _end)
-        signal.signal(signal.SIGIO, self._more_came)
+        signal.signal(signal.SIGIO, self.more_came)
         gc.enable()
         gc.collect()
         gc.freeze()  # a collection in a child would write to every page of what was imported
@@ -114,13 +117,14 @@ class OneCall(Engine):
             grants=self._grants,
         )
         self._calls[frame.invocation_id] = call
-        self._heed_more()
         if entry.is_async:
             from fumehood_sdk.runtime.aio import AsyncCalls  # noqa: PLC0415 - imported by the zygote if it is needed
 
             self._async_calls = AsyncCalls(self._end, threaded=False)
+            self._heed_more()
             self._async_calls.run(call)
         else:
+            self._heed_more()
             self._end(call, execute(call))
 
     def _end(self, call: Call, outcome: Sent | Failure, *, hold: bool = False) -> None:
@@ -140,20 +144,62 @@ class OneCall(Engine):
         fcntl.fcntl(self._fd_in, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(self._fd_in, fcntl.F_SETFL, os.O_ASYNC)  # and to block, as before
         if self._reader.holds_more or _has_more(self._fd_in):
-            self._read_on()
+            self.more_came()
 
-    def _more_came(self, _number: int, _frame: FrameType | None) -> None:
-        self._read_on()
+    def more_came(self, _number: int = signal.SIGIO, _frame: FrameType | None = None) -> None:
+        """Note a cancellation, or start the engine's threads, once. May interrupt this thread anywhere: takes no lock.
 
-    def _read_on(self) -> None:
-        """Start the engine's threads, once. May interrupt this thread anywhere, hence takes no lock."""
-        if not self._threaded:
-            self._threaded = True
-            with contextlib.suppress(RuntimeError):  # the limit of processes; the sidecar ends what doesn't listen
-                _thread.start_new_thread(self._serve_rest, ())
+        What the kernel calls when there is more to read.
+        """
+        while not self._threaded:
+            if self._reading:
+                self._missed = True  # this interrupts itself, and goes on below
+                return
+            self._reading, self._missed = True, False
+            noted = self._noted()
+            self._reading = False
+            if not noted:
+                self._threaded = True
+                with contextlib.suppress(RuntimeError):  # the limit of processes; the sidecar ends what doesn't listen
+                    _thread.start_new_thread(self._serve_rest, ())
+            elif not self._missed:
+                return
+
+    def _noted(self) -> bool:
+        """Read what came. False: there is more to it than a mark on the call, and threads must see to it."""
+        if self._port is not None:
+            return False  # answers may be large, and are waited for with locks
+        try:
+            while self._reader.holds_more or _has_more(self._fd_in):
+                data = self._reader.buffered()
+                if data is not None:
+                    frame = host.decode(data)
+                    if frame is not None and not self._note(frame):
+                        self._unheeded.append(frame)
+                elif not self._reader.fill():
+                    return False
+        except (WireError, OSError):
+            return False
+        return not self._unheeded
+
+    def _note(self, frame: host.HostFrame) -> bool:
+        if not isinstance(frame, host.Cancel) or not 0 < frame.grace_s < SHORTEST_GRACE_S:
+            return False
+        call = self._calls.get(frame.invocation_id)
+        if call is None:
+            return True
+        if call.wakers or call.tool.is_async:
+            return False  # what waits is woken by locks, which this thread may hold
+        call.cancel(REASONS.get(frame.reason, "unspecified"))
+        return True
 
     def _serve_rest(self) -> None:
         self._bell.acquire()
+        for frame in self._unheeded:
+            if isinstance(frame, host.Invoke):
+                self._invoke(frame)
+            else:
+                self._heed(frame)
         if self._hand_on():
             self._watch()
             self._writer.drain()

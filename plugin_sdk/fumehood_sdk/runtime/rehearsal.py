@@ -18,9 +18,11 @@ from fumehood_sdk.schema.core import to_json
 _TIMES = 20
 """Code is rewritten after eight runs; some of it waits for a second pass."""
 _FRAME_BYTES = 65536
-_MESSAGE = b"\x08\x01" + b"\x12\x04echo" + b'\x1a\x0d{"text":"aa"}' + b"\x22\x01c" + b"\x28\x01" + b"\x32\x02\x08\x1e"
-_FRAME = bytes((len(_MESSAGE) + 2, 0x12, len(_MESSAGE))) + _MESSAGE
-"""`HostFrame{invoke: {1, "echo", {"text":"aa"}, "c", attempt 1, 30 s}}`, with its length."""
+_INVOKE = b"\x08\x01" + b"\x12\x04echo" + b'\x1a\x0d{"text":"aa"}' + b"\x22\x01c" + b"\x28\x01" + b"\x32\x02\x08\x1e"
+"""`Invoke{1, "echo", {"text":"aa"}, "c", attempt 1, 30 s}`."""
+_CANCEL = b"\x08\x01" + b"\x10\x01" + b"\x1a\x05\x10\x80\xad\xe2\x04"
+"""`Cancel{1, deadline, 10 ms}`."""
+_INVOKE_TAG, _CANCEL_TAG = 0x12, 0x1A
 
 
 def rehearse() -> None:
@@ -31,7 +33,9 @@ def rehearse() -> None:
 
     @plugin.tool(side_effects="none")
     def echo(text: str) -> str:
-        """Say the same."""
+        """Say the same, after being told to end."""
+        os.write(calls, _frame(_CANCEL_TAG, _CANCEL))
+        one_call.more_came()
         return text
 
     one_call = OneCall(plugin.tools, Grants(), max_frame_bytes=_FRAME_BYTES)
@@ -40,7 +44,7 @@ def rehearse() -> None:
     try:
         one_call.use(fd_in, fd_out)
         for _ in range(_TIMES):
-            os.write(calls, _FRAME)
+            os.write(calls, _frame(_INVOKE_TAG, _INVOKE))
             frame = one_call.first()
             if frame is not None:
                 one_call.answer(frame)
@@ -48,3 +52,7 @@ def rehearse() -> None:
     finally:
         for fd in (fd_in, calls, results, fd_out):
             os.close(fd)
+
+
+def _frame(tag: int, message: bytes) -> bytes:
+    return bytes((len(message) + 2, tag, len(message))) + message

@@ -1,0 +1,173 @@
+"""A process with one call, without its sandbox: what comes to it after the call, and what it takes for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fumehood.v1.plugin_pb2 import HostFrame, Invoke
+
+from tests.sdk.client import PluginClient, started
+
+SHORT_MS, LONG_MS = 10, 60_000
+PROGRAM = '''
+import asyncio
+import os
+import sys
+import time
+
+from fumehood_sdk import Cancelled, Context, Plugin
+from fumehood_sdk.call import Grants
+from fumehood_sdk.runtime.one_call import OneCall
+
+plugin = Plugin("one", version="1.0.0")
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+@plugin.tool(side_effects="none")
+def poll(ctx: Context) -> str:
+    """Look now and then."""
+    ctx.update("begun")
+    while not ctx.cancelled:
+        time.sleep(0.001)
+    try:
+        ctx.check_cancelled()
+    except Cancelled as error:
+        sys.stderr.write(f"{error} {threads()}\\n")
+    return "seen"
+
+
+@plugin.tool(side_effects="none")
+def doze(ctx: Context) -> None:
+    """Be woken."""
+    ctx.update("begun")
+    try:
+        ctx.sleep(60)
+    except Cancelled as error:
+        sys.stderr.write(f"{error} {threads()}\\n")
+        raise
+
+
+@plugin.tool(side_effects="none")
+def deaf(ctx: Context) -> None:
+    """Be interrupted."""
+    ctx.update("begun")
+    while True:
+        time.sleep(0.001)
+
+
+@plugin.tool(side_effects="none")
+async def wait(ctx: Context) -> None:
+    """Be cancelled as a task."""
+    ctx.update("begun")
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        sys.stderr.write(f"cancelled {threads()}\\n")
+        raise
+
+
+import fumehood_sdk.runtime.aio
+
+one_call = OneCall(plugin.tools, Grants(), max_frame_bytes=1 << 20)
+one_call.prepare()
+one_call.serve()
+'''
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[PluginClient]:
+    with started(["-c", PROGRAM], tmp_path) as client:
+        yield client
+
+
+def _begun(client: PluginClient, tool: str) -> int:
+    call = client.invoke(tool)
+    client.wait("update", call)
+    return call
+
+
+def _seen(client: PluginClient) -> tuple[str, int]:
+    """Why the tool was told to end, and how many threads there were then."""
+    reason, threads = client.stderr().split()
+    return reason, int(threads)
+
+
+def test_cancellation_without_time_to_act_on_it_is_seen_and_starts_no_thread(client: PluginClient) -> None:
+    call = _begun(client, "poll")
+    client.cancel(call, grace_ms=SHORT_MS)
+    assert client.result(call).content[0].text == "seen"
+    assert _seen(client) == ("caller", 1)
+
+
+def test_cancellation_with_time_is_seen_by_threads_that_could_interrupt(client: PluginClient) -> None:
+    call = _begun(client, "poll")
+    client.cancel(call, grace_ms=LONG_MS)
+    assert client.result(call).content[0].text == "seen"
+    assert _seen(client)[0] == "caller"
+    assert _seen(client)[1] > 1
+
+
+@pytest.mark.parametrize("grace_ms", [SHORT_MS, LONG_MS])
+@pytest.mark.parametrize("tool", ["doze", "wait"])
+def test_what_waits_is_woken_however_short_the_time(client: PluginClient, tool: str, grace_ms: int) -> None:
+    call = _begun(client, tool)
+    client.cancel(call, grace_ms=grace_ms)
+    assert client.result(call).HasField("error")
+    assert _seen(client)[0] == ("caller" if tool == "doze" else "cancelled")
+    assert _seen(client)[1] > 1
+
+
+def test_longer_cancellation_after_a_short_one_still_leaves_the_call_cancelled_once(client: PluginClient) -> None:
+    call = _begun(client, "poll")
+    client.cancel(call, grace_ms=SHORT_MS)
+    client.cancel(call, grace_ms=LONG_MS)
+    assert client.result(call).content[0].text == "seen"
+
+
+def test_tool_that_never_looks_is_interrupted_where_there_is_time(client: PluginClient) -> None:
+    call = _begun(client, "deaf")
+    client.cancel(call, grace_ms=LONG_MS)
+    assert client.result(call).HasField("error")
+
+
+def test_many_frames_without_a_meaning_lose_no_cancellation(client: PluginClient) -> None:
+    call = _begun(client, "poll")
+    for _ in range(2000):
+        client.send_bytes(b"\x03\xfa\x3f\x00")  # field 1023, empty: of a sidecar that knows more
+    client.cancel(call + 1, grace_ms=SHORT_MS)  # nobody's
+    client.cancel(call, grace_ms=SHORT_MS)
+    assert client.result(call).content[0].text == "seen"
+    assert _seen(client) == ("caller", 1)
+
+
+def test_frame_in_pieces_is_waited_for(client: PluginClient) -> None:
+    call = _begun(client, "poll")
+    frame = HostFrame()
+    frame.cancel.invocation_id, frame.cancel.reason = call, 1
+    frame.cancel.grace.FromMilliseconds(SHORT_MS)
+    data = frame.SerializeToString()
+    for byte in (bytes((len(data),)) + data)[:-1]:
+        client.send_bytes(bytes((byte,)))
+    client.send_bytes(data[-1:])
+    assert client.result(call).content[0].text == "seen"
+    assert _seen(client) == ("deadline", 1)
+
+
+def test_second_call_is_refused_and_the_first_goes_on(client: PluginClient) -> None:
+    call = _begun(client, "poll")
+    client.send(HostFrame(invoke=Invoke(invocation_id=call + 1, tool="poll", arguments_json="{}")))
+    assert client.result(call + 1).error.reason == "too_many_calls"
+    client.cancel(call, grace_ms=SHORT_MS)
+    assert client.result(call).content[0].text == "seen"
+
+
+def test_end_of_stdin_after_a_noted_cancellation_ends_the_process(client: PluginClient) -> None:
+    call = _begun(client, "deaf")
+    client.cancel(call, grace_ms=SHORT_MS)
+    client.end_input()
+    assert client.exit_status() == 0
