@@ -25,6 +25,7 @@ class Session:
         self._waiting: dict[str, asyncio.Future[tool_pb2.ToolResult]] = {}
         self._ready: deque[pb.SessionRequest] = deque()
         self._count = 0
+        self._writing = False
         self._reader: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
 
@@ -46,24 +47,34 @@ class Session:
         self._count += 1
         call_id = f"c{self._count}"
         request = pb.SessionRequest(call=pb.CallToolRequest(tool=tool, arguments_json=arguments_json, call_id=call_id))
+        alone = not self._waiting
         answer = self._waiting[call_id] = asyncio.get_running_loop().create_future()
         self._ready.append(request)
-        if self._writer is None:
-            self._writer = asyncio.create_task(self._write())
+        if not self._writing:
+            self._writing = True
+            if alone:
+                await self._write_next()
+            if self._ready:
+                # In a turn of its own: whoever else got an answer in this one asks for more in it as well.
+                self._writer = asyncio.create_task(self._write())
+            else:
+                self._writing = False
         result: tool_pb2.ToolResult = await answer
         return result
 
     async def _write(self) -> None:
         """Write until nothing is ready. gRPC takes one message at a time, and meanwhile others get ready."""
-        ready = self._ready
-        while ready:
-            message = ready.popleft()
-            if ready:
-                following = [ready.popleft() for _ in range(min(len(ready), MAX_COMBINED - 1))]
-                message = pb.SessionRequest(combined=pb.SessionRequests(requests=[message, *following]))
-            message.accepts_combined = True
-            await self._stream.write(message)
-        self._writer = None
+        while self._ready:
+            await self._write_next()
+        self._writing = False
+
+    async def _write_next(self) -> None:
+        message = self._ready.popleft()
+        if self._ready:
+            following = [self._ready.popleft() for _ in range(min(len(self._ready), MAX_COMBINED - 1))]
+            message = pb.SessionRequest(combined=pb.SessionRequests(requests=[message, *following]))
+        message.accepts_combined = True
+        await self._stream.write(message)
 
     async def _read(self) -> None:
         async for message in self._stream:
