@@ -736,11 +736,15 @@ type SessionRequest struct {
 	//
 	//	*SessionRequest_Call
 	//	*SessionRequest_Cancel
+	//	*SessionRequest_Combined
 	Request isSessionRequest_Request `protobuf_oneof:"request"`
 	// Whether this call's updates are wanted. Read with `call` alone.
-	Updates       bool `protobuf:"varint,3,opt,name=updates,proto3" json:"updates,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Updates bool `protobuf:"varint,3,opt,name=updates,proto3" json:"updates,omitempty"`
+	// From this message on, responses that are ready at the same time may come `combined`. Absent or false changes
+	// nothing. Not read within `combined`.
+	AcceptsCombined bool `protobuf:"varint,5,opt,name=accepts_combined,json=acceptsCombined,proto3" json:"accepts_combined,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SessionRequest) Reset() {
@@ -798,9 +802,25 @@ func (x *SessionRequest) GetCancel() *CancelCallRequest {
 	return nil
 }
 
+func (x *SessionRequest) GetCombined() *SessionRequests {
+	if x != nil {
+		if x, ok := x.Request.(*SessionRequest_Combined); ok {
+			return x.Combined
+		}
+	}
+	return nil
+}
+
 func (x *SessionRequest) GetUpdates() bool {
 	if x != nil {
 		return x.Updates
+	}
+	return false
+}
+
+func (x *SessionRequest) GetAcceptsCombined() bool {
+	if x != nil {
+		return x.AcceptsCombined
 	}
 	return false
 }
@@ -819,9 +839,63 @@ type SessionRequest_Cancel struct {
 	Cancel *CancelCallRequest `protobuf:"bytes,2,opt,name=cancel,proto3,oneof"`
 }
 
+type SessionRequest_Combined struct {
+	// Several requests in one message, which costs less than a message each: what a busy caller has ready to send.
+	Combined *SessionRequests `protobuf:"bytes,4,opt,name=combined,proto3,oneof"`
+}
+
 func (*SessionRequest_Call) isSessionRequest_Request() {}
 
 func (*SessionRequest_Cancel) isSessionRequest_Request() {}
+
+func (*SessionRequest_Combined) isSessionRequest_Request() {}
+
+// Requests that travel together, taken in order, each as if it had come alone.
+type SessionRequests struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 128, and together no larger than one message may be. A message with more is refused whole, with one
+	// `refused` that names no call. One that is itself `combined` is refused likewise, alone.
+	Requests      []*SessionRequest `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionRequests) Reset() {
+	*x = SessionRequests{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionRequests) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionRequests) ProtoMessage() {}
+
+func (x *SessionRequests) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionRequests.ProtoReflect.Descriptor instead.
+func (*SessionRequests) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SessionRequests) GetRequests() []*SessionRequest {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
 
 // One message to the caller within a session.
 type SessionResponse struct {
@@ -833,6 +907,7 @@ type SessionResponse struct {
 	//	*SessionResponse_Update
 	//	*SessionResponse_Finished
 	//	*SessionResponse_Refused
+	//	*SessionResponse_Combined
 	Event         isSessionResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -840,7 +915,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +927,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +940,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{13}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SessionResponse) GetEvent() isSessionResponse_Event {
@@ -902,6 +977,15 @@ func (x *SessionResponse) GetRefused() *SessionRefusal {
 	return nil
 }
 
+func (x *SessionResponse) GetCombined() *SessionResponses {
+	if x != nil {
+		if x, ok := x.Event.(*SessionResponse_Combined); ok {
+			return x.Combined
+		}
+	}
+	return nil
+}
+
 type isSessionResponse_Event interface {
 	isSessionResponse_Event()
 }
@@ -921,11 +1005,64 @@ type SessionResponse_Refused struct {
 	Refused *SessionRefusal `protobuf:"bytes,3,opt,name=refused,proto3,oneof"`
 }
 
+type SessionResponse_Combined struct {
+	// Several responses in one message. Comes only after `accepts_combined`.
+	Combined *SessionResponses `protobuf:"bytes,4,opt,name=combined,proto3,oneof"`
+}
+
 func (*SessionResponse_Update) isSessionResponse_Event() {}
 
 func (*SessionResponse_Finished) isSessionResponse_Event() {}
 
 func (*SessionResponse_Refused) isSessionResponse_Event() {}
+
+func (*SessionResponse_Combined) isSessionResponse_Event() {}
+
+// Responses that were ready at the same time, in order, each to be read as if it had come alone.
+type SessionResponses struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Two or more, none of which is `combined`.
+	Responses     []*SessionResponse `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionResponses) Reset() {
+	*x = SessionResponses{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionResponses) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionResponses) ProtoMessage() {}
+
+func (x *SessionResponses) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionResponses.ProtoReflect.Descriptor instead.
+func (*SessionResponses) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SessionResponses) GetResponses() []*SessionResponse {
+	if x != nil {
+		return x.Responses
+	}
+	return nil
+}
 
 // Says that one request within a session was refused.
 type SessionRefusal struct {
@@ -942,7 +1079,7 @@ type SessionRefusal struct {
 
 func (x *SessionRefusal) Reset() {
 	*x = SessionRefusal{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1091,7 @@ func (x *SessionRefusal) String() string {
 func (*SessionRefusal) ProtoMessage() {}
 
 func (x *SessionRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1104,7 @@ func (x *SessionRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRefusal.ProtoReflect.Descriptor instead.
 func (*SessionRefusal) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{14}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SessionRefusal) GetCallId() string {
@@ -1004,7 +1141,7 @@ type CancelCallRequest struct {
 
 func (x *CancelCallRequest) Reset() {
 	*x = CancelCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1153,7 @@ func (x *CancelCallRequest) String() string {
 func (*CancelCallRequest) ProtoMessage() {}
 
 func (x *CancelCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1166,7 @@ func (x *CancelCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCallRequest.ProtoReflect.Descriptor instead.
 func (*CancelCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{15}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CancelCallRequest) GetCallId() string {
@@ -1055,7 +1192,7 @@ type CancelCallResponse struct {
 
 func (x *CancelCallResponse) Reset() {
 	*x = CancelCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1204,7 @@ func (x *CancelCallResponse) String() string {
 func (*CancelCallResponse) ProtoMessage() {}
 
 func (x *CancelCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1217,7 @@ func (x *CancelCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCallResponse.ProtoReflect.Descriptor instead.
 func (*CancelCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{16}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{18}
 }
 
 var File_fumehood_v1_tool_service_proto protoreflect.FileDescriptor
@@ -1125,17 +1262,24 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x05event\":\n" +
 	"\vCallStarted\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
-	"\x04tool\x18\x02 \x01(\tR\x04tool\"\xa3\x01\n" +
+	"\x04tool\x18\x02 \x01(\tR\x04tool\"\x8a\x02\n" +
 	"\x0eSessionRequest\x122\n" +
 	"\x04call\x18\x01 \x01(\v2\x1c.fumehood.v1.CallToolRequestH\x00R\x04call\x128\n" +
-	"\x06cancel\x18\x02 \x01(\v2\x1e.fumehood.v1.CancelCallRequestH\x00R\x06cancel\x12\x18\n" +
-	"\aupdates\x18\x03 \x01(\bR\aupdatesB\t\n" +
-	"\arequest\"\xbd\x01\n" +
+	"\x06cancel\x18\x02 \x01(\v2\x1e.fumehood.v1.CancelCallRequestH\x00R\x06cancel\x12:\n" +
+	"\bcombined\x18\x04 \x01(\v2\x1c.fumehood.v1.SessionRequestsH\x00R\bcombined\x12\x18\n" +
+	"\aupdates\x18\x03 \x01(\bR\aupdates\x12)\n" +
+	"\x10accepts_combined\x18\x05 \x01(\bR\x0facceptsCombinedB\t\n" +
+	"\arequest\"J\n" +
+	"\x0fSessionRequests\x127\n" +
+	"\brequests\x18\x01 \x03(\v2\x1b.fumehood.v1.SessionRequestR\brequests\"\xfa\x01\n" +
 	"\x0fSessionResponse\x121\n" +
 	"\x06update\x18\x01 \x01(\v2\x17.fumehood.v1.ToolUpdateH\x00R\x06update\x125\n" +
 	"\bfinished\x18\x02 \x01(\v2\x17.fumehood.v1.ToolResultH\x00R\bfinished\x127\n" +
-	"\arefused\x18\x03 \x01(\v2\x1b.fumehood.v1.SessionRefusalH\x00R\arefusedB\a\n" +
-	"\x05event\"z\n" +
+	"\arefused\x18\x03 \x01(\v2\x1b.fumehood.v1.SessionRefusalH\x00R\arefused\x12;\n" +
+	"\bcombined\x18\x04 \x01(\v2\x1d.fumehood.v1.SessionResponsesH\x00R\bcombinedB\a\n" +
+	"\x05event\"N\n" +
+	"\x10SessionResponses\x12:\n" +
+	"\tresponses\x18\x01 \x03(\v2\x1c.fumehood.v1.SessionResponseR\tresponses\"z\n" +
 	"\x0eSessionRefusal\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1f\n" +
 	"\vstatus_code\x18\x02 \x01(\x05R\n" +
@@ -1168,7 +1312,7 @@ func file_fumehood_v1_tool_service_proto_rawDescGZIP() []byte {
 	return file_fumehood_v1_tool_service_proto_rawDescData
 }
 
-var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(*ListToolsRequest)(nil),          // 0: fumehood.v1.ListToolsRequest
 	(*ListToolsResponse)(nil),         // 1: fumehood.v1.ListToolsResponse
@@ -1183,55 +1327,61 @@ var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(*StreamToolResponse)(nil),        // 10: fumehood.v1.StreamToolResponse
 	(*CallStarted)(nil),               // 11: fumehood.v1.CallStarted
 	(*SessionRequest)(nil),            // 12: fumehood.v1.SessionRequest
-	(*SessionResponse)(nil),           // 13: fumehood.v1.SessionResponse
-	(*SessionRefusal)(nil),            // 14: fumehood.v1.SessionRefusal
-	(*CancelCallRequest)(nil),         // 15: fumehood.v1.CancelCallRequest
-	(*CancelCallResponse)(nil),        // 16: fumehood.v1.CancelCallResponse
-	(*Tool)(nil),                      // 17: fumehood.v1.Tool
-	(*Availability)(nil),              // 18: fumehood.v1.Availability
-	(*CallContext)(nil),               // 19: fumehood.v1.CallContext
-	(*durationpb.Duration)(nil),       // 20: google.protobuf.Duration
-	(*ToolResult)(nil),                // 21: fumehood.v1.ToolResult
-	(*ToolUpdate)(nil),                // 22: fumehood.v1.ToolUpdate
-	(*SystemError)(nil),               // 23: fumehood.v1.SystemError
+	(*SessionRequests)(nil),           // 13: fumehood.v1.SessionRequests
+	(*SessionResponse)(nil),           // 14: fumehood.v1.SessionResponse
+	(*SessionResponses)(nil),          // 15: fumehood.v1.SessionResponses
+	(*SessionRefusal)(nil),            // 16: fumehood.v1.SessionRefusal
+	(*CancelCallRequest)(nil),         // 17: fumehood.v1.CancelCallRequest
+	(*CancelCallResponse)(nil),        // 18: fumehood.v1.CancelCallResponse
+	(*Tool)(nil),                      // 19: fumehood.v1.Tool
+	(*Availability)(nil),              // 20: fumehood.v1.Availability
+	(*CallContext)(nil),               // 21: fumehood.v1.CallContext
+	(*durationpb.Duration)(nil),       // 22: google.protobuf.Duration
+	(*ToolResult)(nil),                // 23: fumehood.v1.ToolResult
+	(*ToolUpdate)(nil),                // 24: fumehood.v1.ToolUpdate
+	(*SystemError)(nil),               // 25: fumehood.v1.SystemError
 }
 var file_fumehood_v1_tool_service_proto_depIdxs = []int32{
-	17, // 0: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
-	17, // 1: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
+	19, // 0: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
+	19, // 1: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
 	6,  // 2: fumehood.v1.CheckAvailabilityResponse.tools:type_name -> fumehood.v1.ToolAvailability
-	18, // 3: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
-	19, // 4: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
-	20, // 5: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
-	21, // 6: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
+	20, // 3: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
+	21, // 4: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
+	22, // 5: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
+	23, // 6: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
 	7,  // 7: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
 	11, // 8: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
-	22, // 9: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
-	21, // 10: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
+	24, // 9: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
+	23, // 10: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
 	7,  // 11: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
-	15, // 12: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
-	22, // 13: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
-	21, // 14: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
-	14, // 15: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
-	23, // 16: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
-	0,  // 17: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
-	2,  // 18: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
-	4,  // 19: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
-	7,  // 20: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
-	9,  // 21: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
-	12, // 22: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
-	15, // 23: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
-	1,  // 24: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
-	3,  // 25: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
-	5,  // 26: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
-	8,  // 27: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
-	10, // 28: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
-	13, // 29: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
-	16, // 30: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
-	24, // [24:31] is the sub-list for method output_type
-	17, // [17:24] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	17, // 12: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
+	13, // 13: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
+	12, // 14: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
+	24, // 15: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
+	23, // 16: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
+	16, // 17: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
+	15, // 18: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
+	14, // 19: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
+	25, // 20: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
+	0,  // 21: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
+	2,  // 22: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
+	4,  // 23: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
+	7,  // 24: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
+	9,  // 25: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
+	12, // 26: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
+	17, // 27: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
+	1,  // 28: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
+	3,  // 29: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
+	5,  // 30: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
+	8,  // 31: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
+	10, // 32: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
+	14, // 33: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
+	18, // 34: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
+	28, // [28:35] is the sub-list for method output_type
+	21, // [21:28] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_service_proto_init() }
@@ -1249,11 +1399,13 @@ func file_fumehood_v1_tool_service_proto_init() {
 	file_fumehood_v1_tool_service_proto_msgTypes[12].OneofWrappers = []any{
 		(*SessionRequest_Call)(nil),
 		(*SessionRequest_Cancel)(nil),
+		(*SessionRequest_Combined)(nil),
 	}
-	file_fumehood_v1_tool_service_proto_msgTypes[13].OneofWrappers = []any{
+	file_fumehood_v1_tool_service_proto_msgTypes[14].OneofWrappers = []any{
 		(*SessionResponse_Update)(nil),
 		(*SessionResponse_Finished)(nil),
 		(*SessionResponse_Refused)(nil),
+		(*SessionResponse_Combined)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1261,7 +1413,7 @@ func file_fumehood_v1_tool_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_service_proto_rawDesc), len(file_fumehood_v1_tool_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
