@@ -14,6 +14,8 @@ Stream = grpc.aio.StreamStreamCall[pb.SessionRequest, pb.SessionResponse]
 
 MAX_COMBINED = 128
 """Requests in one message, by the protocol."""
+MAX_COMBINED_BYTES = 1024 * 1024
+"""Arguments in one message: half of what gRPC takes by default, since a larger message ends the session."""
 
 
 class Session:
@@ -71,8 +73,14 @@ class Session:
     async def _write_next(self) -> None:
         message = self._ready.popleft()
         if self._ready:
-            following = [self._ready.popleft() for _ in range(min(len(self._ready), MAX_COMBINED - 1))]
-            message = pb.SessionRequest(combined=pb.SessionRequests(requests=[message, *following]))
+            message = pb.SessionRequest(combined=pb.SessionRequests(requests=[message]))
+            requests = message.combined.requests
+            size = len(requests[0].call.arguments_json)
+            while self._ready and len(requests) < MAX_COMBINED:
+                size += len(self._ready[0].call.arguments_json)
+                if size > MAX_COMBINED_BYTES:
+                    break
+                requests.append(self._ready.popleft())
         message.accepts_combined = True
         await self._stream.write(message)
 
@@ -87,6 +95,6 @@ class Session:
     def _answer(self, response: pb.SessionResponse) -> None:
         if response.HasField("finished"):
             self._waiting.pop(response.finished.call_id).set_result(response.finished)
-        elif response.HasField("refused"):
+        elif response.refused.kind == pb.SESSION_REQUEST_KIND_CALL:
             refusal = RuntimeError(response.refused.error.message)
             self._waiting.pop(response.refused.call_id).set_exception(refusal)

@@ -72,6 +72,21 @@ async def test_a_request_of_its_own_may_accept_combined_answers_too(tools: ToolS
     assert len(messages) < sum(1 for message in messages for _ in apart(message)) == 50
 
 
+async def test_accepting_combined_answers_may_come_before_any_request(tools: ToolServiceStub) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    await session.write(pb.SessionRequest(accepts_combined=True))
+    await session.write(combined(*(asked("echo", {"text": f"{i}"}) for i in range(50))))
+    messages = await rest(session)
+    assert len(messages) < sum(1 for message in messages for _ in apart(message)) == 50
+
+
+async def test_combined_message_without_a_request_is_refused(tools: ToolServiceStub) -> None:
+    session = tools.Session(timeout=BOUND_S)
+    await session.write(combined(accepts=True))
+    (message,) = await rest(session)
+    assert (message.refused.call_id, message.refused.error.code) == ("", "REQUEST_INVALID")
+
+
 async def test_what_is_within_a_combined_request_accepts_nothing(tools: ToolServiceStub) -> None:
     requests = [asked("echo", {"text": f"{i}"}) for i in range(50)]
     requests[0].accepts_combined = True
@@ -97,6 +112,7 @@ async def test_more_are_refused_whole_and_the_session_goes_on(tools: ToolService
     refused, finished = await rest(session)
     assert (refused.refused.call_id, refused.refused.error.code) == ("", "REQUEST_INVALID")
     assert "128 requests" in refused.refused.error.message
+    assert refused.refused.kind == pb.SESSION_REQUEST_KIND_UNSPECIFIED
     assert refused.refused.status_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
     assert text_of(finished.finished) == "next"
 
@@ -125,11 +141,11 @@ async def test_each_refusal_within_names_its_own_call(tools: ToolServiceStub, *,
     await session.write(combined(*requests, accepts=accepts))
     answers = [answer for message in await rest(session) for answer in apart(message)]
     refusals = [answer.refused for answer in answers if answer.HasField("refused")]
-    assert [(refused.call_id, refused.error.code) for refused in refusals] == [
-        ("same", "CALL_ID_IN_USE"),
-        ("no-tool", "REQUEST_INVALID"),
-        ("", "REQUEST_INVALID"),
-        ("nobody", "CALL_NOT_FOUND"),
+    assert [(refused.call_id, refused.error.code, refused.kind) for refused in refusals] == [
+        ("same", "CALL_ID_IN_USE", pb.SESSION_REQUEST_KIND_CALL),
+        ("no-tool", "REQUEST_INVALID", pb.SESSION_REQUEST_KIND_CALL),
+        ("", "REQUEST_INVALID", pb.SESSION_REQUEST_KIND_UNSPECIFIED),
+        ("nobody", "CALL_NOT_FOUND", pb.SESSION_REQUEST_KIND_CANCEL),
     ]
     (finished,) = [answer.finished for answer in answers if answer.HasField("finished")]
     assert (finished.call_id, text_of(finished)) == ("same", "waited")

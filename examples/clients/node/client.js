@@ -8,7 +8,18 @@
 
 import assert from "node:assert/strict";
 import grpc from "@grpc/grpc-js";
-import { call, callRequest, connect, DEADLINE_MS, errorInfo, ToolError, unary, within } from "./fumehood.js";
+import {
+  apart,
+  call,
+  callRequest,
+  combining,
+  connect,
+  DEADLINE_MS,
+  errorInfo,
+  ToolError,
+  unary,
+  within,
+} from "./fumehood.js";
 
 const ADDRESS = process.argv[2] ?? process.env.FUMEHOOD_ADDRESS ?? "unix:.fumehood/fumehood.sock";
 const SHORT_MS = 300; // for calls that are meant to run out of time
@@ -109,20 +120,20 @@ async function useSession(client) {
   const waiting = new Set([cancelledId, refusedId]);
   const count = { finished: 0, refused: 0, cancelled: 0 };
 
-  session.write({
+  const requests = combining(session);
+  requests.write({
     call: callRequest("slow_count", { upto: 1000, delay_ms: 20 }, { callId: cancelledId }),
     updates: true,
   });
-  session.write({ call: callRequest("", {}, { callId: refusedId }) });
+  requests.write({ call: callRequest("", {}, { callId: refusedId }) });
   for (let number = 0; number < SESSION_CALLS; number += 1) {
     const callId = `roll-${number}`;
     waiting.add(callId);
-    // Node queues what the stream can't take yet. With thousands of calls, wait for "drain" when write() returns false.
-    session.write({ call: callRequest("roll_dice", { count: 1, sides: 20 }, { callId }) });
+    requests.write({ call: callRequest("roll_dice", { count: 1, sides: 20 }, { callId }) });
   }
-  session.end(); // half-closes the stream: calls under way finish, then the responses end too
+  requests.end(); // half-closes the stream: calls under way finish, then the responses end too
 
-  for await (const response of session) {
+  for await (const response of apart(session)) {
     if (response.event === "update") {
       // It runs, so it can be cancelled: once. NOT_FOUND would mean that it has just ended.
       const { callId, sequence } = response.update;

@@ -59,6 +59,67 @@ export async function call(client, request) {
   return result;
 }
 
+/** What one message of a session may hold: so many requests by the protocol, and half of what gRPC takes by default. */
+const MOST_COMBINED = 128;
+const MOST_COMBINED_BYTES = 1024 * 1024;
+
+/**
+ * Writes to a session. gRPC writes one message at a time: what becomes ready meanwhile travels in the next, combined.
+ * Read the session by `apart`. `end` half-closes it once all is written.
+ */
+export function combining(session) {
+  const ready = [];
+  let writing = false;
+  let ended = false;
+
+  function take() {
+    const requests = [ready.shift()];
+    let bytes = sizeOf(requests[0]);
+    while (ready.length > 0 && requests.length < MOST_COMBINED) {
+      bytes += sizeOf(ready[0]);
+      if (bytes > MOST_COMBINED_BYTES) break;
+      requests.push(ready.shift());
+    }
+    return requests.length > 1 ? { combined: { requests } } : requests[0];
+  }
+
+  function next() {
+    if (ready.length > 0) {
+      session.write({ ...take(), acceptsCombined: true }, next);
+    } else {
+      writing = false;
+      if (ended) session.end();
+    }
+  }
+
+  function start() {
+    if (writing) return;
+    writing = true;
+    setImmediate(next); // what else becomes ready in this turn travels along
+  }
+
+  return {
+    write(request) {
+      ready.push(request);
+      start();
+    },
+    end() {
+      ended = true;
+      start();
+    },
+  };
+}
+
+const sizeOf = ({ call }) => Buffer.byteLength(call?.argumentsJson ?? "");
+
+/** The responses of a session, each alone: `for await (const response of apart(session))`. */
+export async function* apart(session) {
+  for await (const response of session) {
+    if (response.event === "combined") yield* response.combined.responses;
+    else yield response;
+  }
+}
+
 /** gRPC's own messages for details, as far as they are read here: google/rpc/status.proto and error_details.proto. */
 const rpc = protobuf.Root.fromJSON({
   nested: {

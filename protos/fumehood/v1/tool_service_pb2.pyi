@@ -10,6 +10,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,6 +21,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _SessionRequestKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SessionRequestKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionRequestKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SESSION_REQUEST_KIND_UNSPECIFIED: _SessionRequestKind.ValueType  # 0
+    """A message as a whole, or one that asks for nothing that this version knows."""
+    SESSION_REQUEST_KIND_CALL: _SessionRequestKind.ValueType  # 1
+    """`SessionRequest.call`: nothing ran."""
+    SESSION_REQUEST_KIND_CANCEL: _SessionRequestKind.ValueType  # 2
+    """`SessionRequest.cancel`: the call that it names, if there is one, goes on."""
+
+class SessionRequestKind(_SessionRequestKind, metaclass=_SessionRequestKindEnumTypeWrapper):
+    """A kind of request within a session."""
+
+SESSION_REQUEST_KIND_UNSPECIFIED: SessionRequestKind.ValueType  # 0
+"""A message as a whole, or one that asks for nothing that this version knows."""
+SESSION_REQUEST_KIND_CALL: SessionRequestKind.ValueType  # 1
+"""`SessionRequest.call`: nothing ran."""
+SESSION_REQUEST_KIND_CANCEL: SessionRequestKind.ValueType  # 2
+"""`SessionRequest.cancel`: the call that it names, if there is one, goes on."""
+Global___SessionRequestKind: _TypeAlias = SessionRequestKind  # noqa: Y015
 
 @_typing.final
 class ListToolsRequest(_message.Message):
@@ -388,11 +413,11 @@ class SessionRequest(_message.Message):
     """
     @_builtins.property
     def call(self) -> Global___CallToolRequest:
-        """A call to start."""
+        """A call to start. Answered with `finished`, once, or with `refused`."""
 
     @_builtins.property
     def cancel(self) -> Global___CancelCallRequest:
-        """A call to cancel."""
+        """A call to cancel. Answered with `refused` or not at all: how the call ended, its own `finished` says."""
 
     @_builtins.property
     def combined(self) -> Global___SessionRequests:
@@ -426,8 +451,9 @@ class SessionRequests(_message.Message):
     REQUESTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionRequest]:
-        """At most 128, and together no larger than one message may be. A message with more is refused whole, with one
-        `refused` that names no call. One that is itself `combined` is refused likewise, alone.
+        """1 to 128. A message with more, or with none, is refused whole, with one `refused` that names no call. One that is
+        itself `combined` is refused likewise, alone. Keep the message small: gRPC takes about twice the largest arguments
+        (2 MiB by default), and ends the session, with all its calls, over a larger one.
         """
 
     def __init__(
@@ -520,10 +546,16 @@ class SessionRefusal(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     STATUS_CODE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """The call id of the request that was refused, as the caller gave it. May be empty."""
+    """The call id of the request that was refused, as the caller gave it. May be empty. Not always a call of its own:
+    after `CALL_ID_IN_USE`, and after a refused `cancel`, a call of that id may be under way, and will have its own
+    `finished`.
+    """
     status_code: _builtins.int
     """The gRPC status code that CallTool or CancelCall would have answered with, such as 3 for INVALID_ARGUMENT."""
+    kind: Global___SessionRequestKind.ValueType
+    """Which kind of request was refused."""
     @_builtins.property
     def error(self) -> _error_pb2.SystemError:
         """The same refusal as an error: `code` is the status's `ErrorInfo.reason`, `message` its text."""
@@ -534,10 +566,11 @@ class SessionRefusal(_message.Message):
         call_id: _builtins.str = ...,
         status_code: _builtins.int = ...,
         error: _error_pb2.SystemError | None = ...,
+        kind: Global___SessionRequestKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "error", b"error", "status_code", b"status_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "error", b"error", "kind", b"kind", "status_code", b"status_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

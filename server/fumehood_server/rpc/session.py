@@ -30,6 +30,9 @@ MAX_COMBINED_REQUESTS = 128
 
 _UPDATE = tag(pb.SessionResponse.UPDATE_FIELD_NUMBER)
 _FINISHED = tag(pb.SessionResponse.FINISHED_FIELD_NUMBER)
+_CALL, _CANCEL = pb.SESSION_REQUEST_KIND_CALL, pb.SESSION_REQUEST_KIND_CANCEL
+_ASKS_NOTHING = Refusal(RefusalReason.REQUEST_INVALID, "the message asks for nothing that is known here")
+_NOT_COMBINED = Refusal(RefusalReason.REQUEST_INVALID, "a combined message with no request in it")
 _TOO_MANY_COMBINED = Refusal(
     RefusalReason.REQUEST_INVALID, f"more than {MAX_COMBINED_REQUESTS} requests are combined in one message"
 )
@@ -96,19 +99,21 @@ class Session:
 
     def _take(self, request: pb.SessionRequest | object) -> None:
         if not isinstance(request, pb.SessionRequest):
-            self._refuse("", NOT_UNDERSTOOD)
+            self._refuse(NOT_UNDERSTOOD)
             return
+        kind = request.WhichOneof("request")
         if request.accepts_combined:
             self._answers.combine = True
-        kind = request.WhichOneof("request")
+            if kind is None:
+                return
         if kind == "combined":
             self._take_combined(request.combined)
         else:
             self._take_one(request, kind)
 
     def _take_combined(self, combined: pb.SessionRequests) -> None:
-        if len(combined.requests) > MAX_COMBINED_REQUESTS:
-            self._refuse("", _TOO_MANY_COMBINED)
+        if not 0 < len(combined.requests) <= MAX_COMBINED_REQUESTS:
+            self._refuse(_NOT_COMBINED if not combined.requests else _TOO_MANY_COMBINED)
             return
         for request in combined.requests:
             self._take_one(request, request.WhichOneof("request"))
@@ -120,24 +125,22 @@ class Session:
             try:
                 cancel_call(self._parts.executor, request.cancel)
             except RefusedError as exc:
-                self._refuse(request.cancel.call_id, exc.refusal)
-        elif kind == "combined":
-            self._refuse("", _COMBINED_TWICE)
+                self._refuse(exc.refusal, _CANCEL, request.cancel.call_id)
         else:
-            self._refuse("", Refusal(RefusalReason.REQUEST_INVALID, "the message asks for nothing that is known here"))
+            self._refuse(_COMBINED_TWICE if kind == "combined" else _ASKS_NOTHING)
 
     def _start(self, request: pb.CallToolRequest, *, updates: bool) -> None:
         if len(self._calls) >= self._max_calls:
             # Refused and not left unread: behind it may come what cancels one of those.
             text = f"{self._max_calls} calls of this session are under way, the most that one may have: wait for one"
-            self._refuse(request.call_id, Refusal(RefusalReason.TOO_MANY_CALLS, text))
+            self._refuse(Refusal(RefusalReason.TOO_MANY_CALLS, text), _CALL, request.call_id)
             return
         try:
             admitted = self._parts.admission.read(request, self._deadline)
             on_update = functools.partial(self._update, admitted.call_id) if updates else None
             call = self._parts.executor.start(admitted, self._ended, on_update)
         except RefusedError as exc:
-            self._refuse(request.call_id, exc.refusal)
+            self._refuse(exc.refusal, _CALL, request.call_id)
             return
         if call.state is not CallState.ENDED:
             self._calls[admitted.call_id] = call
@@ -151,9 +154,14 @@ class Session:
             self._answers.put_update(field(_UPDATE, update_message(call_id, update).SerializeToString()))
             self._wake_writer()
 
-    def _refuse(self, call_id: str, refusal: Refusal) -> None:
+    def _refuse(
+        self,
+        refusal: Refusal,
+        kind: pb.SessionRequestKind.ValueType = pb.SESSION_REQUEST_KIND_UNSPECIFIED,
+        call_id: str = "",
+    ) -> None:
         refused = pb.SessionRefusal(
-            call_id=call_id[:128], status_code=status_number(refusal), error=refusal_error(refusal)
+            call_id=call_id[:128], status_code=status_number(refusal), error=refusal_error(refusal), kind=kind
         )
         self._queue(pb.SessionResponse(refused=refused).SerializeToString())
 

@@ -15,12 +15,13 @@ CANCEL_GRACE_S = 1.0
 TERMINATE_GRACE_S = 0.5
 """From SIGTERM to the kill: enough to remove a temporary file, too short to be waited out on purpose."""
 
-CALL_CANCEL_GRACE_S = 0.010
+CALL_CANCEL_GRACE_S = 0.008
 """The same for a process that serves one call: it has nobody else to serve, so it is ended as soon as its call is not
-wanted any more. Long enough for a tool that waits, or that the SDK interrupts, to answer."""
+wanted any more. Long enough for a tool that waits, or that looks now and then, to answer."""
 
-CALL_TERMINATE_GRACE_S = 0.005
-"""From SIGTERM to the kill of such a process. With what the kernel takes, all is dead within 50 ms of a deadline."""
+CALL_TERMINATE_GRACE_S = 0.004
+"""From SIGTERM to the kill of such a process. The rest of 50 ms after a deadline is the kernel's, which may have twenty
+trees to end at once."""
 
 KILL_CONFIRM_S = 5.0
 """How long a killed process may take to vanish. Only one that hangs in the kernel, as on a dead mount, needs it."""

@@ -22,6 +22,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// A kind of request within a session.
+type SessionRequestKind int32
+
+const (
+	// A message as a whole, or one that asks for nothing that this version knows.
+	SessionRequestKind_SESSION_REQUEST_KIND_UNSPECIFIED SessionRequestKind = 0
+	// `SessionRequest.call`: nothing ran.
+	SessionRequestKind_SESSION_REQUEST_KIND_CALL SessionRequestKind = 1
+	// `SessionRequest.cancel`: the call that it names, if there is one, goes on.
+	SessionRequestKind_SESSION_REQUEST_KIND_CANCEL SessionRequestKind = 2
+)
+
+// Enum value maps for SessionRequestKind.
+var (
+	SessionRequestKind_name = map[int32]string{
+		0: "SESSION_REQUEST_KIND_UNSPECIFIED",
+		1: "SESSION_REQUEST_KIND_CALL",
+		2: "SESSION_REQUEST_KIND_CANCEL",
+	}
+	SessionRequestKind_value = map[string]int32{
+		"SESSION_REQUEST_KIND_UNSPECIFIED": 0,
+		"SESSION_REQUEST_KIND_CALL":        1,
+		"SESSION_REQUEST_KIND_CANCEL":      2,
+	}
+)
+
+func (x SessionRequestKind) Enum() *SessionRequestKind {
+	p := new(SessionRequestKind)
+	*p = x
+	return p
+}
+
+func (x SessionRequestKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SessionRequestKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_fumehood_v1_tool_service_proto_enumTypes[0].Descriptor()
+}
+
+func (SessionRequestKind) Type() protoreflect.EnumType {
+	return &file_fumehood_v1_tool_service_proto_enumTypes[0]
+}
+
+func (x SessionRequestKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SessionRequestKind.Descriptor instead.
+func (SessionRequestKind) EnumDescriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{0}
+}
+
 // Asks for a page of tools.
 type ListToolsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -730,7 +783,7 @@ func (x *CallStarted) GetTool() string {
 // One message from the caller within a session.
 type SessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is asked for. A message with none is answered with `refused`.
+	// What is asked for. A message with none is answered with `refused`, unless `accepts_combined` is set.
 	//
 	// Types that are valid to be assigned to Request:
 	//
@@ -830,12 +883,12 @@ type isSessionRequest_Request interface {
 }
 
 type SessionRequest_Call struct {
-	// A call to start.
+	// A call to start. Answered with `finished`, once, or with `refused`.
 	Call *CallToolRequest `protobuf:"bytes,1,opt,name=call,proto3,oneof"`
 }
 
 type SessionRequest_Cancel struct {
-	// A call to cancel.
+	// A call to cancel. Answered with `refused` or not at all: how the call ended, its own `finished` says.
 	Cancel *CancelCallRequest `protobuf:"bytes,2,opt,name=cancel,proto3,oneof"`
 }
 
@@ -853,8 +906,9 @@ func (*SessionRequest_Combined) isSessionRequest_Request() {}
 // Requests that travel together, taken in order, each as if it had come alone.
 type SessionRequests struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 128, and together no larger than one message may be. A message with more is refused whole, with one
-	// `refused` that names no call. One that is itself `combined` is refused likewise, alone.
+	// 1 to 128. A message with more, or with none, is refused whole, with one `refused` that names no call. One that is
+	// itself `combined` is refused likewise, alone. Keep the message small: gRPC takes about twice the largest arguments
+	// (2 MiB by default), and ends the session, with all its calls, over a larger one.
 	Requests      []*SessionRequest `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1067,12 +1121,16 @@ func (x *SessionResponses) GetResponses() []*SessionResponse {
 // Says that one request within a session was refused.
 type SessionRefusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call id of the request that was refused, as the caller gave it. May be empty.
+	// The call id of the request that was refused, as the caller gave it. May be empty. Not always a call of its own:
+	// after `CALL_ID_IN_USE`, and after a refused `cancel`, a call of that id may be under way, and will have its own
+	// `finished`.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// The gRPC status code that CallTool or CancelCall would have answered with, such as 3 for INVALID_ARGUMENT.
 	StatusCode int32 `protobuf:"varint,2,opt,name=status_code,json=statusCode,proto3" json:"status_code,omitempty"`
 	// The same refusal as an error: `code` is the status's `ErrorInfo.reason`, `message` its text.
-	Error         *SystemError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Error *SystemError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// Which kind of request was refused.
+	Kind          SessionRequestKind `protobuf:"varint,4,opt,name=kind,proto3,enum=fumehood.v1.SessionRequestKind" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1126,6 +1184,13 @@ func (x *SessionRefusal) GetError() *SystemError {
 		return x.Error
 	}
 	return nil
+}
+
+func (x *SessionRefusal) GetKind() SessionRequestKind {
+	if x != nil {
+		return x.Kind
+	}
+	return SessionRequestKind_SESSION_REQUEST_KIND_UNSPECIFIED
 }
 
 // Asks for the end of a call.
@@ -1279,16 +1344,21 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\bcombined\x18\x04 \x01(\v2\x1d.fumehood.v1.SessionResponsesH\x00R\bcombinedB\a\n" +
 	"\x05event\"N\n" +
 	"\x10SessionResponses\x12:\n" +
-	"\tresponses\x18\x01 \x03(\v2\x1c.fumehood.v1.SessionResponseR\tresponses\"z\n" +
+	"\tresponses\x18\x01 \x03(\v2\x1c.fumehood.v1.SessionResponseR\tresponses\"\xaf\x01\n" +
 	"\x0eSessionRefusal\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1f\n" +
 	"\vstatus_code\x18\x02 \x01(\x05R\n" +
 	"statusCode\x12.\n" +
-	"\x05error\x18\x03 \x01(\v2\x18.fumehood.v1.SystemErrorR\x05error\"D\n" +
+	"\x05error\x18\x03 \x01(\v2\x18.fumehood.v1.SystemErrorR\x05error\x123\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x1f.fumehood.v1.SessionRequestKindR\x04kind\"D\n" +
 	"\x11CancelCallRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x14\n" +
-	"\x12CancelCallResponse2\xb6\x04\n" +
+	"\x12CancelCallResponse*z\n" +
+	"\x12SessionRequestKind\x12$\n" +
+	" SESSION_REQUEST_KIND_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19SESSION_REQUEST_KIND_CALL\x10\x01\x12\x1f\n" +
+	"\x1bSESSION_REQUEST_KIND_CANCEL\x10\x022\xb6\x04\n" +
 	"\vToolService\x12J\n" +
 	"\tListTools\x12\x1d.fumehood.v1.ListToolsRequest\x1a\x1e.fumehood.v1.ListToolsResponse\x12D\n" +
 	"\aGetTool\x12\x1b.fumehood.v1.GetToolRequest\x1a\x1c.fumehood.v1.GetToolResponse\x12b\n" +
@@ -1312,76 +1382,79 @@ func file_fumehood_v1_tool_service_proto_rawDescGZIP() []byte {
 	return file_fumehood_v1_tool_service_proto_rawDescData
 }
 
+var file_fumehood_v1_tool_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_fumehood_v1_tool_service_proto_goTypes = []any{
-	(*ListToolsRequest)(nil),          // 0: fumehood.v1.ListToolsRequest
-	(*ListToolsResponse)(nil),         // 1: fumehood.v1.ListToolsResponse
-	(*GetToolRequest)(nil),            // 2: fumehood.v1.GetToolRequest
-	(*GetToolResponse)(nil),           // 3: fumehood.v1.GetToolResponse
-	(*CheckAvailabilityRequest)(nil),  // 4: fumehood.v1.CheckAvailabilityRequest
-	(*CheckAvailabilityResponse)(nil), // 5: fumehood.v1.CheckAvailabilityResponse
-	(*ToolAvailability)(nil),          // 6: fumehood.v1.ToolAvailability
-	(*CallToolRequest)(nil),           // 7: fumehood.v1.CallToolRequest
-	(*CallToolResponse)(nil),          // 8: fumehood.v1.CallToolResponse
-	(*StreamToolRequest)(nil),         // 9: fumehood.v1.StreamToolRequest
-	(*StreamToolResponse)(nil),        // 10: fumehood.v1.StreamToolResponse
-	(*CallStarted)(nil),               // 11: fumehood.v1.CallStarted
-	(*SessionRequest)(nil),            // 12: fumehood.v1.SessionRequest
-	(*SessionRequests)(nil),           // 13: fumehood.v1.SessionRequests
-	(*SessionResponse)(nil),           // 14: fumehood.v1.SessionResponse
-	(*SessionResponses)(nil),          // 15: fumehood.v1.SessionResponses
-	(*SessionRefusal)(nil),            // 16: fumehood.v1.SessionRefusal
-	(*CancelCallRequest)(nil),         // 17: fumehood.v1.CancelCallRequest
-	(*CancelCallResponse)(nil),        // 18: fumehood.v1.CancelCallResponse
-	(*Tool)(nil),                      // 19: fumehood.v1.Tool
-	(*Availability)(nil),              // 20: fumehood.v1.Availability
-	(*CallContext)(nil),               // 21: fumehood.v1.CallContext
-	(*durationpb.Duration)(nil),       // 22: google.protobuf.Duration
-	(*ToolResult)(nil),                // 23: fumehood.v1.ToolResult
-	(*ToolUpdate)(nil),                // 24: fumehood.v1.ToolUpdate
-	(*SystemError)(nil),               // 25: fumehood.v1.SystemError
+	(SessionRequestKind)(0),           // 0: fumehood.v1.SessionRequestKind
+	(*ListToolsRequest)(nil),          // 1: fumehood.v1.ListToolsRequest
+	(*ListToolsResponse)(nil),         // 2: fumehood.v1.ListToolsResponse
+	(*GetToolRequest)(nil),            // 3: fumehood.v1.GetToolRequest
+	(*GetToolResponse)(nil),           // 4: fumehood.v1.GetToolResponse
+	(*CheckAvailabilityRequest)(nil),  // 5: fumehood.v1.CheckAvailabilityRequest
+	(*CheckAvailabilityResponse)(nil), // 6: fumehood.v1.CheckAvailabilityResponse
+	(*ToolAvailability)(nil),          // 7: fumehood.v1.ToolAvailability
+	(*CallToolRequest)(nil),           // 8: fumehood.v1.CallToolRequest
+	(*CallToolResponse)(nil),          // 9: fumehood.v1.CallToolResponse
+	(*StreamToolRequest)(nil),         // 10: fumehood.v1.StreamToolRequest
+	(*StreamToolResponse)(nil),        // 11: fumehood.v1.StreamToolResponse
+	(*CallStarted)(nil),               // 12: fumehood.v1.CallStarted
+	(*SessionRequest)(nil),            // 13: fumehood.v1.SessionRequest
+	(*SessionRequests)(nil),           // 14: fumehood.v1.SessionRequests
+	(*SessionResponse)(nil),           // 15: fumehood.v1.SessionResponse
+	(*SessionResponses)(nil),          // 16: fumehood.v1.SessionResponses
+	(*SessionRefusal)(nil),            // 17: fumehood.v1.SessionRefusal
+	(*CancelCallRequest)(nil),         // 18: fumehood.v1.CancelCallRequest
+	(*CancelCallResponse)(nil),        // 19: fumehood.v1.CancelCallResponse
+	(*Tool)(nil),                      // 20: fumehood.v1.Tool
+	(*Availability)(nil),              // 21: fumehood.v1.Availability
+	(*CallContext)(nil),               // 22: fumehood.v1.CallContext
+	(*durationpb.Duration)(nil),       // 23: google.protobuf.Duration
+	(*ToolResult)(nil),                // 24: fumehood.v1.ToolResult
+	(*ToolUpdate)(nil),                // 25: fumehood.v1.ToolUpdate
+	(*SystemError)(nil),               // 26: fumehood.v1.SystemError
 }
 var file_fumehood_v1_tool_service_proto_depIdxs = []int32{
-	19, // 0: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
-	19, // 1: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
-	6,  // 2: fumehood.v1.CheckAvailabilityResponse.tools:type_name -> fumehood.v1.ToolAvailability
-	20, // 3: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
-	21, // 4: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
-	22, // 5: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
-	23, // 6: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
-	7,  // 7: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
-	11, // 8: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
-	24, // 9: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
-	23, // 10: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
-	7,  // 11: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
-	17, // 12: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
-	13, // 13: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
-	12, // 14: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
-	24, // 15: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
-	23, // 16: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
-	16, // 17: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
-	15, // 18: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
-	14, // 19: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
-	25, // 20: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
-	0,  // 21: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
-	2,  // 22: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
-	4,  // 23: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
-	7,  // 24: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
-	9,  // 25: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
-	12, // 26: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
-	17, // 27: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
-	1,  // 28: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
-	3,  // 29: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
-	5,  // 30: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
-	8,  // 31: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
-	10, // 32: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
-	14, // 33: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
-	18, // 34: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
-	28, // [28:35] is the sub-list for method output_type
-	21, // [21:28] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	20, // 0: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
+	20, // 1: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
+	7,  // 2: fumehood.v1.CheckAvailabilityResponse.tools:type_name -> fumehood.v1.ToolAvailability
+	21, // 3: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
+	22, // 4: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
+	23, // 5: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
+	24, // 6: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
+	8,  // 7: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
+	12, // 8: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
+	25, // 9: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
+	24, // 10: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
+	8,  // 11: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
+	18, // 12: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
+	14, // 13: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
+	13, // 14: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
+	25, // 15: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
+	24, // 16: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
+	17, // 17: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
+	16, // 18: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
+	15, // 19: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
+	26, // 20: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
+	0,  // 21: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
+	1,  // 22: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
+	3,  // 23: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
+	5,  // 24: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
+	8,  // 25: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
+	10, // 26: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
+	13, // 27: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
+	18, // 28: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
+	2,  // 29: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
+	4,  // 30: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
+	6,  // 31: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
+	9,  // 32: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
+	11, // 33: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
+	15, // 34: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
+	19, // 35: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
+	29, // [29:36] is the sub-list for method output_type
+	22, // [22:29] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_service_proto_init() }
@@ -1412,13 +1485,14 @@ func file_fumehood_v1_tool_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_service_proto_rawDesc), len(file_fumehood_v1_tool_service_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_fumehood_v1_tool_service_proto_goTypes,
 		DependencyIndexes: file_fumehood_v1_tool_service_proto_depIdxs,
+		EnumInfos:         file_fumehood_v1_tool_service_proto_enumTypes,
 		MessageInfos:      file_fumehood_v1_tool_service_proto_msgTypes,
 	}.Build()
 	File_fumehood_v1_tool_service_proto = out.File
