@@ -69,8 +69,14 @@ class ForkedProcess(SandboxedProcess):
         below: list[tuple[int, int]] = []
         try:
             for pid in descendants(self.pid):
-                with contextlib.suppress(ProcessLookupError):
+                try:
                     below.append((pid, os.pidfd_open(pid)))
+                except ProcessLookupError:
+                    continue
+                except (
+                    OSError
+                ):  # more processes than this one may have descriptors: the first of them is asked at least
+                    break
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
             # A number may have been given away between the listing and now; the pidfds fix them, so ask again.

@@ -15,6 +15,7 @@ PROGRAM = '''
 import asyncio
 import os
 import sys
+import threading
 import time
 
 from fumehood_sdk import Cancelled, Context, Plugin
@@ -44,10 +45,17 @@ def poll(ctx: Context) -> str:
 @plugin.tool(side_effects="none")
 def doze(ctx: Context) -> None:
     """Be woken."""
-    ctx.update("begun")
+    def say():
+        while not ctx._call.wakers:
+            time.sleep(0.001)
+        ctx.update("begun")
+
+    helper = threading.Thread(target=say)
+    helper.start()
     try:
         ctx.sleep(60)
     except Cancelled as error:
+        helper.join()
         sys.stderr.write(f"{error} {threads()}\\n")
         raise
 
@@ -58,6 +66,35 @@ def deaf(ctx: Context) -> None:
     ctx.update("begun")
     while True:
         time.sleep(0.001)
+
+
+@plugin.tool(side_effects="none")
+def deep(room: int, ctx: Context) -> str:
+    """Be told with so many frames left on the stack, and look again higher up."""
+    call = ctx._call
+
+    def up():
+        try:
+            above = up()
+        except RecursionError:
+            return 1
+        if above != room:
+            return above + 1
+        try:
+            for _ in range(500):
+                if call.cancel_reason is None:
+                    time.sleep(0.001)
+        except RecursionError:
+            pass
+        return -1_000_000
+
+    sys.setrecursionlimit(120)
+    ctx.update("begun")
+    up()
+    ctx.update("up")
+    while not ctx.cancelled:
+        time.sleep(0.001)
+    return "seen"
 
 
 @plugin.tool(side_effects="none")
@@ -85,8 +122,8 @@ def client(tmp_path: Path) -> Iterator[PluginClient]:
         yield client
 
 
-def _begun(client: PluginClient, tool: str) -> int:
-    call = client.invoke(tool)
+def _begun(client: PluginClient, tool: str, arguments: str = "{}") -> int:
+    call = client.invoke(tool, arguments)
     client.wait("update", call)
     return call
 
@@ -133,6 +170,23 @@ def test_tool_that_never_looks_is_interrupted_where_there_is_time(client: Plugin
     call = _begun(client, "deaf")
     client.cancel(call, grace_ms=LONG_MS)
     assert client.result(call).HasField("error")
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 4, 5, 6, 8, 10, 15, 20])
+def test_cancellation_that_finds_no_stack_left_does_not_keep_out_the_next(client: PluginClient, room: int) -> None:
+    call = _begun(client, "deep", f'{{"room": {room}}}')
+    client.cancel(call, grace_ms=SHORT_MS)
+    client.wait("update", call)
+    client.cancel(call, grace_ms=SHORT_MS)
+    assert client.result(call).content[0].text == "seen"
+
+
+def test_bytes_that_are_no_frame_end_the_process_as_they_do_elsewhere(client: PluginClient) -> None:
+    call = _begun(client, "poll")
+    client.send_bytes(b"\x02\x1a\x7f")  # a cancel of 127 bytes, of which none are there
+    assert client.result(call).content[0].text == "seen"
+    assert _seen(client)[0] == "shutdown"
+    assert client.exit_status() == 0
 
 
 def test_many_frames_without_a_meaning_lose_no_cancellation(client: PluginClient) -> None:

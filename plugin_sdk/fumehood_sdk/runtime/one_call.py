@@ -49,9 +49,12 @@ class OneCall(Engine):
         self._fd_in = -1
         self._threaded = False
         self._reading = self._missed = False
-        self._unheeded: list[host.HostFrame] = []
         reader = FrameReader(lambda size: os.read(self._fd_in, size), max_frame_bytes)
         super().__init__(reader, Writer(-1, max_frame_bytes), tools, max_calls=1, grants=grants)
+
+    def has_threads(self) -> bool:
+        """Whether there are other threads than the call's."""
+        return self._threaded
 
     def prepare(self) -> None:
         """Set the handlers that its process needs, and let the collector forget what is there. Before the fork."""
@@ -156,31 +159,53 @@ class OneCall(Engine):
                 self._missed = True  # this interrupts itself, and goes on below
                 return
             self._reading, self._missed = True, False
-            noted = self._noted()
-            self._reading = False
-            if not noted:
-                self._threaded = True
-                with contextlib.suppress(RuntimeError):  # the limit of processes; the sidecar ends what doesn't listen
-                    _thread.start_new_thread(self._serve_rest, ())
-            elif not self._missed:
+            if self.has_threads():  # since this looked, by one that interrupted it just before
+                self._reading = False
+                return
+            noted = False
+            try:
+                noted = self._noted()
+            except Exception:  # noqa: BLE001, S110 - a bad frame, or no stack left: the threads read it, and say so
+                pass
+            finally:
+                self._reading = False
+            if noted:
+                if self._missed:
+                    continue
+                return
+            self._threaded = True
+            try:
+                _thread.start_new_thread(self._serve_rest, ())
+            except RuntimeError:  # the limit of processes, or no stack left; the sidecar ends what doesn't listen
+                self._threaded = False
                 return
 
     def _noted(self) -> bool:
-        """Read what came. False: there is more to it than a mark on the call, and threads must see to it."""
+        """Read what came. False: there is more to it than a mark on the call, and threads must see to it.
+
+        Raises:
+            Exception: whatever there is; the frame is not lost.
+        """
         if self._port is not None:
             return False  # answers may be large, and are waited for with locks
-        try:
-            while self._reader.holds_more or _has_more(self._fd_in):
-                data = self._reader.buffered()
-                if data is not None:
-                    frame = host.decode(data)
-                    if frame is not None and not self._note(frame):
-                        self._unheeded.append(frame)
-                elif not self._reader.fill():
+        reader = self._reader
+        while reader.holds_more or _has_more(self._fd_in):
+            begin = reader.position
+            data = reader.buffered()
+            if data is None:
+                if not reader.fill():
                     return False
-        except (WireError, OSError):
-            return False
-        return not self._unheeded
+                continue
+            noted = False
+            try:
+                frame = host.decode(data)
+                noted = frame is None or self._note(frame)
+            finally:
+                if not noted:
+                    reader.position = begin
+            if not noted:
+                return False
+        return True
 
     def _note(self, frame: host.HostFrame) -> bool:
         if not isinstance(frame, host.Cancel) or not 0 < frame.grace_s < SHORTEST_GRACE_S:
@@ -195,11 +220,6 @@ class OneCall(Engine):
 
     def _serve_rest(self) -> None:
         self._bell.acquire()
-        for frame in self._unheeded:
-            if isinstance(frame, host.Invoke):
-                self._invoke(frame)
-            else:
-                self._heed(frame)
         if self._hand_on():
             self._watch()
             self._writer.drain()

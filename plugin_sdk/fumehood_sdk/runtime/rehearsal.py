@@ -49,6 +49,8 @@ def rehearse() -> None:
             if frame is not None:
                 one_call.answer(frame)
                 os.read(results, _FRAME_BYTES)
+        if one_call.has_threads():
+            raise AssertionError("a thread was started, which no child would have")
     finally:
         for fd in (fd_in, calls, results, fd_out):
             os.close(fd)

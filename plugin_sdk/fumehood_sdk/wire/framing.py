@@ -24,19 +24,20 @@ class FrameReader:
     Not safe for several threads at a time: whoever leads owns it.
     """
 
-    __slots__ = ("_buffer", "_position", "_read", "max_frame_bytes")
+    __slots__ = ("_buffer", "_read", "max_frame_bytes", "position")
 
     def __init__(self, read: Callable[[int], bytes], max_frame_bytes: int) -> None:
         """`read` returns up to that many bytes, waiting for at least one, and none at the end."""
         self._read = read
         self._buffer = b""
-        self._position = 0
+        self.position = 0
+        """Where the next frame begins. Set back before more is read, it makes a frame the next again."""
         self.max_frame_bytes = max_frame_bytes
 
     @property
     def holds_more(self) -> bool:
         """Whether anything was read beyond the last frame."""
-        return self._position < len(self._buffer)
+        return self.position < len(self._buffer)
 
     def buffered(self) -> bytes | None:
         """Take the next frame if all of it was read already. None: it must be read first.
@@ -45,7 +46,7 @@ class FrameReader:
             WireError: the next frame is larger than the cap, or its length can't be read.
         """
         buffer = self._buffer
-        start = self._position
+        start = self.position
         available = len(buffer) - start
         if not available:
             return None
@@ -61,7 +62,7 @@ class FrameReader:
             raise WireError(f"a frame of {length} bytes exceeds the cap of {self.max_frame_bytes}")
         if end > len(buffer):
             return None
-        self._position = end
+        self.position = end
         return buffer[start:end]
 
     def fill(self) -> bool:
@@ -70,8 +71,8 @@ class FrameReader:
         Raises:
             WireError: the stream ends within a frame.
         """
-        rest = self._buffer[self._position :]
-        self._position = 0
+        rest = self._buffer[self.position :]
+        self.position = 0
         if not rest:
             self._buffer = self._read(READ_BYTES)
             return bool(self._buffer)
