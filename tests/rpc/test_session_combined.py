@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
@@ -11,6 +13,7 @@ from fumehood_server.rpc.answers import MAX_COMBINED, MAX_COMBINED_BYTES, MAX_QU
 from fumehood_server.rpc.session import MAX_COMBINED_REQUESTS
 
 from tests.rpc.support import BOUND_S, call, text_of
+from tests.sidecar import running_sidecar
 
 Session = grpc.aio.StreamStreamCall[pb.SessionRequest, pb.SessionResponse]
 
@@ -186,6 +189,26 @@ async def test_large_answers_are_not_combined_beyond_what_any_client_takes(tools
     assert sorted(len(text_of(answer.finished)) for answer in answers) == sorted(sizes)
     assert all(m.ByteSize() < MAX_COMBINED_BYTES + 4096 for m in messages if m.HasField("combined"))
     assert any(message.HasField("combined") for message in messages)
+
+
+async def test_sessions_whose_readers_leave_without_reading_hold_nothing_afterwards(plugin_folder: Path) -> None:
+    with running_sidecar([plugin_folder]) as sidecar:
+        async with sidecar.channel() as channel:
+            tools = ToolServiceStub(channel)
+            process, held = psutil.Process(sidecar.process.pid), []
+            for number in range(6):
+                session = tools.Session()
+                loud = (asked("shout", {"size": 200_000}, call_id=f"{number}-{i}") for i in range(100))
+                await session.write(combined(*loud, accepts=True))
+                async with asyncio.timeout(BOUND_S):
+                    while len([line for line in sidecar.log() if line.get("tool") == "shout"]) < (number + 1) * 100:
+                        await tools.GetTool(pb.GetToolRequest(name="echo"))
+                session.cancel()
+                await tools.CallTool(call("echo", {"text": "x"}), timeout=BOUND_S)
+                held.append(process.memory_info().rss)
+            assert held[-1] - held[0] < 80 * 1024 * 1024, "each had 40 MiB of answers"
+        assert [line for line in sidecar.log() if line.get("level") == "error"] == []
+        assert "Traceback" not in sidecar.stderr()
 
 
 def _answer(text: str) -> bytes:

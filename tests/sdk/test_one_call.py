@@ -20,6 +20,7 @@ import time
 
 from fumehood_sdk import Cancelled, Context, Plugin
 from fumehood_sdk.call import Grants
+import fumehood_sdk.runtime.one_call as module
 from fumehood_sdk.runtime.one_call import OneCall
 
 plugin = Plugin("one", version="1.0.0")
@@ -94,6 +95,26 @@ def deep(room: int, ctx: Context) -> str:
     ctx.update("up")
     while not ctx.cancelled:
         time.sleep(0.001)
+    return "seen"
+
+
+@plugin.tool(side_effects="none")
+def interrupted(ctx: Context) -> str:
+    """Have a handler of one's own raise while what came is read: here, in its first step."""
+    true = module._has_more
+
+    def late(fd):
+        module._has_more = true
+        raise TimeoutError
+
+    module._has_more = late
+    ctx.update("begun")
+    try:
+        while True:
+            time.sleep(0.001)
+    except TimeoutError:
+        while not ctx.cancelled:
+            time.sleep(0.001)
     return "seen"
 
 
@@ -177,6 +198,12 @@ def test_cancellation_that_finds_no_stack_left_does_not_keep_out_the_next(client
     call = _begun(client, "deep", f'{{"room": {room}}}')
     client.cancel(call, grace_ms=SHORT_MS)
     client.wait("update", call)
+    client.cancel(call, grace_ms=SHORT_MS)
+    assert client.result(call).content[0].text == "seen"
+
+
+def test_handler_of_the_authors_that_raises_within_ours_loses_no_cancellation(client: PluginClient) -> None:
+    call = _begun(client, "interrupted")
     client.cancel(call, grace_ms=SHORT_MS)
     assert client.result(call).content[0].text == "seen"
 

@@ -159,52 +159,50 @@ class OneCall(Engine):
                 self._missed = True  # this interrupts itself, and goes on below
                 return
             self._reading, self._missed = True, False
-            if self.has_threads():  # since this looked, by one that interrupted it just before
-                self._reading = False
-                return
             noted = False
             try:
                 noted = self._noted()
-            except Exception:  # noqa: BLE001, S110 - a bad frame, or no stack left: the threads read it, and say so
-                pass
             finally:
+                # Whatever was raised, by a full stack or by a handler of the author's, somebody must read on.
                 self._reading = False
-            if noted:
-                if self._missed:
-                    continue
-                return
-            self._threaded = True
-            try:
-                _thread.start_new_thread(self._serve_rest, ())
-            except RuntimeError:  # the limit of processes, or no stack left; the sidecar ends what doesn't listen
-                self._threaded = False
+                if not noted:
+                    self._threaded = True
+                    try:
+                        _thread.start_new_thread(self._serve_rest, ())
+                    except RuntimeError:  # the limit of processes, or no stack left: the sidecar ends who is deaf
+                        self._threaded = False
+            if not (noted and self._missed):
                 return
 
     def _noted(self) -> bool:
         """Read what came. False: there is more to it than a mark on the call, and threads must see to it.
 
-        Raises:
-            Exception: whatever there is; the frame is not lost.
+        What can't be noted is left where it was, whatever is raised meanwhile.
         """
+        if self._threaded:
+            return True  # by one that interrupted `more_came` before it said that it reads
         if self._port is not None:
             return False  # answers may be large, and are waited for with locks
         reader = self._reader
-        while reader.holds_more or _has_more(self._fd_in):
-            begin = reader.position
-            data = reader.buffered()
-            if data is None:
-                if not reader.fill():
-                    return False
-                continue
-            noted = False
-            try:
-                frame = host.decode(data)
-                noted = frame is None or self._note(frame)
-            finally:
+        try:
+            while reader.holds_more or _has_more(self._fd_in):
+                begin = reader.position
+                data = reader.buffered()
+                if data is None:
+                    if not reader.fill():
+                        return False
+                    continue
+                noted = False
+                try:
+                    frame = host.decode(data)
+                    noted = frame is None or self._note(frame)
+                finally:
+                    if not noted:
+                        reader.position = begin
                 if not noted:
-                    reader.position = begin
-            if not noted:
-                return False
+                    return False
+        except WireError:
+            return False
         return True
 
     def _note(self, frame: host.HostFrame) -> bool:

@@ -34,21 +34,31 @@ class Answers:
         self._bytes = 0
         self._updates = 0
         self._room = asyncio.Event()
+        self._closed = False
 
     def __len__(self) -> int:
         """How many wait."""
         return len(self._queue)
 
     def put(self, data: bytes) -> None:
-        """Queue an answer."""
+        """Queue an answer, unless nobody will hear it any more."""
+        if self._closed:
+            return
         self._queue.append((data, False))
         self._bytes += len(data)
 
     def put_update(self, data: bytes) -> None:
-        """Queue an update. The caller looks at `takes_updates` before it serialises one."""
+        """Queue an update, likewise. The caller looks at `takes_updates` before it serialises one."""
+        if self._closed:
+            return
         self._queue.append((data, True))
         self._bytes += len(data)
         self._updates += 1
+
+    def close(self) -> None:
+        """Forget what waits, and take no more: the session is over. What it raised may hold this for long."""
+        self._closed = True
+        self._queue.clear()
 
     @property
     def takes_updates(self) -> bool:

@@ -68,6 +68,7 @@ class Session:
             if drained:
                 await abort(self._context, _DRAINING)
         finally:
+            self._answers.close()
             for call in tuple(self._calls.values()):
                 call.cancel(self._parts.executor.abandonment(call.request))
 
@@ -80,6 +81,7 @@ class Session:
                 self._wake_writer()
                 return
             self._take(request)
+            del request  # parsed it is many times as large, and the next may never come
             if self._answers.are_many:
                 await self._answers.fewer()
 
@@ -88,7 +90,10 @@ class Session:
         answers, write, loop = self._answers, self._context.write, asyncio.get_running_loop()
         while True:
             while answers:
-                await write(answers.take())
+                try:
+                    await write(answers.take())
+                except grpc.aio.InternalError:  # whom it is for went away meanwhile
+                    return False
             if not self._calls and not answers:
                 if not self._reading:
                     return False
