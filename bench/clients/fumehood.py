@@ -15,11 +15,11 @@ from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1 import tool_service_pb2_grpc as tool_grpc
 
-from bench.clients.session import Session
 from bench.harness.agent import serve
 from bench.harness.load import Echo
 from bench.harness.sidecar import QUICK_RECONNECT, address, echo_config, sidecar
 from bench.payload import TEXT
+from examples.clients.python.session import Session
 
 ARGUMENTS = orjson.dumps({"text": TEXT}).decode()
 

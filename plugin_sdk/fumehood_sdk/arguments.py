@@ -114,7 +114,10 @@ def _whole_numbers(error: ValidationError, arguments_json: bytes) -> bytes | Non
     ]
     if not places:
         return None
-    document = from_json(arguments_json)
+    try:
+        document = from_json(arguments_json, allow_inf_nan=False)
+    except ValueError:
+        return None  # such a number would become null
     for *parents, last in places:
         holder = document
         try:
