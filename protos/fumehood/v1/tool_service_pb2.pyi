@@ -406,10 +406,10 @@ class SessionRequest(_message.Message):
     UPDATES_FIELD_NUMBER: _builtins.int
     ACCEPTS_COMBINED_FIELD_NUMBER: _builtins.int
     updates: _builtins.bool
-    """Whether this call's updates are wanted. Read with `call` alone."""
+    """Whether this call's updates are wanted. Read beside `call` alone, within `combined` as well."""
     accepts_combined: _builtins.bool
     """From this message on, responses that are ready at the same time may come `combined`. Absent or false changes
-    nothing. Not read within `combined`.
+    nothing, so it can't be taken back. Not read within `combined`.
     """
     @_builtins.property
     def call(self) -> Global___CallToolRequest:
@@ -451,8 +451,8 @@ class SessionRequests(_message.Message):
     REQUESTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionRequest]:
-        """1 to 128. A message with more, or with none, is refused whole, with one `refused` that names no call. One that is
-        itself `combined` is refused likewise, alone. Keep the message small: gRPC takes about twice the largest arguments
+        """1 to 128. A message with more, or with none, is refused whole, with one `refused` (`REQUEST_INVALID`) that names no
+        call: send fewer. One that is itself `combined` is refused likewise, alone. Keep the message small: gRPC takes about twice the largest arguments
         (2 MiB by default), and ends the session, with all its calls, over a larger one.
         """
 
@@ -522,7 +522,7 @@ class SessionResponses(_message.Message):
     RESPONSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionResponse]:
-        """Two or more, none of which is `combined`."""
+        """2 to 64, of 256 KiB together, none of which is `combined`. What is larger comes alone."""
 
     def __init__(
         self,

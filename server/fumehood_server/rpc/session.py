@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 SessionContext = grpc.aio.ServicerContext[pb.SessionRequest, bytes]
 
 MAX_COMBINED_REQUESTS = 128
-"""In one message. A byte or two can ask for something, so what one message holds could ask for a million answers."""
+"""In one message, of which each could be answered, though two bytes can make one. It is parsed by then: gRPC's own
+bound on the size of a message (2 MiB) is what bounds that, to some 40 ms and 40 MiB."""
 
 _UPDATE = tag(pb.SessionResponse.UPDATE_FIELD_NUMBER)
 _FINISHED = tag(pb.SessionResponse.FINISHED_FIELD_NUMBER)

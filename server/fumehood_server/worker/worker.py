@@ -322,6 +322,7 @@ class ProcessWorker:
     def _on_exit(self) -> None:
         self._ladder.stop()
         if self.dead.done():
+            self._timers.forget_all()
             self._process.close()
             self._let_go()
             return

@@ -791,10 +791,10 @@ type SessionRequest struct {
 	//	*SessionRequest_Cancel
 	//	*SessionRequest_Combined
 	Request isSessionRequest_Request `protobuf_oneof:"request"`
-	// Whether this call's updates are wanted. Read with `call` alone.
+	// Whether this call's updates are wanted. Read beside `call` alone, within `combined` as well.
 	Updates bool `protobuf:"varint,3,opt,name=updates,proto3" json:"updates,omitempty"`
 	// From this message on, responses that are ready at the same time may come `combined`. Absent or false changes
-	// nothing. Not read within `combined`.
+	// nothing, so it can't be taken back. Not read within `combined`.
 	AcceptsCombined bool `protobuf:"varint,5,opt,name=accepts_combined,json=acceptsCombined,proto3" json:"accepts_combined,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -906,8 +906,8 @@ func (*SessionRequest_Combined) isSessionRequest_Request() {}
 // Requests that travel together, taken in order, each as if it had come alone.
 type SessionRequests struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 128. A message with more, or with none, is refused whole, with one `refused` that names no call. One that is
-	// itself `combined` is refused likewise, alone. Keep the message small: gRPC takes about twice the largest arguments
+	// 1 to 128. A message with more, or with none, is refused whole, with one `refused` (`REQUEST_INVALID`) that names no
+	// call: send fewer. One that is itself `combined` is refused likewise, alone. Keep the message small: gRPC takes about twice the largest arguments
 	// (2 MiB by default), and ends the session, with all its calls, over a larger one.
 	Requests      []*SessionRequest `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1075,7 +1075,7 @@ func (*SessionResponse_Combined) isSessionResponse_Event() {}
 // Responses that were ready at the same time, in order, each to be read as if it had come alone.
 type SessionResponses struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Two or more, none of which is `combined`.
+	// 2 to 64, of 256 KiB together, none of which is `combined`. What is larger comes alone.
 	Responses     []*SessionResponse `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
