@@ -51,8 +51,8 @@ class Sidecar:
         return grpc.aio.insecure_channel(self.target, options=[("grpc.use_local_subchannel_pool", 1)])
 
     def log(self) -> list[dict[str, Any]]:
-        """The lines of its log so far."""
-        lines = (self.folder / "stderr").read_text().splitlines()
+        """The lines of its log so far, without one that is being written."""
+        *lines, _ = (self.folder / "stderr").read_text().split("\n")
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def stderr(self) -> str:
