@@ -8,6 +8,7 @@ By `_ctypes` alone, like the stages: every page that a library brings is one tha
 """
 
 import _ctypes
+import _socket  # socket itself imports much; and nothing may be imported, or open, once the zygote is looked at
 import _thread
 import os
 import select
@@ -17,7 +18,6 @@ from fumehood_sandbox.libc import StepError, call, function, pinned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket
     from collections.abc import Callable
     from ctypes import c_long as _Long  # noqa: N812 - what the class below is
     from typing import Any, NoReturn
@@ -119,8 +119,6 @@ class Zygote:
 
         Each child calls `run` with its own pipes as 0, 1 and 2, and ends when that comes back.
         """
-        import _socket  # noqa: PLC0415 - socket itself imports much
-
         control = _socket.socket(fileno=self._control)
         # All that the loop and the child use has a name of its own: Python rewrites a loop as it runs, and each child
         # would find the way to `self._clone` anew, in pages that it has to copy for that.

@@ -292,6 +292,24 @@ def test_child_for_whose_descriptors_there_is_no_room_leaves_none_and_ends(tmp_p
         child.close()
 
 
+_TELLS_LATE_IMPORTS = """
+there = set(sys.modules)
+def run():
+    os.write(1, repr(set(sys.modules) - there).encode())
+    while os.read(0, 1):
+        pass
+"""
+
+
+def test_nothing_is_imported_while_a_zygote_is_looked_at(tmp_path: Path) -> None:
+    """An import opens files, and one that is open just then would be taken for the plugin's."""
+    with nest(tmp_path, _TELLS_LATE_IMPORTS) as made:
+        made.server.order()
+        child = made.child()
+        assert said(child) == b"set()"
+        child.close()
+
+
 _FILLS_ITS_STDIN = """
 import signal
 def child(control, order, fds, run, main):
