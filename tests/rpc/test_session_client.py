@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from fumehood.v1 import tool_pb2
+from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 
 from examples.clients.python.session import RefusedError, Session, SessionEndedError
@@ -50,6 +52,17 @@ async def test_cancelled_task_cancels_its_call_and_no_other(
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await logged(sidecar, tools, call_id, "CANCELLED_SIGNAL")
+    assert await echo(session, "next") == "next"
+
+
+async def test_answer_that_comes_as_its_caller_is_cancelled_ends_no_session(session: Session) -> None:
+    waiting = asyncio.create_task(session.call("wait", '{"seconds": 0.5}'))
+    assert await echo(session, "begun") == "begun"
+    (call_id,) = session._waiting
+    waiting.cancel()
+    session._hear(pb.SessionResponse(finished=tool_pb2.ToolResult(call_id=call_id)))
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
     assert await echo(session, "next") == "next"
 
 

@@ -116,7 +116,7 @@ class Session:
                     return
                 self._wake = loop.create_future()
                 await self._wake
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        except (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError):
             return  # the stream is over, and `_read` hears why
 
     def _next_message(self) -> pb.SessionRequest:
@@ -148,15 +148,20 @@ class Session:
             self._end(why)
 
     def _hear(self, response: pb.SessionResponse) -> None:
-        # Nobody waits for what was cancelled here; and a refused cancellation, or one of a whole message, is nobody's.
+        # A refused cancellation, or one of a whole message, is nobody's.
         if response.HasField("finished"):
-            answer = self._waiting.pop(response.finished.call_id, None)
+            answer = self._whose(response.finished.call_id)
             if answer is not None:
                 answer.set_result(response.finished)
         elif response.refused.kind == pb.SESSION_REQUEST_KIND_CALL:
-            answer = self._waiting.pop(response.refused.call_id, None)
+            answer = self._whose(response.refused.call_id)
             if answer is not None:
                 answer.set_exception(RefusedError(response.refused.error))
+
+    def _whose(self, call_id: str) -> asyncio.Future[tool_pb2.ToolResult] | None:
+        """Who waits for it. None: the caller was cancelled, maybe just now and without a turn of the loop since."""
+        answer = self._waiting.pop(call_id, None)
+        return None if answer is None or answer.done() else answer
 
     def _end(self, why: str) -> None:
         """Who waits gets no answer any more."""
