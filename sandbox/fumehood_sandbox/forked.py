@@ -34,6 +34,7 @@ class ForkedProcess(SandboxedProcess):
     ) -> None:
         """Take over a pidfd and this side's ends of its pipes. Made by `ForkServer` alone."""
         self._pidfd, self.stdin, self.stdout, self.stderr = fds
+        self._init_pidfd = None  # it is pid 1 itself
         self._closed = False
         self._status: int | None = None
         self.pid = self.init_pid = pid

@@ -63,6 +63,13 @@ class SandboxedProcess:
         """A pidfd that becomes readable when the program has ended: for select, poll and event loops."""
         return self._pidfd
 
+    def pidfds(self) -> tuple[int, ...]:
+        """Each becomes readable when what it stands for has ended; with all of them the whole tree has. Not to close.
+
+        The program's own comes first. Of pid 1 of the namespace there is none if it ended before it could be held.
+        """
+        return (self._pidfd,) if self._init_pidfd is None else (self._pidfd, self._init_pidfd)
+
     def poll(self) -> int | None:
         """The exit status, or None while it runs. 128 + n stands for death by signal n, as in a shell."""
         return _shell_status(self._launcher.poll())

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from pathlib import Path
 
 import pytest
+from fumehood_sandbox import launch
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.worker import LogSink, Pools
+from fumehood_server.worker.start import opened
+from fumehood_server.worker.worker import ProcessWorker
 
-from .bench import SETTINGS, Bench
+from .bench import BOUND_S, SETTINGS, Bench
 
 
 async def test_an_exit_at_start_is_told_with_its_status_and_last_words(bench: Bench) -> None:
@@ -22,6 +27,28 @@ async def test_an_exit_at_start_is_told_with_its_status_and_last_words(bench: Be
     assert "exited with status 3" in error.message
     assert "no module named moon" in error.message
     assert bench.left() == []
+
+
+async def test_an_exit_before_anybody_watches_is_told_as_any_other(bench: Bench) -> None:
+    spec = bench.spec("exits_at_start")
+    process = launch(spec.policy, spec.program)
+    async with asyncio.timeout(BOUND_S):
+        while Path(f"/proc/{process.init_pid}").exists():  # noqa: ASYNC110 - nobody tells of it, that is the point
+            await asyncio.sleep(0.01)
+    worker = ProcessWorker(
+        spec,
+        "gone",
+        process,
+        log=bench.logs.of(spec.plugin),
+        settings=SETTINGS,
+        start_timeout_s=BOUND_S,
+        on_change=lambda _worker: None,
+    )
+    with pytest.raises(WorkerUnavailableError) as caught:
+        await opened(worker)
+    assert caught.value.error.details["exit"] == "exited with status 3"
+    assert caught.value.error.details["stderr"] == ["Traceback: no module named moon"]
+    await bench.honest()
 
 
 @pytest.mark.parametrize("case", ["never_ready", "stops_itself_at_start", "closes_stdout_at_start"])

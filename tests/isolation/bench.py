@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import textwrap
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 from fumehood_sandbox import Level, Limits, Policy, PythonModule
 from fumehood_sandbox.identity import identity_for
 from fumehood_server.model.call import CallContext, CallUpdate
@@ -118,6 +120,21 @@ class Bench:
                 return await ended(lease.worker.invoke(invocation(code, tool=tool)))
             finally:
                 lease.release()
+
+
+def children() -> set[int]:
+    """Process ids of this process's own, those among them that nobody has reaped."""
+    return {child.pid for child in psutil.Process().children()}
+
+
+def attendants() -> set[int]:
+    """Those of them that attend zygotes: the only ones without a pipe to anybody."""
+    found = set()
+    for pid in children():
+        with contextlib.suppress(OSError):  # it has just ended
+            if Path(f"/proc/{pid}/fd/0").readlink() == Path(os.devnull):
+                found.add(pid)
+    return found
 
 
 def made(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -18,7 +17,7 @@ from fumehood_sandbox.cgroup import cgroups
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.plugin import WorkerSpec
 
-from .bench import FOLDER, Bench
+from .bench import FOLDER, Bench, attendants
 
 _CALLS = 8
 GONE, REFUSED, NOT_GIVEN_UP = "the zygote is gone", "refused", "the child did not give up what it must"
@@ -29,16 +28,6 @@ def _liar(bench: Bench, folder: Path, deed: str, *, at: int = 1, from_then_on: b
     asked = {"deed": deed, "at": at, "from_then_on": from_then_on}
     (folder / "deed").write_text(json.dumps(asked))
     return bench.spec("liar", folder=folder)
-
-
-def _attendant() -> int:
-    """The child of this process that is neither bubblewrap nor anything else."""
-    (found,) = (
-        int(pid)
-        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
-        if "bwrap" not in Path(f"/proc/{pid}/exe").readlink().name
-    )
-    return found
 
 
 def _open_in(pid: int) -> int:
@@ -98,7 +87,7 @@ async def test_births_at_once_of_which_one_lies_give_no_call_anothers_answer(
 async def test_descriptors_that_a_child_sends_along_are_not_kept(bench: Bench, tmp_path: Path) -> None:
     spec = _liar(bench, tmp_path, "descriptors", from_then_on=True)
     assert await bench.run("x", spec=spec) == "x"
-    attendant = _attendant()
+    (attendant,) = attendants()
     before = _open_in(attendant)
     for number in range(_CALLS):
         assert await bench.run(f"{number}", spec=spec) == f"{number}"

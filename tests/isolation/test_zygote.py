@@ -14,8 +14,9 @@ from fumehood_sandbox import Limits
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason
+from fumehood_server.worker.zygote import hatch
 
-from .bench import FOLDER, Bench, ended, invocation
+from .bench import BOUND_S, FOLDER, SETTINGS, Bench, attendants, children, ended, invocation
 
 
 def _hostile(folder: Path, deed: str) -> Path:
@@ -145,6 +146,39 @@ async def test_death_of_the_zygote_ends_its_calls_and_the_next_call_gets_another
         await asyncio.wait_for(asyncio.shield(worker.dead), 10)
     await bench.until(lambda: not before & bench.processes_of(spec))
     assert await bench.run("result = 1", spec=spec) == 1
+
+
+async def test_zygote_that_is_heard_to_be_dead_before_its_children_leaves_no_attendant(bench: Bench) -> None:
+    spec = bench.spec()
+    async with bench.started("ctx.update('ready'); ctx.sleep(60)", spec=spec) as (handle, worker):
+        assert len(attendants()) == 1, "control: it has one"
+        (zygote,) = bench.zygotes(spec)
+        # As long as somebody could write to its stdout, the end of the child isn't told.
+        held = os.open(f"/proc/{worker.info.process_id}/fd/1", os.O_WRONLY)
+        try:
+            os.kill(zygote, signal.SIGKILL)
+            await bench.until(lambda: zygote not in bench.zygotes(spec))
+            assert not worker.dead.done(), "control: the child is heard of later"
+        finally:
+            os.close(held)
+        await ended(handle)
+        await asyncio.wait_for(asyncio.shield(worker.dead), 10)
+    await bench.until(lambda: not attendants())
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_start_that_is_cancelled_again_and_again_leaves_no_process(bench: Bench, times: int) -> None:
+    spec = bench.spec()
+    logs = bench.logs.of(spec.plugin)
+    before = children()
+    start = asyncio.ensure_future(hatch(spec, "zygote", log=logs, settings=SETTINGS, on_change=lambda _worker: None))
+    await bench.until(lambda: bool(attendants()))
+    for _ in range(times):
+        start.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait((start,), timeout=BOUND_S)
+    assert start.cancelled()
+    assert children() == before
 
 
 @pytest.mark.parametrize("cgroups", [True, False])

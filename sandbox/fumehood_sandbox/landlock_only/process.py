@@ -115,6 +115,10 @@ class ProcessGroup(SandboxedProcess):
         super().__init__(keeper, keeper.pid, leader_pidfd, receipt, fds, leaf=None)
         self._places = places
 
+    def pidfds(self) -> tuple[int, ...]:
+        """The keeper's: it ends when everybody has."""
+        return (self._pidfd,)
+
     def kill(self) -> None:
         """Kill the whole group at once: the kernel lets nobody fork out of it meanwhile. Idempotent."""
         if self._closed or self._init_pidfd is None:

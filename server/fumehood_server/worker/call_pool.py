@@ -84,7 +84,7 @@ class CallPool:
             on_fresh=self._fresh_one,
             on_failed=self._failed,
             on_change=self._changed,
-            on_lost=self._fill,
+            on_lost=self._orders_lost,
             host_calls=host_calls,
         )
         self._fresh: deque[ProcessWorker] = deque()
@@ -184,9 +184,13 @@ class CallPool:
         self._drop_fresh()
         for worker in tuple(self._live):
             worker.finish()
-        if self._live:
-            await asyncio.wait([worker.dead for worker in self._live])
+        await self._all_dead()
         await self._source.close()
+        await self._all_dead()  # who was born meanwhile, and at once ended
+
+    async def _all_dead(self) -> None:
+        while self._live:
+            await asyncio.wait([worker.dead for worker in self._live])
 
     def kill(self) -> None:
         """End every process at once, for an owner who can't wait."""
@@ -249,6 +253,11 @@ class CallPool:
             self._fail_waiting(faults.backoff_error(error, self._backoff.left_s(now)))
         self._tell_if_empty()
 
+    def _orders_lost(self) -> None:
+        """What was ordered does not come, through no fault of its own."""
+        self._fill()
+        self._tell_if_empty()
+
     def _changed(self, worker: ProcessWorker) -> None:
         """A worker takes no more calls, or is dead."""
         if worker in self._fresh:
@@ -309,7 +318,7 @@ class CallPool:
     def _end_idle(self) -> None:
         self._idle_timer = None
         left_s = self._used_at + self._settings.idle_s - self._loop.time()
-        busy = len(self._live) > len(self._fresh)
+        busy = self._waiting or self._source.pending or len(self._live) > len(self._fresh)
         if busy or left_s > 0:
             self._idle_timer = self._loop.call_later(max(left_s, 1.0), self._end_idle)
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.worker import messages
 from fumehood_server.worker.settings import WorkerSettings
-from fumehood_server.worker.start import start
+from fumehood_server.worker.start import ended, start
 
 if TYPE_CHECKING:
     from fumehood.v1 import tool_pb2
@@ -47,8 +46,7 @@ async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings 
     )
     greeting = worker.greeting
     # Nothing was called, so there is nothing that the process could lose.
-    worker.kill()
-    await asyncio.wait((worker.dead,))
+    await ended(worker)
     if len(greeting.tools) > messages.MAX_TOOLS:
         raise WorkerUnavailableError(
             CallError(

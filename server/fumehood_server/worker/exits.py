@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,10 @@ if TYPE_CHECKING:
 class ExitWatch:
     """Two watches: bubblewrap's exit is the program's, the end of the namespace's pid 1 is everybody's.
 
-    One where both are the same process, as a forked one is.
+    One where both are the same process, as a forked one is, and where pid 1 was gone before it could be held.
     """
 
-    __slots__ = ("_loop", "_on_all", "_on_first", "_process", "_watched", "over")
+    __slots__ = ("_loop", "_on_all", "_on_first", "_watched", "over")
 
     def __init__(
         self,
@@ -27,28 +26,19 @@ class ExitWatch:
         on_first: Callable[[], None],
         on_all: Callable[[], None],
     ) -> None:
-        """`on_first` is called when one of two has ended, `on_all` when all have. Lasts until then.
-
-        Raises:
-            OSError: no descriptor can be had, or the process is gone.
-        """
+        """`on_first` is called when one of two has ended, `on_all` when all have. Lasts until then."""
         self._loop = loop
-        self._process = process
         self._on_first = on_first
         self._on_all = on_all
         self.over = False
         """Whether both have ended."""
-        self._watched = {process.fileno()}
-        if process.init_pid != process.pid:
-            self._watched.add(os.pidfd_open(process.init_pid))
+        self._watched = set(process.pidfds())
         for pidfd in self._watched:
             loop.add_reader(pidfd, self._ended, pidfd)
 
     def _ended(self, pidfd: int) -> None:
         self._loop.remove_reader(pidfd)
         self._watched.discard(pidfd)
-        if pidfd != self._process.fileno():
-            os.close(pidfd)
         if self._watched:
             self._on_first()
         else:

@@ -86,6 +86,12 @@ class Nursery:
         if self._start is None:
             worker_id = f"{self._spec.plugin}-zygote-{next(self._ids)}"
             self._start = asyncio.get_running_loop().create_task(self._hatch(worker_id), name=f"start {worker_id}")
+            self._start.add_done_callback(self._over)
+
+    def _over(self, start: asyncio.Task[None]) -> None:
+        if start.cancelled():
+            self._start = None
+            self._on_lost()
 
     async def _hatch(self, worker_id: str) -> None:
         try:
@@ -154,6 +160,8 @@ class Nursery:
                 ordered = zygote.ordered
                 self._replace(zygote)
                 if worker.state is WorkerState.DEAD:
+                    # Its children die with it, but it may be heard of first: no later one finds it here to finish it.
+                    zygote.finish()
                     self._all.discard(zygote)
                 if ordered and worker.cause is not None:
                     self._orders_lost(zygote, worker.cause)
@@ -184,6 +192,7 @@ class Nursery:
 
     def finish(self) -> None:
         """Fork no more; end each zygote when its last child has ended."""
+        self._wanted = 0
         if self._start is not None:
             self._start.cancel()
         for zygote in tuple(self._all):

@@ -40,8 +40,7 @@ class Relaunch:
         on_lost: Callable[[], None],
         host_calls: HostCalls | None,
     ) -> None:
-        """See `CallPool`. Orders are never lost here."""
-        del on_lost
+        """See `CallPool`."""
         self.most = spec.max_workers
         """Most processes at a time."""
         self._spec = spec
@@ -51,6 +50,7 @@ class Relaunch:
         self._on_fresh = on_fresh
         self._on_failed = on_failed
         self._on_change = on_change
+        self._on_lost = on_lost
         self._host_calls = host_calls
         self._starts: set[asyncio.Task[None]] = set()
 
@@ -73,8 +73,15 @@ class Relaunch:
         worker_id = f"{self._spec.plugin}-{next(self._ids)}"
         task = asyncio.get_running_loop().create_task(self._make(worker_id), name=f"start {worker_id}")
         self._starts.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, start: asyncio.Task[None]) -> None:
+        self._starts.discard(start)
+        if start.cancelled():
+            self._on_lost()
 
     async def _make(self, worker_id: str) -> None:
+        task = asyncio.current_task()
         error: CallError | None = None
         try:
             worker = await start(
@@ -90,9 +97,7 @@ class Relaunch:
             error = unavailable.error
         except Exception as exc:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
             error = faults.internal_error(self._spec.plugin, exc)
-        task = asyncio.current_task()
-        if task is not None:
-            self._starts.discard(task)
+        self._starts -= {task}
         if error is None:
             self._on_fresh(worker)
         else:

@@ -84,10 +84,10 @@ async def opened(worker: ProcessWorker) -> None:
             # What it said right after Ready has ended it before this task had its turn.
             failure = worker.cause or faults.condemned_error(worker.spec.plugin)
     except BaseException:
-        await _end(worker)
+        await ended(worker)
         raise
     if failure is not None:
-        await _end(worker)
+        await ended(worker)
         raise WorkerUnavailableError(failure)
 
 
@@ -102,10 +102,21 @@ async def _unrecognised(worker: ProcessWorker) -> CallError | None:
     return faults.other_definitions_error(spec.plugin, problem) if problem else None
 
 
-async def _end(worker: ProcessWorker) -> None:
-    """Kill it and see it gone. Bounded by `kill_confirm_s` within the worker."""
+async def ended(worker: ProcessWorker) -> None:
+    """Kill it and see it gone. Bounded by `kill_confirm_s` within the worker.
+
+    Whoever is cancelled is often cancelled again, by the next who closes what it belongs to. It goes on to the end all
+    the same, and raises then: what it came away from earlier would be a dead process that nobody has reaped.
+    """
     worker.kill()
-    await asyncio.wait((worker.dead,))
+    cancelled: asyncio.CancelledError | None = None
+    while not worker.dead.done():
+        try:
+            await asyncio.wait((worker.dead,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 async def launched(launching: Launching, spec: WorkerSpec, settings: WorkerSettings) -> SandboxedProcess:

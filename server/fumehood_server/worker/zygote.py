@@ -15,7 +15,7 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.text import printable
 from fumehood_server.worker import faults
 from fumehood_server.worker.call_leaf import CallLeaves
-from fumehood_server.worker.start import launch_error, launched, opened
+from fumehood_server.worker.start import ended, launch_error, launched, opened
 from fumehood_server.worker.worker import ProcessWorker
 
 if TYPE_CHECKING:
@@ -166,8 +166,7 @@ async def hatch(
             await zygote.approved()
     except BaseException as error:
         zygote.finish()
-        worker.kill()
-        await asyncio.wait((worker.dead,))
+        await ended(worker)
         if isinstance(error, TimeoutError):
             raise WorkerUnavailableError(faults.never_ready_error(spec.plugin, settings.start_timeout_s, ())) from error
         raise
