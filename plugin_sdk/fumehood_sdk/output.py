@@ -47,7 +47,9 @@ class Output:
         """
         content: tuple[Block, ...] = ()
         terminate = False
-        if isinstance(value, Content):
+        if isinstance(value, str):  # first, being most of them
+            content = (value,)
+        elif isinstance(value, Content):
             content = tuple(_block(block) for block in value.blocks)
             terminate = value.terminate
             value = value.details
@@ -55,8 +57,6 @@ class Output:
                 return content, b"", terminate
         elif isinstance(value, Text | Blob):
             return (_block(value),), b"", False
-        elif isinstance(value, str):
-            content = (value,)
         elif value is None and not self._details:
             return (), b"", False
         elif isinstance(value, list) and value and isinstance(value[0], Text | Blob):

@@ -37,7 +37,7 @@ class Receipt:
     @property
     def one_call(self) -> bool:
         """Whether the process serves one call and no other."""
-        return any(layer.name == "isolation" for layer in self.layers)
+        return "isolation" in [layer.name for layer in self.layers]
 
     @property
     def weaker(self) -> tuple[str, ...]:

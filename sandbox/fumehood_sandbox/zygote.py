@@ -92,7 +92,7 @@ class Zygote:
         # Each step of Python writes to the pages of every object that it touches, and a child has to copy those: hence
         # calls whose arguments are there already, small numbers where they will do, for those are all in one place, and
         # no names, modules or classes on the way.
-        self._drop = prctl, _PR_CAPBSET_DROP
+        self._prctl = _Held(_ctypes.dlsym(handle, "prctl"))
         known = (read(_PR_CAPBSET_READ, each, 0, 0, 0) >= 0 for each in range(_LAST_POSSIBLE_CAPABILITY + 1))
         self._capabilities = sum(known)
         self._capset = _arguments(capset, self._pin(_header()), self._pin(bytes(24)))
@@ -124,7 +124,10 @@ class Zygote:
         # would find the way to `self._clone` anew, in pages that it has to copy for that.
         receive, refuse, syscall, clone = control.recvmsg, control.send, self._syscall, self._clone
         before, in_parent, child = self._before, self._in_parent, self._be_the_child
-        errno, close = _ctypes.get_errno, os.close
+        errno, close, closerange = _ctypes.get_errno, os.close, os.closerange
+        # Where a name is not found is kept as well, in a table of Python's that each child would write to.
+        for name in (*child.__code__.co_names, *self._give_up.__code__.co_names):
+            getattr(self, name, getattr(os, name, None))
         syscall(*self._ignore_children)  # the kernel reaps
         main_thread = _spare_threading_its_work()
         function("malloc_trim")(0)  # each page is one more to be copied into every child's tables
@@ -146,8 +149,11 @@ class Zygote:
                 child(control, order, fds, run, main_thread)
             problem = errno()
             in_parent()
-            for fd in fds:
-                close(fd)
+            if fds and fds[-1] - fds[0] < len(fds):  # one behind the other, as the kernel gives them out
+                closerange(fds[0], fds[-1] + 1)
+            else:
+                for fd in fds:
+                    close(fd)
             if pid < 0:
                 refuse(REFUSED + order + b" " + str(problem).encode())
 
@@ -190,10 +196,9 @@ class Zygote:
 
     def _give_up(self) -> None:
         """The capabilities that the new user namespace gave, limits of all calls together, and ways to another one."""
-        syscall = self._syscall
-        prctl, drop = self._drop
+        syscall, prctl = self._syscall, self._prctl
         for capability in range(self._capabilities):
-            syscall(prctl, drop, capability, 0, 0, 0)
+            prctl(_PR_CAPBSET_DROP, capability)
         if syscall(*self._capset) != 0:
             raise StepError("capabilities", os.strerror(_ctypes.get_errno()))
         for limit in self._limits:
@@ -249,8 +254,10 @@ def _after_fork_of_zygote(due: "list[Any]", as_ever: "Callable[[], None]") -> No
 
 
 def _descriptors(ancillary: "list[tuple[int, int, bytes]]") -> "list[int]":
-    data = b"".join(part for _, _, part in ancillary)
-    return [int.from_bytes(data[at : at + 4], sys.byteorder) for at in range(0, len(data), 4)]
+    fds: list[int] = []
+    for _, _, part in ancillary:
+        fds += memoryview(part).cast("i").tolist()
+    return fds
 
 
 def _address_of_thread_number(handle: int) -> int:

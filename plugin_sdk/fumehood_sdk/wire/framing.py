@@ -24,11 +24,15 @@ class FrameReader:
     Not safe for several threads at a time: whoever leads owns it.
     """
 
-    __slots__ = ("_buffer", "_read", "max_frame_bytes", "position")
+    __slots__ = ("_buffer", "_read", "_read_bytes", "max_frame_bytes", "position")
 
-    def __init__(self, read: Callable[[int], bytes], max_frame_bytes: int) -> None:
-        """`read` returns up to that many bytes, waiting for at least one, and none at the end."""
+    def __init__(self, read: Callable[[int], bytes], max_frame_bytes: int, *, read_bytes: int = READ_BYTES) -> None:
+        """`read` returns up to that many bytes, waiting for at least one, and none at the end.
+
+        It is asked for `read_bytes`, or for what is missing of a frame if that is more.
+        """
         self._read = read
+        self._read_bytes = read_bytes
         self._buffer = b""
         self.position = 0
         """Where the next frame begins. Set back before more is read, it makes a frame the next again."""
@@ -74,12 +78,12 @@ class FrameReader:
         rest = self._buffer[self.position :]
         self.position = 0
         if not rest:
-            self._buffer = self._read(READ_BYTES)
+            self._buffer = self._read(self._read_bytes)
             return bool(self._buffer)
         chunks = [rest]
         missing = self._missing(rest)
         while missing > 0:
-            chunk = self._read(max(missing, READ_BYTES))
+            chunk = self._read(max(missing, self._read_bytes))
             if not chunk:
                 raise WireError("the stream ended within a frame")
             chunks.append(chunk)

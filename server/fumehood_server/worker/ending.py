@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, which takes 7 microseconds longer to make
 class Ends:
     """How a worker is ended by its parts that find that it must be."""
 
