@@ -101,9 +101,10 @@ class ForkedProcess(SandboxedProcess):
         """Kill the tree, wait for its end (milliseconds, at most 10 s), close the descriptors. Idempotent."""
         if self._closed:
             return
-        self.kill()
-        with contextlib.suppress(TimeoutError):
-            self.wait(_VANISH_TIMEOUT_S)
+        if self.poll() is None:
+            self.kill()
+            with contextlib.suppress(TimeoutError):
+                self.wait(_VANISH_TIMEOUT_S)
         self._closed = True
         if self.leaf is not None:
             self.leaf.discard()

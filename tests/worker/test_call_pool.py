@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fumehood_sandbox import PythonModule
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.worker import LogSink, Pools
 
-from .bench import BOUND_S, SETTINGS, Bench, children
+from tests.isolation.bench import BOUND_S, SETTINGS, Bench, children
 
 _IMPORT_S = 1.0
 _SLOW = f'''
@@ -27,6 +28,13 @@ def run(code: str) -> str:
     """Say the same."""
     return code
 '''
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    logs = LogSink()
+    async with asyncio.timeout(BOUND_S * 2), Pools(logs, SETTINGS) as pools:
+        yield Bench(pools, logs)
 
 
 @pytest.fixture(params=["forked", "launched"])
