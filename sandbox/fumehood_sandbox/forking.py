@@ -106,22 +106,24 @@ class ForkServer:
             "scratch_bytes": self._policy.limits.scratch_bytes,
             "pipes": [os.fstat(fd).st_ino for fd in (zygote.stdin, zygote.stdout, zygote.stderr)],
         }
-        code = stage_file("attendant", config)
         try:
-            self._attendant = subprocess.Popen(
-                stage_command(code),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(code, namespace, self._orders_inside.fileno(), self._control.fileno()),
-                env={},
-                cwd="/",
-                process_group=0,
-            )
+            code = stage_file("attendant", config)
+            try:
+                self._attendant = subprocess.Popen(
+                    stage_command(code),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(code, namespace, self._orders_inside.fileno(), self._control.fileno()),
+                    env={},
+                    cwd="/",
+                    process_group=0,
+                )
+            finally:
+                os.close(code)
         except OSError as error:
             raise LaunchError("attendant", error.strerror or "", errno=error.errno or 0) from error
         finally:
-            os.close(code)
             os.close(namespace)
         self._control.close()
         self._orders_inside.close()
@@ -204,6 +206,8 @@ class ForkServer:
             leaf.discard()
         if not message:
             raise LaunchError("attendant", "it is gone")
+        if kind == BORN:
+            raise LaunchError("attendant", "too few descriptors are left for those of the child")
         step, problem, path, errno = (*(field.decode("utf-8", "replace") for field in fields), "", "", "", "0")[:4]
         raise LaunchError(step, problem, path=path, errno=int(errno or 0))
 

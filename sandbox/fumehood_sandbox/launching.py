@@ -54,6 +54,8 @@ class Launching:
         self._over = False
         self._init_pid = 0
         self._init_pidfd: int | None = None
+        self._init_found = False
+        """Whether it is held, or was gone before it could be."""
 
     def fileno(self) -> int:
         """The status pipe. Readable when `advance` has something to do."""
@@ -92,10 +94,10 @@ class Launching:
             return
         self._over = True
         os.close(self._status_fd)  # before the kill: see `_ready` in the inner stage
-        self._kill()
         for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             if stream is not None:
-                stream.close()
+                stream.close()  # before the kill as well, which needs descriptors that there may be no others for
+        self._kill()
         if self._init_pidfd is not None:
             reap(self._init_pidfd, _REAP_TIMEOUT_S)
             os.close(self._init_pidfd)
@@ -115,16 +117,18 @@ class Launching:
         if self._popen.returncode is not None:
             return
         ended = os.pidfd_open(self._popen.pid)
-        for _ in range(2):  # bubblewrap may have named it just before it was killed
-            with contextlib.suppress(LaunchError):
-                self._find_init()
-            if self._init_pidfd is not None:
+        try:
+            for _ in range(2):  # bubblewrap may have named it just before it was killed
+                with contextlib.suppress(LaunchError, OSError):
+                    self._find_init()
+                if self._init_pidfd is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(self._init_pidfd, signal.SIGKILL)
                 with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self._init_pidfd, signal.SIGKILL)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
-            ends_within(ended, _REAP_TIMEOUT_S)
-        os.close(ended)
+                    os.killpg(self._popen.pid, signal.SIGKILL)
+                ends_within(ended, _REAP_TIMEOUT_S)
+        finally:
+            os.close(ended)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(_REAP_TIMEOUT_S)
         if self._init_pidfd is None:
@@ -182,9 +186,15 @@ class Launching:
         popen = self._popen
         assert popen.stdin and popen.stdout and popen.stderr  # noqa: S101, PT018 - all three were asked for
         streams = (popen.stdin, popen.stdout, popen.stderr)
-        fds = [os.dup(stream.fileno()) for stream in streams]
-        for stream in streams:
-            stream.close()
+        fds: list[int] = []
+        try:
+            for stream in streams:
+                fds.append(os.dup(stream.fileno()))
+                stream.close()
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
         return fds[0], fds[1], fds[2]
 
     def _layer(self, name: str, detail: str) -> Layer:
@@ -199,19 +209,22 @@ class Launching:
 
         Raises:
             LaunchError: bubblewrap hasn't named it.
+            OSError: it can't be held, for want of descriptors. Without a hold on it nothing would end it later.
         """
-        if self._init_pid:
+        if self._init_found:
             return
-        try:
-            self._init_pid = int(json.loads(os.read(self._info_fd, 4096))["child-pid"])
-        except (OSError, ValueError, KeyError) as error:
-            raise LaunchError("namespaces", "bubblewrap did not name its child") from error
-        with contextlib.suppress(ProcessLookupError):
+        if not self._init_pid:
+            try:
+                self._init_pid = int(json.loads(os.read(self._info_fd, 4096))["child-pid"])
+            except (OSError, ValueError, KeyError) as error:
+                raise LaunchError("namespaces", "bubblewrap did not name its child") from error
+        with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
             pidfd = os.pidfd_open(self._init_pid)
+            stack.callback(os.close, pidfd)
             if self._is_init(self._init_pid):
+                stack.pop_all()
                 self._init_pidfd = pidfd
-            else:
-                os.close(pidfd)
+        self._init_found = True
 
     def _is_init(self, pid: int) -> bool:
         """Whether the number is still that of the namespace's pid 1, and not given to another process since.
@@ -220,7 +233,7 @@ class Launching:
         """
         try:
             status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-        except OSError:
+        except (FileNotFoundError, ProcessLookupError):
             return False
         fields = {line.partition(":")[0]: line.split()[1:] for line in status.splitlines()}
         parents = {str(self._popen.pid), str(os.getpid())}

@@ -41,7 +41,12 @@ class SandboxedProcess:
         """Take over the process, its namespace's first, the descriptors and the leaf. Made by `launch` alone."""
         self._launcher = launcher
         self._init_pidfd = init_pidfd
-        self._pidfd = os.pidfd_open(launcher.pid)
+        try:
+            self._pidfd = os.pidfd_open(launcher.pid)
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
         self._closed = False
         self.pid = launcher.pid
         """bubblewrap's process id. Its exit is the program's."""
@@ -120,8 +125,12 @@ class SandboxedProcess:
         held: list[tuple[int, int]] = []
         try:
             for pid in self.pids():
-                with contextlib.suppress(ProcessLookupError):
+                try:
                     held.append((pid, os.pidfd_open(pid)))
+                except ProcessLookupError:
+                    continue
+                except OSError:  # more processes than this one may have descriptors: the first of them are asked
+                    break
             # A number may have been given away between the listing and now; the pidfds fix them, so ask again.
             still_there = set(self.pids())
             for pid, pidfd in held:

@@ -49,18 +49,22 @@ class Leaf:
         """Asked by `discard` whether somebody takes the leaf over in place of its removal."""
         self.controls: frozenset[Control] = frozenset().union(*(given for _, given in folders.values()))
         """What it does."""
-        for folder, (mechanism, controls) in folders.items():
-            for name, control, reading in (
-                ("time", Control.TIME, mechanism.time),
-                ("peak", Control.MEMORY, mechanism.peak),
-                ("held", Control.MEMORY, mechanism.held),
-                ("oom_kills", Control.MEMORY, mechanism.oom_kills),
-                ("refused", Control.PROCESSES, mechanism.refused),
-                ("processes", Control.PROCESSES, mechanism.processes),
-                ("most_processes", Control.PROCESSES, mechanism.most_processes),
-            ):
-                if control in controls:
-                    self._open(name, folder, reading)
+        try:
+            for folder, (mechanism, controls) in folders.items():
+                for name, control, reading in (
+                    ("time", Control.TIME, mechanism.time),
+                    ("peak", Control.MEMORY, mechanism.peak),
+                    ("held", Control.MEMORY, mechanism.held),
+                    ("oom_kills", Control.MEMORY, mechanism.oom_kills),
+                    ("refused", Control.PROCESSES, mechanism.refused),
+                    ("processes", Control.PROCESSES, mechanism.processes),
+                    ("most_processes", Control.PROCESSES, mechanism.most_processes),
+                ):
+                    if control in controls:
+                        self._open(name, folder, reading)
+        except BaseException:
+            self.close()
+            raise
         measuring = [
             mechanism.name
             for control in (Control.TIME, Control.MEMORY)

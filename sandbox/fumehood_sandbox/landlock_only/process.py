@@ -75,7 +75,13 @@ class GroupLaunching(Launching):
         inner = (self._layer(name, reported[name]) for name in _INNER_LAYERS)
         outer = self._receipt
         receipt = Receipt(outer.level, outer.backend, outer.policy_digest, (*outer.layers, *inner))
-        return ProcessGroup(self._popen, _leader_pidfd(leader, self._popen.pid), receipt, self._fds(), self._places)
+        with contextlib.ExitStack() as stack:
+            held = _leader_pidfd(leader, self._popen.pid)
+            if held is not None:
+                stack.callback(os.close, held)
+            process = ProcessGroup(self._popen, held, receipt, self._fds(), self._places)
+            stack.pop_all()
+        return process
 
     def _layer(self, name: str, detail: str) -> Layer:
         layer = super()._layer(name, detail)
@@ -135,18 +141,18 @@ class ProcessGroup(SandboxedProcess):
 
 
 def _leader_pidfd(leader: int, keeper: int) -> int | None:
-    """Hold the leader, unless it has ended and its number is somebody else's: then the keeper has ended all."""
-    try:
+    """Hold the leader, unless it has ended and its number is somebody else's: then the keeper has ended all.
+
+    Raises:
+        OSError: there is no descriptor left to hold it by, or to look at it. Without a hold nothing would end it later.
+    """
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError), contextlib.ExitStack() as stack:
         pidfd = os.pidfd_open(leader)
-    except ProcessLookupError:
-        return None
-    try:
+        stack.callback(os.close, pidfd)
         status = Path(f"/proc/{leader}/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        status = ""
-    if f"\nPPid:\t{keeper}\n" in status:
-        return pidfd
-    os.close(pidfd)
+        if f"\nPPid:\t{keeper}\n" in status:
+            stack.pop_all()
+            return pidfd
     return None
 
 

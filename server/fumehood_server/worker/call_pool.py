@@ -91,7 +91,6 @@ class CallPool:
         self._live: set[ProcessWorker] = set()
         self._waiting: deque[asyncio.Future[CallLease]] = deque()
         self._check: asyncio.Task[None] | None = None
-        self._verified = False
         self._backoff = Backoff(first_s=settings.backoff_first_s, last_s=settings.backoff_last_s)
         self._idle_timer: asyncio.TimerHandle | None = None
         self._used_at = self._loop.time()
@@ -149,11 +148,13 @@ class CallPool:
         if worker.table.untouched and worker.state is WorkerState.READY:
             self._fresh.appendleft(worker)
             self._serve_waiting()
+            self._end_if_retired()
 
     def retire(self) -> None:
         """End each worker once nobody uses it. Who waits is still served."""
         self._retired = True
-        self._refill_no_more()
+        if not self._waiting:
+            self._refill_no_more()
         self._end_if_retired()
         self._tell_if_empty()
 
@@ -201,19 +202,22 @@ class CallPool:
             worker.kill()
         self._source.kill()
 
-    def _fill(self) -> None:
-        """Order what is wanted: a worker for everybody who waits, and the spares."""
+    def _fill(self, *, verified: bool = False) -> None:
+        """Order what is wanted: a worker for everybody who waits, and the spares. `verified`: just now, for this."""
         if self._check is not None:
             return
         source = self._source
         wanted = len(self._waiting) + (source.spares if self._warm and not self._retired else 0)
-        if len(self._fresh) + source.pending >= wanted or self._backoff.left_s(self._loop.time()) > 0:
+        if len(self._fresh) + source.pending >= wanted:
             return
-        if self._verify is not None and not self._verified:
+        left_s = self._backoff.left_s(self._loop.time())
+        if left_s > 0:
+            if self._waiting and self._refill is None:  # for a worker that has a call never serves another one
+                self._refill = self._loop.call_later(left_s, self._fill_up)
+            return
+        if self._verify is not None and source.reads_files and not verified:
             self._check = self._loop.create_task(self._verify_files(), name=f"verify {self.spec.plugin}")
             return
-        # A zygote's code is in its memory; another program is read anew each time.
-        self._verified = isinstance(source, Nursery) and not source.is_idle
         while len(self._fresh) + source.pending < wanted and len(self._live) + source.pending < source.most:
             source.order()
         if self._idle_timer is None and self._warm:
@@ -230,10 +234,11 @@ class CallPool:
             error = None if reason is None else faults.unverified_error(self.spec.plugin, reason)
         self._check = None
         if error is None:
-            self._verified = True
-            self._fill()
+            self._fill(verified=True)
         else:
             self._failed(error)
+            # Who has a call serves no other one, and no wait makes the files what they were.
+            self._fail_waiting(faults.backoff_error(error, self._backoff.left_s(self._loop.time())))
         self._tell_if_empty()
 
     def _fresh_one(self, worker: ProcessWorker) -> None:
@@ -247,10 +252,12 @@ class CallPool:
         """No worker can be had right now."""
         now = self._loop.time()
         self._backoff.fail(now, error)
-        self._verified = False
         self._log.problem(error.message)
         if not self._live:
             self._fail_waiting(faults.backoff_error(error, self._backoff.left_s(now)))
+        elif self._waiting:
+            self._fill()
+        self._end_if_retired()
         self._tell_if_empty()
 
     def _orders_lost(self) -> None:
@@ -271,8 +278,6 @@ class CallPool:
                 tainted.kill()
         if worker.calls_served:
             self._backoff.reset()
-        if self._source.is_idle:
-            self._verified = False
         if not self._live and not self._source.pending and self._backoff.cause is not None:
             left_s = self._backoff.left_s(self._loop.time())
             if left_s > 0:

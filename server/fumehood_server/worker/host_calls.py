@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -136,10 +137,12 @@ class HostCallRouter:
         if len(asking.seen) < MAX_REQUESTS:
             asking.seen.add(request_id)
         if host_calls is not None and problem is None:
-            task = asyncio.get_running_loop().create_task(self._perform(host_calls, asking, request, size))
+            task = asyncio.get_running_loop().create_task(self._perform(host_calls, asking, request))
             for tasks in (asking.tasks, self._tasks):
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+            # Also where the task is cancelled before its first step, and so has none.
+            task.add_done_callback(functools.partial(self._over, asking, request, size))
             self._asked_bytes += size
             return
         nothing = HostCallError("host_not_granted", "this process is granted nothing to ask for")
@@ -184,24 +187,25 @@ class HostCallRouter:
             return HostCallError("too_many_requests", problem, retryable=True)
         return None
 
-    async def _perform(self, host_calls: HostCalls, asking: _Asking, request: _Request, size: int) -> None:
+    async def _perform(self, host_calls: HostCalls, asking: _Asking, request: _Request) -> None:
         """See to it that the request gets its answer, and nobody hears of it once its call is over."""
-        error: HostCallError | None = None
         try:
             await request.perform(host_calls, asking.caller, self._channel)
-        except asyncio.CancelledError:
-            # The call may go on until its result, and somebody in it may wait for this.
-            error = _cancelled()
-            raise
         except HostCallError as problem:
             error = problem
         except Exception as problem:  # noqa: BLE001 - a fault of ours must not leave a call without its answer
             _log.error("a request of a call failed", exc_info=problem, call_id=asking.caller.call_id)
             error = HostCallError("internal_error", "the sidecar failed; its log says more")
-        finally:
-            self._asked_bytes -= size
-            if error is not None and not asking.ended:
-                self._refuse(request.refusal(error))
+        else:
+            return
+        if not asking.ended:
+            self._refuse(request.refusal(error))
+
+    def _over(self, asking: _Asking, request: _Request, size: int, task: asyncio.Task[None]) -> None:
+        self._asked_bytes -= size
+        if task.cancelled() and not asking.ended:
+            # The call may go on until its result, and somebody in it may wait for this.
+            self._refuse(request.refusal(_cancelled()))
 
     def _refuse(self, frame: bytes) -> None:
         self._channel.send(frame)

@@ -69,6 +69,11 @@ class Nursery:
         return self._wanted + (self._current.ordered if self._current is not None else 0)
 
     @property
+    def reads_files(self) -> bool:
+        """Whether an order would start a zygote. One that there is has its code in its memory."""
+        return self._current is None and self._start is None
+
+    @property
     def is_idle(self) -> bool:
         """Whether it holds nothing."""
         return not self._all and self._start is None
@@ -91,6 +96,7 @@ class Nursery:
     def _over(self, start: asyncio.Task[None]) -> None:
         if start.cancelled():
             self._start = None
+            self._wanted = 0
             self._on_lost()
 
     async def _hatch(self, worker_id: str) -> None:
@@ -109,6 +115,7 @@ class Nursery:
         zygote.serve(lambda child: self._born(zygote, child), lambda error: self._broken(zygote, error))
         if zygote.worker.state is not WorkerState.READY:
             self._zygote_changed(zygote.worker)
+            self._fail(zygote.worker.cause or faults.condemned_error(self._spec.plugin))
             return
         self._current = zygote
         wanted, self._wanted = self._wanted, 0
@@ -165,6 +172,8 @@ class Nursery:
                     self._all.discard(zygote)
                 if ordered and worker.cause is not None:
                     self._orders_lost(zygote, worker.cause)
+                elif self.is_idle:
+                    self._on_lost()
 
     def lost(self, worker: ProcessWorker) -> frozenset[ProcessWorker]:
         """A worker is dead. Returns those that no call should get any more.

@@ -98,6 +98,7 @@ class Pool:
         self._start_time = 0.0
         self._backoff = Backoff(first_s=settings.backoff_first_s, last_s=settings.backoff_last_s)
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
         self._retired = False
 
     @property
@@ -194,8 +195,9 @@ class Pool:
     async def close(self) -> None:
         """End everything. Bounded: each worker climbs its rungs at the same time as the others."""
         self.refuse_waiting()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        for timer in (self._idle_timer, self._retry):
+            if timer is not None:
+                timer.cancel()
         if self._start is not None:
             self._start.cancel()
             await asyncio.wait((self._start,))
@@ -208,6 +210,8 @@ class Pool:
 
     def kill(self) -> None:
         """End every process at once, for an owner who can't wait."""
+        if self._start is not None:
+            self._start.cancel()
         for place in tuple(self._places):
             place.worker.kill()
 
@@ -217,10 +221,16 @@ class Pool:
             if self._backoff.cause is not None and left_s > 0:
                 if not self._places:
                     self._fail_waiting(faults.backoff_error(self._backoff.cause, left_s))
+                elif self._retry is None:  # the calls of those that there are may last
+                    self._retry = self._loop.call_later(left_s, self._try_again)
                 return
             self._start_id = f"{self.spec.plugin}-{next(self._ids)}"
             self._start_time = time.time()
             self._start = self._loop.create_task(self._add_worker(), name=f"start {self._start_id}")
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._grow()
 
     async def _check(self) -> None:
         """Ask whether a worker may be started.
@@ -253,8 +263,11 @@ class Pool:
             self._start = None
             # Definitions are read by `describe` alone; a hostile Ready can be as large as a frame.
             worker.greeting = plugin_pb2.Ready()
-            self._places.append(Place(worker, self._loop.time()))
+            place = Place(worker, self._loop.time())
+            self._places.append(place)
             self._serve_waiting()
+            if self._retired and not place.taken:
+                worker.finish()
             self._arm_idle_timer()
         self._tell_if_empty()
 
@@ -281,6 +294,7 @@ class Pool:
         self._log.problem(error.message)
         if not self._places:
             self._fail_waiting(faults.backoff_error(error, self._backoff.left_s(now)))
+        self._grow()
 
     def _refuse_during_backoff(self) -> None:
         left_s = self._backoff.left_s(self._loop.time())
@@ -306,7 +320,11 @@ class Pool:
 
     def _arm_idle_timer(self) -> None:
         """One timer for the whole pool, for the worker that would be idle for too long first."""
-        idle = [place.idle_since for place in self._places if not place.taken]
+        idle = [
+            place.idle_since
+            for place in self._places
+            if not place.taken and place.worker.state is WorkerState.READY  # who is ending needs no timer
+        ]
         if idle and self._idle_timer is None:
             self._idle_timer = self._loop.call_at(min(idle) + self._settings.idle_s, self._end_idle)
 

@@ -60,6 +60,11 @@ class Relaunch:
         return len(self._starts)
 
     @property
+    def reads_files(self) -> bool:
+        """Whether an order would read the program's files: each does."""
+        return True
+
+    @property
     def is_idle(self) -> bool:
         """Whether it holds nothing."""
         return not self._starts

@@ -183,8 +183,7 @@ class ProcessWorker:
 
     def invoke(self, invocation: Invocation) -> WorkerCall:
         """Send one attempt; see `Worker.invoke`. `on_update` must not raise."""
-        self.table.last_id += 1
-        call = WorkerCall(self.table.last_id, invocation, self._loop.create_future(), self._cancel)
+        call = WorkerCall(self.table.last_id + 1, invocation, self._loop.create_future(), self._cancel)
         if self.state is not WorkerState.READY:
             cause = self.cause or faults.condemned_error(self.spec.plugin)
             call.fail(faults.lost_call_error(cause, self.spec.policy.level, dispatched=False))
@@ -201,6 +200,7 @@ class ProcessWorker:
         elif channel.unsent_bytes > self._settings.max_unsent_bytes:
             call.fail(faults.unsent_error(self.spec.plugin, channel.unsent_bytes))
         else:
+            self.table.last_id = call.invocation_id  # of those that are sent: see `CallTable.untouched`
             call.starts_at_byte = channel.queued_bytes
             if self._settings.measures:
                 call.measure(self._meter)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from fumehood_server.worker.settings import WorkerSettings
 
 
+ANSWER_S = 15.0
+"""For the answer to an order. The attendant gives up on a child after 5 s; one that says nothing at all is stopped."""
+
+
 class Zygote:
     """A process with the plugin imported and nothing else done, and what is forked from it. Made by `hatch`."""
 
@@ -47,6 +51,9 @@ class Zygote:
         """Whether a child has given a result."""
         self.ordered = 0
         """Children that were ordered and are not there."""
+        self._heard_at = 0.0
+        """When the last answer came, or the first order since."""
+        self._late: asyncio.TimerHandle | None = None
         self._loop.add_reader(server.fileno(), self._answered)
 
     async def approved(self) -> None:
@@ -67,13 +74,28 @@ class Zygote:
 
     def order(self) -> None:
         """Have one more child forked."""
+        if not self.ordered:
+            self._heard_at = self._loop.time()
+            if self._late is None:
+                self._late = self._loop.call_later(ANSWER_S, self._look)
         self.ordered += 1
         try:
             self._server.order(self._leaves.for_next())
         except LaunchError as error:
             self._loop.call_soon(self._move_failed, error)
 
+    def _look(self) -> None:
+        """See that orders are answered. Rests where there are none."""
+        self._late = None
+        if self.ordered:
+            left_s = self._heard_at + ANSWER_S - self._loop.time()
+            if left_s > 0:
+                self._late = self._loop.call_later(left_s, self._look)
+            else:
+                self._break(refusal(self._plugin, LaunchError("attendant", f"no answer after {ANSWER_S:g} s")))
+
     def _answered(self) -> None:
+        self._heard_at = self._loop.time()
         with contextlib.suppress(BlockingIOError):
             while self._open:
                 try:
@@ -109,6 +131,8 @@ class Zygote:
         if self._open:
             self._open = False
             self.ordered = 0
+            if self._late is not None:
+                self._late.cancel()
             self._loop.remove_reader(self._server.fileno())
 
     def finish(self) -> None:

@@ -312,6 +312,11 @@ def asks_on_and_on(call: int) -> None:
     forever(lambda: write(b"".join(ask_secret(call, next(numbers), b"x" * 60) for _ in range(200))))
 
 
+def asks_and_ends(call: int) -> None:
+    """In one write, so that both are read at once."""
+    write(frame(5, field(1, call) + field(2, 1) + field(3, b"GET") + field(9, b"x" * 20_000)) + result(call))
+
+
 def asks_politely(call: int) -> None:
     """Reads each answer, and says what the last one was."""
     answers = []

@@ -1,0 +1,181 @@
+"""What is left of something that failed for want of descriptors: nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from fumehood_sandbox import (
+    Executable,
+    ForkServer,
+    Launching,
+    Level,
+    Limits,
+    Policy,
+    PythonModule,
+    SandboxedProcess,
+    SandboxError,
+    launch,
+    start,
+    system_runtime,
+)
+from fumehood_sandbox.cgroup import cgroups
+from fumehood_sandbox.landlock_only.process import _leader_pidfd
+
+from .harness import BOUND_S, read_line, readable, running
+
+SHELL = Policy(level=Level.NONE, runtime=system_runtime(), environment=(("PATH", "/usr/bin:/bin"),))
+SLEEPS = Executable(("sleep", "100"))
+LEFT = range(8)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Descriptors, processes and cgroups are the same afterwards."""
+    launch(SHELL, Executable(("true",)), timeout_s=BOUND_S).close()  # what is found out once
+    cgroups().tidy()
+    before = _open(), _children(), _leaves()
+    yield
+    cgroups().tidy()
+    assert (_open(), _children(), _leaves()) == before
+
+
+def _open() -> dict[int, str]:
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found[int(entry.name)] = str(entry.readlink()).partition(":")[0]
+    return found
+
+
+def _children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def _leaves() -> set[str]:
+    return {str(path) for parent in cgroups().parents for path in Path(parent.folder).glob(f"*{os.getpid()}*")}
+
+
+@contextlib.contextmanager
+def descriptors(left: int) -> Iterator[None]:
+    """Within the block this process can open so many more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(_open()) + left + 8, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+        for _ in range(left):
+            os.close(held.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in held:
+            os.close(fd)
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_leaf_that_is_not_made(left: int) -> None:
+    if not cgroups().parents:
+        pytest.skip("no cgroups here")
+    with descriptors(left), contextlib.suppress(SandboxError):
+        leaf = cgroups().leaf(Limits(), killed_otherwise=True)
+        if leaf is not None:
+            leaf.discard()
+
+
+def _advanced(launching: Launching) -> SandboxedProcess:
+    while True:
+        readable(launching.fileno())
+        process = launching.advance()
+        if process is not None:
+            return process
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_start_that_goes_on(left: int) -> None:
+    launching = start(SHELL, SLEEPS)
+    with descriptors(left):
+        try:
+            process = _advanced(launching)
+        except (SandboxError, OSError):
+            return
+        finally:
+            launching.abort()
+    process.close()
+
+
+@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.parametrize("reported", [False, True])
+def test_start_that_is_given_up(left: int, reported: bool) -> None:
+    launching = start(SHELL, SLEEPS)
+    if reported:
+        readable(launching.fileno())
+    with descriptors(left):
+        launching.abort()
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_leader_that_is_not_held(left: int) -> None:
+    with subprocess.Popen(["/bin/sleep", "100"]) as leader:
+        try:
+            with descriptors(left), contextlib.suppress(OSError):
+                held = _leader_pidfd(leader.pid, os.getpid())
+                assert held is not None, "it lives: without a hold nothing would end it"
+                os.close(held)
+        finally:
+            leader.kill()
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_attendant_that_is_not_started(left: int) -> None:
+    with contextlib.ExitStack() as stack:
+        policy = Policy(level=Level.NONE, limits=Limits(), identity="no-descriptors")
+        server = ForkServer(policy, PythonModule("this", forks=1))
+        stack.callback(server.close)
+        process = _advanced(server.launching)
+        stack.callback(process.close)
+        with descriptors(left), contextlib.suppress(SandboxError, OSError):
+            server.attend(process)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_terminate_that_can_not_hold_every_process(tmp_path: Path, left: int) -> None:
+    code = """
+    os.fork()
+    report("ready")
+    signal.pause()
+    """
+    with running(tmp_path, code) as process:
+        assert read_line(process.stdout) == '"ready"'
+        with descriptors(left):
+            process.terminate()
+        if left:
+            process.kill()
+
+
+@pytest.mark.parametrize("left", range(30))
+def test_start_that_is_not_begun(left: int) -> None:
+    launching = None
+    with descriptors(left), contextlib.suppress(SandboxError, OSError):
+        launching = start(SHELL, SLEEPS)
+    if launching is not None:
+        launching.abort()
+
+
+@pytest.mark.parametrize("left", range(30))
+def test_zygote_that_is_not_begun(left: int) -> None:
+    server = None
+    with descriptors(left), contextlib.suppress(SandboxError, OSError):
+        policy = Policy(level=Level.NONE, limits=Limits(), identity="no-descriptors")
+        server = ForkServer(policy, PythonModule("this", forks=1))
+    if server is not None:
+        server.launching.abort()
+        server.close()
