@@ -176,18 +176,7 @@ class ForkServer:
             BlockingIOError: there is none yet.
             LaunchError: what was asked for can't be had. The zygote is of no more use.
         """
-        ancillary_bytes = socket.CMSG_SPACE(_DESCRIPTORS * array.array("i").itemsize)
-        try:
-            message, ancillary, _, _ = self._orders.recvmsg(
-                _LONGEST_ANSWER_BYTES, ancillary_bytes, socket.MSG_CMSG_CLOEXEC
-            )
-        except BlockingIOError:
-            raise
-        except OSError as error:
-            raise LaunchError("attendant", error.strerror or "", errno=error.errno or 0) from error
-        fds = array.array("i")
-        for _, _, data in ancillary:
-            fds.frombytes(data)
+        message, fds = self._received()
         kind, *fields = message.split(b"\t")
         if kind == APPROVED:
             return None
@@ -204,12 +193,22 @@ class ForkServer:
         if leaf is not None:
             _never_again(leaf)
             leaf.discard()
-        if not message:
-            raise LaunchError("attendant", "it is gone")
-        if kind == BORN:
-            raise LaunchError("attendant", "too few descriptors are left for those of the child")
-        step, problem, path, errno = (*(field.decode("utf-8", "replace") for field in fields), "", "", "", "0")[:4]
-        raise LaunchError(step, problem, path=path, errno=int(errno or 0))
+        raise _failure(message, kind, fields)
+
+    def _received(self) -> tuple[bytes, array.array[int]]:
+        ancillary_bytes = socket.CMSG_SPACE(_DESCRIPTORS * array.array("i").itemsize)
+        try:
+            message, ancillary, _, _ = self._orders.recvmsg(
+                _LONGEST_ANSWER_BYTES, ancillary_bytes, socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise LaunchError("attendant", error.strerror or "", errno=error.errno or 0) from error
+        fds = array.array("i")
+        for _, _, data in ancillary:
+            fds.frombytes(data)
+        return message, fds
 
     def close(self) -> None:
         """End the attendant. The zygote and its children are not ended by this. Idempotent."""
@@ -223,6 +222,16 @@ class ForkServer:
             attendant.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 attendant.wait(_END_S)
+
+
+def _failure(message: bytes, kind: bytes, fields: Sequence[bytes]) -> LaunchError:
+    """Why there is no child, as an answer tells it that isn't one."""
+    if not message:
+        return LaunchError("attendant", "it is gone")
+    if kind == BORN:
+        return LaunchError("attendant", "too few descriptors are left for those of the child")
+    step, problem, path, errno = (*(field.decode("utf-8", "replace") for field in fields), "", "", "", "0")[:4]
+    return LaunchError(step, problem, path=path, errno=int(errno or 0))
 
 
 def _never_again(leaf: Leaf) -> None:
