@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,3 +114,31 @@ def until_gone(pids: list[int]) -> None:
 def processes_below(pid: int) -> list[int]:
     """This process and all below it, as seen from outside; one that ends meanwhile may be among them."""
     return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+
+
+def open_here() -> dict[int, str]:
+    """This process's descriptors, and of what kind each is."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # what the folder was read by is closed again
+            found[int(entry.name)] = str(entry.readlink()).partition(":")[0]
+    return found
+
+
+@contextmanager
+def room_for(descriptors: int) -> Iterator[None]:
+    """Within the block only so many more can be opened in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fill: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_here()) + descriptors + 8, hard))
+        with suppress(OSError):
+            while True:
+                fill.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+        for _ in range(descriptors):
+            os.close(fill.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in fill:
+            os.close(fd)

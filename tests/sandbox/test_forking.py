@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import time
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from fumehood_sandbox import (
 )
 from fumehood_sandbox.cgroup import cgroups
 
-from tests.sandbox.harness import BOUND_S, CODE
+from tests.sandbox.harness import BOUND_S, CODE, open_here, room_for
 
 _HAS_DOORS = pytest.mark.skipif(cgroups().doorway is None, reason="no leaf can be stepped into here")
 
@@ -140,10 +139,6 @@ def leaf() -> Leaf:
     made = cgroups().leaf(Limits(), killed_otherwise=True)
     assert made is not None
     return made
-
-
-def open_here() -> list[int]:
-    return sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
 
 
 def said(child: ForkedProcess) -> bytes:
@@ -262,26 +257,6 @@ def test_leaf_of_a_birth_that_failed_is_nobodys_next(tmp_path: Path) -> None:
         assert taken_over == []
         cgroups().tidy()
         assert not any(folder.exists() for folder in folders)
-
-
-@contextlib.contextmanager
-def room_for(descriptors: int) -> Iterator[None]:
-    """Only so many more can be opened in this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(open_here())
-    fill: list[int] = []
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
-        with contextlib.suppress(OSError):
-            while True:
-                fill.append(os.dup(0))
-        for _ in range(descriptors):
-            os.close(fill.pop())
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for fd in fill:
-            os.close(fd)
 
 
 @pytest.mark.promise("S703")

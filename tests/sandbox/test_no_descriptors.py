@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +27,7 @@ from fumehood_sandbox import (
 from fumehood_sandbox.cgroup import cgroups
 from fumehood_sandbox.landlock_only.process import _leader_pidfd
 
-from .harness import BOUND_S, read_line, readable, running
+from .harness import BOUND_S, open_here, read_line, readable, room_for, running
 
 SHELL = Policy(level=Level.NONE, runtime=system_runtime(), environment=(("PATH", "/usr/bin:/bin"),))
 SLEEPS = Executable(("sleep", "100"))
@@ -40,18 +39,10 @@ def nothing_left() -> Iterator[None]:
     """Descriptors, processes and cgroups are the same afterwards."""
     launch(SHELL, Executable(("true",)), timeout_s=BOUND_S).close()  # what is found out once
     cgroups().tidy()
-    before = _open(), _children(), _leaves()
+    before = open_here(), _children(), _leaves()
     yield
     cgroups().tidy()
-    assert (_open(), _children(), _leaves()) == before
-
-
-def _open() -> dict[int, str]:
-    found = {}
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found[int(entry.name)] = str(entry.readlink()).partition(":")[0]
-    return found
+    assert (open_here(), _children(), _leaves()) == before
 
 
 def _children() -> set[int]:
@@ -62,30 +53,11 @@ def _leaves() -> set[str]:
     return {str(path) for parent in cgroups().parents for path in Path(parent.folder).glob(f"*{os.getpid()}*")}
 
 
-@contextlib.contextmanager
-def descriptors(left: int) -> Iterator[None]:
-    """Within the block this process can open so many more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held: list[int] = []
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(_open()) + left + 8, hard))
-        with contextlib.suppress(OSError):
-            while True:
-                held.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
-        for _ in range(left):
-            os.close(held.pop())
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for fd in held:
-            os.close(fd)
-
-
 @pytest.mark.parametrize("left", LEFT)
 def test_leaf_that_is_not_made(left: int) -> None:
     if not cgroups().parents:
         pytest.skip("no cgroups here")
-    with descriptors(left), contextlib.suppress(SandboxError):
+    with room_for(left), contextlib.suppress(SandboxError):
         leaf = cgroups().leaf(Limits(), killed_otherwise=True)
         if leaf is not None:
             leaf.discard()
@@ -102,7 +74,7 @@ def _advanced(launching: Launching) -> SandboxedProcess:
 @pytest.mark.parametrize("left", LEFT)
 def test_start_that_goes_on(left: int) -> None:
     launching = start(SHELL, SLEEPS)
-    with descriptors(left):
+    with room_for(left):
         try:
             process = _advanced(launching)
         except (SandboxError, OSError):
@@ -118,7 +90,7 @@ def test_start_that_is_given_up(left: int, reported: bool) -> None:
     launching = start(SHELL, SLEEPS)
     if reported:
         readable(launching.fileno())
-    with descriptors(left):
+    with room_for(left):
         launching.abort()
 
 
@@ -126,7 +98,7 @@ def test_start_that_is_given_up(left: int, reported: bool) -> None:
 def test_leader_that_is_not_held(left: int) -> None:
     with subprocess.Popen(["/bin/sleep", "100"]) as leader:
         try:
-            with descriptors(left), contextlib.suppress(OSError):
+            with room_for(left), contextlib.suppress(OSError):
                 held = _leader_pidfd(leader.pid, os.getpid())
                 assert held is not None, "it lives: without a hold nothing would end it"
                 os.close(held)
@@ -142,7 +114,7 @@ def test_attendant_that_is_not_started(left: int) -> None:
         stack.callback(server.close)
         process = _advanced(server.launching)
         stack.callback(process.close)
-        with descriptors(left), contextlib.suppress(SandboxError, OSError):
+        with room_for(left), contextlib.suppress(SandboxError, OSError):
             server.attend(process)
 
 
@@ -155,7 +127,7 @@ def test_terminate_that_can_not_hold_every_process(tmp_path: Path, left: int) ->
     """
     with running(tmp_path, code) as process:
         assert read_line(process.stdout) == '"ready"'
-        with descriptors(left):
+        with room_for(left):
             process.terminate()
         if left:
             process.kill()
@@ -164,7 +136,7 @@ def test_terminate_that_can_not_hold_every_process(tmp_path: Path, left: int) ->
 @pytest.mark.parametrize("left", range(30))
 def test_start_that_is_not_begun(left: int) -> None:
     launching = None
-    with descriptors(left), contextlib.suppress(SandboxError, OSError):
+    with room_for(left), contextlib.suppress(SandboxError, OSError):
         launching = start(SHELL, SLEEPS)
     if launching is not None:
         launching.abort()
@@ -173,7 +145,7 @@ def test_start_that_is_not_begun(left: int) -> None:
 @pytest.mark.parametrize("left", range(30))
 def test_zygote_that_is_not_begun(left: int) -> None:
     server = None
-    with descriptors(left), contextlib.suppress(SandboxError, OSError):
+    with room_for(left), contextlib.suppress(SandboxError, OSError):
         policy = Policy(level=Level.NONE, limits=Limits(), identity="no-descriptors")
         server = ForkServer(policy, PythonModule("this", forks=1))
     if server is not None:

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _READ_BYTES = 4000
 """What malloc has at hand: for much more it asks the kernel, and the page where its memory ends is written to."""
 _FIONREAD = 0x541B
-"""Source: include/uapi/asm-generic/ioctls.h. How many bytes can be read."""
+"""Source: include/uapi/asm-generic/ioctls.h. How many bytes can be read: asked on the path of each call, since it takes
+no object. It says nothing of the end of the stream, as `_has_more` does; who closes it kills this process."""
 _NOTHING = bytes(4)
 _TERMINATED_STATUS = 143
 """128 and SIGTERM's number, as a shell counts. A process that is pid 1 must end itself: the kernel won't by default."""

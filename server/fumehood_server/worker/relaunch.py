@@ -81,8 +81,8 @@ class Relaunch:
         task.add_done_callback(self._over)
 
     def _over(self, start: asyncio.Task[None]) -> None:
-        self._starts.discard(start)
         if start.cancelled():
+            self._starts.discard(start)
             self._on_lost()
 
     async def _make(self, worker_id: str) -> None:
