@@ -8,14 +8,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fumehood_server import app
+from fumehood_server import app, one_processor
 from fumehood_server.catalog import load_config
 from fumehood_server.cli.commands.serve import GRPC_EXPERIMENTS
-from fumehood_server.worker import WorkerSettings, attention
+from fumehood_server.worker import WorkerSettings
+from fumehood_server.worker.attention import Attention
+from fumehood_server.worker.company import Company
 
 from bench.harness.processes import python
 
-UNMEASURED, INATTENTIVE = "unmeasured", "inattentive"
+UNMEASURED, INATTENTIVE, SCATTERED, IMPATIENT = "unmeasured", "inattentive", "scattered", "impatient"
 
 
 def changed(change: str) -> tuple[str, ...]:
@@ -30,11 +32,30 @@ def _unmeasured() -> None:
 
 
 def _inattentive() -> None:
-    """Look for no call's answer, as with one processor."""
-    setattr(attention, "_PROCESSORS", 1)  # noqa: B010 - likewise
+    """Look for no call's answer."""
+    setattr(Attention, "is_due", lambda _: False)  # noqa: B010 - likewise
 
 
-_CHANGES: dict[str, Callable[[], None]] = {UNMEASURED: _unmeasured, INATTENTIVE: _inattentive}
+def _scattered() -> None:
+    """Leave every thread where the kernel puts it."""
+    setattr(one_processor, "gather", _nothing)  # noqa: B010 - likewise
+
+
+def _nothing() -> None:
+    pass
+
+
+def _impatient() -> None:
+    """Have no call's frame wait for others, beyond the turn of the loop in which it was made."""
+    setattr(Company, "turns", lambda _, under_way: int(under_way > 1))  # noqa: B010 - likewise
+
+
+_CHANGES: dict[str, Callable[[], None]] = {
+    UNMEASURED: _unmeasured,
+    INATTENTIVE: _inattentive,
+    SCATTERED: _scattered,
+    IMPATIENT: _impatient,
+}
 
 
 def main() -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 
+from fumehood_server.worker.company import LONGEST_WAIT_S, MOST_FRAMES
 from fumehood_server.worker.nobody import nobody
 
 READ_BYTES = 65_536
@@ -81,11 +83,18 @@ class PipeWriter:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, on_broken: Callable[[], None]) -> None:
         """`fd` must not block and stays its owner's. `on_broken` is called once, when nobody reads any more."""
+        self.on_together: Callable[[int], None] = nobody
+        """Told of frames that have waited for each other in which turn the last one came. The first comes in turn 0."""
         self._loop = loop
         self._fd = fd
         self._on_broken = on_broken
         self._frames: deque[bytes | memoryview] = deque()
         self._scheduled = False
+        self._turn = 0
+        self._last_turn = 0
+        """The one at whose end all that waits goes out."""
+        self._joined_at = 0
+        self._until = 0.0
         self._watched = False
         self._stopped = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -99,19 +108,30 @@ class PipeWriter:
         """Bytes that wait for the pipe."""
         return self.queued_bytes - self.written_bytes
 
-    def send(self, frame: bytes, *, now: bool = False) -> None:
-        """Queue a frame. It goes out at the end of this turn of the loop, with the others of the turn, or `now`."""
+    def send(self, frame: bytes, *, turns: int = 1) -> None:
+        """Queue a frame. It goes out at the end of this turn of the loop, with the others of the turn.
+
+        `turns` is how many turns it may wait at most; with 0 it goes at once unless others wait. The most impatient
+        decides, and neither do `MOST_FRAMES` wait, nor anybody for `LONGEST_WAIT_S`.
+        """
         if self._stopped:
             return
         self._frames.append(frame)
         self.queued_bytes += len(frame)
-        if self._scheduled or self._watched:
+        if self._watched:
             return
-        if now:
-            self._flush()
-        else:
+        if self._scheduled:
+            self._joined_at = self._turn
+            self._last_turn = min(self._last_turn, self._turn + max(turns, 1))
+        elif turns:
             self._scheduled = True
-            self._loop.call_soon(self._flush)
+            self._turn = self._joined_at = 0
+            self._last_turn = turns
+            if turns > 1:
+                self._until = time.monotonic() + LONGEST_WAIT_S
+            self._loop.call_soon(self._end_turn)
+        else:
+            self._flush()
 
     async def drained(self, limit_bytes: int) -> None:
         """Wait until no more than this waits for the pipe, or nothing will be written any more.
@@ -126,7 +146,8 @@ class PipeWriter:
     def stop(self) -> None:
         """Write nothing more and forget what waits. Must come before `fd` is closed. Idempotent."""
         self._stopped = True
-        self._on_broken = nobody
+        self._last_turn = 0
+        self._on_broken = self.on_together = nobody
         self._frames.clear()
         self._watch(wanted=False)
         self._wake()
@@ -142,6 +163,15 @@ class PipeWriter:
             else:
                 still.append((limit_bytes, waiting))
         self._waiting = still
+
+    def _end_turn(self) -> None:
+        self._turn += 1
+        if self._turn < self._last_turn and len(self._frames) < MOST_FRAMES and time.monotonic() < self._until:
+            self._loop.call_soon(self._end_turn)
+            return
+        if self._last_turn > 1:
+            self.on_together(self._joined_at)
+        self._flush()
 
     def _flush(self) -> None:
         self._scheduled = False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fumehood.v1 import plugin_pb2
 
+from fumehood_server import one_processor
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, WorkerInfo, WorkerState
@@ -207,11 +208,13 @@ class ProcessWorker:
                 if not self._watch.armed:
                     self._watch.begin(call.cpu_ns_at_start)
             self._calls[call.invocation_id] = call
-            # A lone call goes out at once; beside others it is written with theirs.
-            alone = len(self._calls) == 1
-            channel.send(frame, now=alone)
-            if self._attention.is_due(alone=alone):
-                self._loop.call_soon(self._attention.pay)
+            under_way = len(self._calls)
+            if under_way == 1 and one_processor.is_shared():  # by a caller who makes one call after another
+                channel.send(frame, turns=0)
+                if self._attention.is_due():
+                    self._loop.call_soon(self._attention.pay)
+            else:
+                channel.send_call(frame, under_way)
         return call
 
     def finish(self) -> None:
@@ -259,7 +262,6 @@ class ProcessWorker:
 
     def _on_result(self, call: WorkerCall, message: plugin_pb2.Result) -> None:
         self.calls_served += 1
-        self._attention.answered_at = time.monotonic()
         self._host_calls.end(call.invocation_id)
         if self._log.redactor.active:
             scrub_result(message, self._log.redactor)
