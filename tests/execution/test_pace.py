@@ -30,6 +30,9 @@ class Threads:
     def part(self) -> None:
         self.gathered = False
 
+    def is_shared(self) -> bool:
+        return self.gathered
+
     def call(self, *, rest_s: float = _REST_S, takes_s: float = _QUICK_S, in_flight: int = 1) -> None:
         self.now += rest_s
         self.subject.began(in_flight)
@@ -114,6 +117,13 @@ async def test_threads_are_let_go_now_and_then_and_when_nobody_calls(
             while threads.gathered:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
     assert threads.gatherings == 3
+
+
+async def test_threads_that_were_parted_for_a_start_are_gathered_by_the_next_call(threads: Threads) -> None:
+    threads.calls(FEWEST_LONE_CALLS)
+    threads.part()
+    assert threads.calls(10) == 10
+    assert threads.gatherings == 2
 
 
 async def test_threads_are_let_go_at_the_end(threads: Threads) -> None:

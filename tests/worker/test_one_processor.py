@@ -6,12 +6,14 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import fumehood_sandbox
 import psutil
 import pytest
 from fumehood.v1 import tool_service_pb2 as pb
@@ -19,9 +21,10 @@ from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_sandbox import PythonModule
 from fumehood_server import one_processor
 from fumehood_server.model.tool import Isolation
-from fumehood_server.worker import LogSink, Pools
+from fumehood_server.worker import LogSink, Pools, zygote
 
 from tests.isolation.bench import BOUND_S, SETTINGS, Bench, attendants
+from tests.sandbox.harness import room_for
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
 EVERYWHERE = os.sched_getaffinity(0)
@@ -102,6 +105,11 @@ def test_thread_that_somebody_moved_stays_there(shared: int) -> None:
     os.sched_setaffinity(shared, elsewhere)
     one_processor.part()
     assert (os.sched_getaffinity(shared), os.sched_getaffinity(0)) == (elsewhere, EVERYWHERE)
+    one_processor.gather()
+    assert not one_processor.is_shared(), "nor is it gathered from there"
+    os.sched_setaffinity(shared, EVERYWHERE)
+    one_processor.gather()
+    assert one_processor.is_shared(), "control"
 
 
 def test_nobody_is_gathered_on_the_only_processor_without_threads_or_with_one_that_ended() -> None:
@@ -122,6 +130,61 @@ def test_nobody_is_gathered_on_the_only_processor_without_threads_or_with_one_th
         finally:
             os.sched_setaffinity(0, EVERYWHERE)
             one_processor.share(())
+
+
+def test_threads_are_parted_with_no_descriptor_left(shared: int) -> None:
+    one_processor.gather()
+    with room_for(0):
+        one_processor.part()
+        assert [os.sched_getaffinity(each) for each in (0, shared)] == [EVERYWHERE] * 2
+        one_processor.gather()
+        assert not one_processor.is_shared()
+    one_processor.gather()
+    assert one_processor.is_shared(), "control"
+
+
+_CPUSET = Path("/sys/fs/cgroup/cpuset")
+_SHRINK = """
+import os, sys, threading
+from pathlib import Path
+from fumehood_server import one_processor
+
+leaf, far = Path(sys.argv[1]), sys.argv[2]
+(leaf / "cgroup.procs").write_text(str(os.getpid()))
+go_on, ready = threading.Event(), threading.Event()
+thread = threading.Thread(target=lambda: (ready.set(), go_on.wait()))
+thread.start()
+everywhere = os.sched_getaffinity(0)
+one_processor.share((thread.native_id,))
+one_processor.gather()
+(here,) = os.sched_getaffinity(0)
+cpus = (leaf / "cpuset.cpus").read_text()
+(leaf / "cpuset.cpus").write_text(str(min(everywhere - {here}) if far == "far" else here))
+one_processor.part()
+one_processor.gather()
+one_processor.part()
+small = os.sched_getaffinity(0)
+(leaf / "cpuset.cpus").write_text(cpus)
+go_on.set()
+print(len(small), os.sched_getaffinity(0) == everywhere)
+"""
+
+
+@pytest.mark.skipif(
+    not os.access(_CPUSET / "cpuset.cpus", os.W_OK) or os.getuid() != 0,
+    reason="no cpuset of version 1 can be made",
+)
+@pytest.mark.parametrize("far", ["far", "near"])
+def test_processors_that_come_back_to_the_cpuset_are_used_again(far: str) -> None:
+    """The kernel remembers what a thread asked for, and a cpuset that has changed while the threads were gathered."""
+    leaf = Path(tempfile.mkdtemp(prefix="fumehood-test-", dir=_CPUSET))
+    try:
+        for name in ("cpuset.cpus", "cpuset.mems"):
+            (leaf / name).write_text((_CPUSET / name).read_text())
+        command = (sys.executable, "-c", _SHRINK, str(leaf), far)
+        assert subprocess.check_output(command, timeout=BOUND_S) == b"1 True\n"
+    finally:
+        leaf.rmdir()
 
 
 @pytest.fixture
@@ -149,8 +212,16 @@ async def _gathering() -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("forks", [None, 0, 10], ids=["serves many", "launched for each", "forked for each"])
-async def test_process_that_is_started_meanwhile_may_run_anywhere(shared: int, bench: Bench, forks: int | None) -> None:
+async def test_process_that_is_started_meanwhile_may_run_anywhere(
+    shared: int, bench: Bench, forks: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A worker, a zygote, its attendant and its children alike."""
+    parted: list[bool] = []
+    for module, name in ((fumehood_sandbox, "start"), (zygote, "ForkServer")):
+        real = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *args, real=real: parted.append(not one_processor.is_shared()) or real(*args)
+        )
     spec = bench.spec(isolation=Isolation.PROCESS if forks is None else Isolation.CALL)
     assert isinstance(spec.program, PythonModule)
     spec = replace(spec, program=replace(spec.program, forks=forks or 0))
@@ -164,6 +235,8 @@ async def test_process_that_is_started_meanwhile_may_run_anywhere(shared: int, b
             for pid in _below() - before:
                 with suppress(ProcessLookupError):
                     assert os.sched_getaffinity(pid) == EVERYWHERE
+        assert parted, "control: by one of the two"
+        assert all(parted), "a thread that starts processes may have been there before"
         assert (len(attendants()) > 0) == (forks == 10)
         one_processor.gather()
         command = (sys.executable, "-c", "import os; print(len(os.sched_getaffinity(0)))")

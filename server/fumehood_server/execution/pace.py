@@ -45,9 +45,10 @@ class Pace:
         self._began_at = now
         if self._lone < MOST_LONE_CALLS:
             self._lone += 1
-        if self._lone >= FEWEST_LONE_CALLS and self._timer is None:
+        if self._lone >= FEWEST_LONE_CALLS and not one_processor.is_shared():
             one_processor.gather()
-            self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._part)
+            if self._timer is None:  # else somebody has parted them, to start a process
+                self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._part)
 
     def ended(self) -> None:
         """A call ended."""

@@ -5,8 +5,8 @@ process for one call and the sidecar for one answer. Both then do everything onc
 find nothing in their caches. A wait costs nothing then: the loop goes on, and each of its turns reads another request.
 
 The wait is measured in turns of the loop, which are short where there is nothing to do. It grows to twice what it took
-for the last one to come, and shrinks a little each time that this was less. There is none unless three calls have
-lately been under way at a time: with two callers it is in vain most often.
+for the last one to come, and shrinks a little each time that this was less. With two callers, and soon after a crowd,
+it is in vain most often: it is tried now and then, and given up after some frames.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FEWEST_CALLS = 3
 REMEMBERED_FRAMES = 128
 """Frames after the last sight of a crowd for which there is thought to be one."""
 TRIED_FRAMES = 32
-"""Frames for which waiting is tried, so that there might be a crowd to see: alone, no call waits for another."""
+"""Frames for which waiting is tried beside one other call: a crowd that isn't waited for can look like that."""
 UNTRIED_FRAMES = 256
 """Frames sent beside one other call before it is tried again."""
 FIRST_TURNS, FEWEST_TURNS, MOST_TURNS = 32, 4, 64
@@ -57,5 +57,5 @@ class Company:
         return self._turns
 
     def learn(self, last: int) -> None:
-        """Frames went out together. The last one came after so many turns: 0 where one was alone."""
+        """A wait is over. The last frame came after so many turns, 0 if in the first."""
         self._turns = min(max(2 * last, self._turns - self._turns // 16 - 1, FEWEST_TURNS), MOST_TURNS)

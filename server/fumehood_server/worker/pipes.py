@@ -112,7 +112,7 @@ class PipeWriter:
         """Queue a frame. It goes out at the end of this turn of the loop, with the others of the turn.
 
         `turns` is how many turns it may wait at most; with 0 it goes at once unless others wait. The most impatient
-        decides, and neither do `MOST_FRAMES` wait, nor anybody for `LONGEST_WAIT_S`.
+        decides, and neither do `MOST_FRAMES` wait, nor what fills the pipe, nor anybody for `LONGEST_WAIT_S`.
         """
         if self._stopped:
             return
@@ -166,7 +166,12 @@ class PipeWriter:
 
     def _end_turn(self) -> None:
         self._turn += 1
-        if self._turn < self._last_turn and len(self._frames) < MOST_FRAMES and time.monotonic() < self._until:
+        if (
+            self._turn < self._last_turn
+            and len(self._frames) < MOST_FRAMES
+            and self.unsent_bytes < READ_BYTES
+            and time.monotonic() < self._until
+        ):
             self._loop.call_soon(self._end_turn)
             return
         if self._last_turn > 1:
