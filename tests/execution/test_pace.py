@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from fumehood_server.execution import pace
+from fumehood_server.execution import Executor, pace
 from fumehood_server.execution.pace import FEWEST_LONE_CALLS, MOST_LONE_CALLS, QUICK_S, REST_S, SLOW_LONE_CALLS, Pace
+
+from tests.execution.fake import FakePools, FakeTools, FakeWorker, request
 
 _REST_S = REST_S * 4
 _QUICK_S = QUICK_S / 4
@@ -132,3 +134,14 @@ async def test_threads_are_let_go_at_the_end(threads: Threads) -> None:
     threads.subject.close()
     assert not threads.gathered
     threads.subject.close()
+
+
+async def test_executor_tells_of_each_call_and_lets_the_threads_go_at_its_end(threads: Threads) -> None:
+    async with Executor(FakeTools(()), FakePools(worker=FakeWorker()), max_concurrent_calls=4) as executor:
+        for number in range(FEWEST_LONE_CALLS):
+            assert not threads.gathered
+            threads.now += _REST_S
+            outcome = await executor.call(request(call_id=f"call-{number}"))
+            assert outcome.error is not None, "there is no tool, which is as good for this"
+        assert threads.gathered
+    assert not threads.gathered
