@@ -1,4 +1,4 @@
-"""What four choices of docs/decisions/ give: sidecars with and without each, in alternation, beside the bare echo."""
+"""What docs/decisions/grpc-listener.md gives: sidecars with and without it, in alternation, beside the bare echo."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ from bench.harness.processes import python, running
 from bench.harness.report import Report, Row
 from bench.harness.rounds import Effort, Entrant, ratio, take_turns
 from bench.harness.sidecar import SERVE, echo_config, sidecar, until_serving
-from bench.peers.changed_sidecar import IMPATIENT, INATTENTIVE, SCATTERED, changed
 
 BARE = "grpc.aio unary, bare"
 SERVED, DEFAULT_LISTENER = "as served", "gRPC's default listener"
-UNATTENDED, UNGATHERED = "no look for lone calls", "threads left to the kernel"
-ALONE = "no wait for company"
 _COMMANDS = {
     SERVED: SERVE,
     # Set and empty: `fumehood serve` leaves what is set.
     DEFAULT_LISTENER: ("env", "GRPC_EXPERIMENTS=", *SERVE),
-    UNATTENDED: changed(INATTENTIVE),
-    UNGATHERED: changed(SCATTERED),
-    ALONE: changed(IMPATIENT),
 }
 
 

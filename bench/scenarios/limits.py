@@ -1,4 +1,4 @@
-"""What limits cost, and how soon they bite: from a deadline to a dead tree, a warm call's share, and a cold start."""
+"""How soon limits bite, and what a sandboxed start takes: from a deadline to a dead tree, and a cold start."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.worker import CancelReason, Invocation
 from fumehood_server.worker import LogSink, Pools
 
-from bench.harness.processes import ROOT, python
+from bench.harness.processes import ROOT
 from bench.harness.report import Report, Row, Target
-from bench.harness.rounds import Effort, Entrant, ratio, take_turns
-from bench.harness.sidecar import echo_config, sidecar, until_serving, write_config
-from bench.peers.changed_sidecar import UNMEASURED, changed
+from bench.harness.rounds import Effort, ratio
+from bench.harness.sidecar import echo_config, write_config
 from bench.scenarios.ready import sdk_alone, start_worker
 
 ISSUE = 2
@@ -33,13 +32,12 @@ ISSUE = 2
 IN_FLIGHT = 20
 SPACING_S = 0.05
 """Between two deadlines: calls that begin at their own times end at their own times. All at once is told as well."""
-MEASURED, BARE = "limits and usage", "neither"
 STUBBORN = ROOT / "bench" / "plugins" / "stubborn"
 _BOUND_S = 60.0
 
 
 async def measure(effort: Effort, folder: Path) -> Report:
-    """Measure the ends of calls, then starts, then what a warm call pays, turn by turn."""
+    """Measure the ends of calls, then starts, turn by turn."""
     report = Report()
     for how, spacing_s in (("each at its own time", SPACING_S), ("all at once", 0.0)):
         ends = sorted(
@@ -61,7 +59,6 @@ async def measure(effort: Effort, folder: Path) -> Report:
         ],
         targets=[Target("cold start, sandboxed / not", ratio(sandboxed[1:], alone[1:]), 1.5, issue=ISSUE)],
     )
-    await _warm(report, effort, folder / "warm")
     return report
 
 
@@ -154,30 +151,6 @@ def _below(pid: int) -> list[int]:
             children = Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split()
             found += [each for child in children for each in _below(int(child))]
     return found
-
-
-# What limits and accounting cost a warm call: two sidecars, one of which has no cgroup, no meter and no watch.
-
-
-async def _warm(report: Report, effort: Effort, folder: Path) -> None:
-    """Call both turn by turn, as a client does."""
-    bare = echo_config(folder / "bare")
-    with bare.open("a", encoding="utf-8") as config:
-        config.write('\n[sandbox]\ncgroups = "off"\n')
-    without = sidecar(bare, changed(UNMEASURED))
-    async with sidecar(echo_config(folder / "measured")) as ours, without as theirs:
-        where = {MEASURED: ours.address, BARE: theirs.address}
-        for each in where.values():
-            await until_serving(each)
-        entrants = [
-            Entrant(name, python("bench.clients.fumehood", "unary", each, str(folder))) for name, each in where.items()
-        ]
-        taken = await take_turns(entrants, effort)
-    p50s = {name: [pair.single.p50_ms for pair in pairs] for name, pairs in taken.items()}
-    report.add(
-        rows=[Row("warm call", name, {"p50_ms": median(found)}) for name, found in p50s.items()],
-        targets=[Target("warm call, limits and usage / neither", ratio(p50s[MEASURED], p50s[BARE]), 1.05, issue=ISSUE)],
-    )
 
 
 def _invocation(tool: str, arguments_json: str) -> Invocation:

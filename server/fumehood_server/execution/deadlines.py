@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from enum import StrEnum
 
 from fumehood_server.model.call import CallError
-from fumehood_server.model.record import record
 from fumehood_server.model.taxonomy import Code
 
 MIN_WAIT_S = 30.0
@@ -26,7 +26,7 @@ class Bound(StrEnum):
     """Ours, on waiting for a worker."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Deadline:
     """The first of a call's bounds."""
 

@@ -9,7 +9,6 @@ from typing import Self
 
 from fumehood_server.execution.active import ActiveCall, Machinery, OnEnd, OnUpdate
 from fumehood_server.execution.finding import Tools
-from fumehood_server.execution.pace import Pace
 from fumehood_server.execution.registry import Registry
 from fumehood_server.execution.schemas import Validators
 from fumehood_server.execution.sequence import SequentialGate
@@ -36,8 +35,7 @@ class Executor:
         """Most calls that one session should have under way, so that it leaves others a place."""
         self._tools = tools
         self._pools = pools
-        self._pace = Pace()
-        self._registry = Registry(max_concurrent_calls, self._pace)
+        self._registry = Registry(max_concurrent_calls)
         self._tasks = asyncio.TaskGroup()
         self._machinery: Machinery | None = None
 
@@ -69,7 +67,6 @@ class Executor:
         except TimeoutError:
             get_logger().warning("workers did not let go of their calls", calls=len(self._registry))
         finally:
-            self._pace.close()
             await self._tasks.__aexit__(kind, value, trace)
 
     def start(self, request: CallRequest, on_end: OnEnd, on_update: OnUpdate | None = None) -> ActiveCall:

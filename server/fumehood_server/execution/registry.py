@@ -9,18 +9,16 @@ from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 
 if TYPE_CHECKING:
     from fumehood_server.execution.active import ActiveCall
-    from fumehood_server.execution.pace import Pace
 
 
 class Registry:
     """Every admitted call until it has its outcome. For one event loop."""
 
-    __slots__ = ("_calls", "_cap", "_closed", "_idle", "_pace")
+    __slots__ = ("_calls", "_cap", "_closed", "_idle")
 
-    def __init__(self, cap: int, pace: Pace) -> None:
-        """`cap` is the most calls under way at a time. `pace` is told of each."""
+    def __init__(self, cap: int) -> None:
+        """`cap` is the most calls under way at a time."""
         self._cap = cap
-        self._pace = pace
         self._calls: dict[str, ActiveCall] = {}
         self._closed = False
         self._idle = asyncio.Event()
@@ -46,12 +44,10 @@ class Registry:
         self._calls[call_id] = call
         if len(self._calls) == 1:
             self._idle.clear()
-        self._pace.began(len(self._calls))
 
     def remove(self, call_id: str) -> None:
         """The call has its outcome."""
         del self._calls[call_id]
-        self._pace.ended()
         if not self._calls:
             self._idle.set()
 

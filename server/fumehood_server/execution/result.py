@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fumehood_server.execution.arguments import pointer
 from fumehood_server.execution.schemas import SchemaUnusableError, Validator, Validators
 from fumehood_server.execution.strict_json import JsonError, parse
 from fumehood_server.model.call import Block, CallError
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
-from fumehood_server.model.record import record
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import InvocationResult
 
 _MAX_FAULTS = 5
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Checked:
     """A result that has passed the output cap and the output schema, or the error that stands in its place."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fumehood_server.model.record import record
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from fumehood_server.model.taxonomy import Code
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
     """What a call belongs to. Carried unread, and on every log line of the call. Empty means unknown."""
 
@@ -29,7 +27,7 @@ class CallContext:
     caused_by: str = ""
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallRequest:
     """One admitted call."""
 
@@ -43,7 +41,7 @@ class CallRequest:
     """The gRPC deadline on the event loop's clock. None: none."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Block:
     """One block of content: text, or bytes with a media type."""
 
@@ -74,7 +72,7 @@ class CallError:
     caused_by: CallError | None = None
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What a call used."""
 
@@ -93,7 +91,7 @@ class Usage:
     egress_received_bytes: int = 0
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
     """How a call ended. Exactly one for each admitted call."""
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from fumehood_server.model.record import record
-
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
@@ -41,7 +39,7 @@ class WorkerState(StrEnum):
     DEAD = "dead"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Invocation:
     """One attempt of a call, ready to be sent."""
 
@@ -54,7 +52,7 @@ class Invocation:
     on_update: Callable[[CallUpdate], None] | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class InvocationResult:
     """How one attempt ended: by the plugin's own `Result`, or by an error that the sidecar found. Never raises."""
 
@@ -65,7 +63,7 @@ class InvocationResult:
     output_bytes: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Used:
     """What the processes that ran an attempt used meanwhile. With calls beside it, they are in it too."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,6 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from fumehood_server import one_processor
 from fumehood_server.catalog.listen import Listen
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
@@ -80,10 +78,7 @@ async def serving(
     """
     names = (tool_service.SERVICE, plugin_service.SERVICE)
     health = HealthService(frozenset(names), _plugin_serves(parts), parts.drain)
-    others = frozenset(threading.enumerate())
     server = grpc.aio.server(options=_options(max_arguments_bytes, keepalive_s * 1000))
-    # gRPC's poller, which hands each message to the loop: the one thread of Python's that it has started here.
-    pollers = frozenset(threading.enumerate()) - others
     server.add_generic_rpc_handlers(
         (ToolService(parts).handler(), PluginService(parts, on_change=health.changed).handler())
     )
@@ -92,8 +87,6 @@ async def serving(
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         reflection.enable_server_reflection((*names, health_name, reflection.SERVICE_NAME), server)
     with contextlib.ExitStack() as stack:
-        one_processor.share(each.native_id for each in pollers if each.native_id is not None)
-        stack.callback(one_processor.share, ())
         targets = tuple(_bind(server, each, stack) for each in listen)
         await server.start()
         try:

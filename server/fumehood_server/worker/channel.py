@@ -10,7 +10,6 @@ from fumehood.v1 import plugin_pb2
 from google.protobuf.message import DecodeError
 
 from fumehood_server.wire import FrameDecoder, FrameError
-from fumehood_server.worker.company import Company
 from fumehood_server.worker.faults import Violation
 from fumehood_server.worker.nobody import nobody
 from fumehood_server.worker.pipes import PipeReader, PipeWriter
@@ -51,11 +50,8 @@ class Channel:
         self._stall_timer: asyncio.TimerHandle | None = None
         self._writer = PipeWriter(loop, stdin, self._stdin_closed)
         self._reader = PipeReader(loop, stdout, self._readable, self._stdout_closed)
-        self._company = Company()
-        self._writer.on_together = self._company.learn
         self.send = self._writer.send
         self.drained = self._writer.drained
-        self.look = self._reader.look
 
     @property
     def ended(self) -> bool:
@@ -81,10 +77,6 @@ class Channel:
     def unsent_bytes(self) -> int:
         """Bytes that wait for the process to read."""
         return self._writer.unsent_bytes
-
-    def send_call(self, frame: bytes, under_way: int) -> None:
-        """Send the frame that starts a call, with those of others if they come soon. `under_way` counts the call."""
-        self._writer.send(frame, turns=self._company.turns(under_way))
 
     def stop(self) -> None:
         """Hand on nothing more and send nothing more. Must come before the descriptors are closed. Idempotent."""

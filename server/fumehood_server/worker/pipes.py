@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 
-from fumehood_server.worker.company import LONGEST_WAIT_S, MOST_FRAMES
 from fumehood_server.worker.nobody import nobody
 
 READ_BYTES = 65_536
 """One read takes all that a pipe of Linux's default size holds."""
-
-MAX_VECTORS = 64
-"""Frames that go into one write. The kernel takes up to 1,024 (IOV_MAX); more than these fill a pipe anyway."""
 
 
 class PipeReader:
@@ -56,14 +51,11 @@ class PipeReader:
         self.ended = True
         self._on_data = self._on_end = nobody  # whom to tell most often holds this reader
 
-    def look(self) -> bool:
-        """Hand on what has come, without waiting for the loop to tell of it. False: there was nothing."""
-        if not self._watched:
-            return True
+    def _readable(self) -> None:
         try:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
-            return False
+            return
         except OSError:
             data = b""
         if data:
@@ -72,29 +64,20 @@ class PipeReader:
             on_end = self._on_end
             self.stop()
             on_end()
-        return True
-
-    def _readable(self) -> None:
-        self.look()
 
 
 class PipeWriter:
-    """Writes frames to a pipe, all of one turn of the loop at once. What the pipe does not take waits."""
+    """Writes frames to a pipe at once. What the pipe does not take waits, in order, until it can be written."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, on_broken: Callable[[], None]) -> None:
-        """`fd` must not block and stays its owner's. `on_broken` is called once, when nobody reads any more."""
-        self.on_together: Callable[[int], None] = nobody
-        """Told of frames that have waited for each other in which turn the last one came. The first comes in turn 0."""
+        """`fd` must not block and stays its owner's.
+
+        `on_broken` is called once, when nobody reads any more, and never from within `send`.
+        """
         self._loop = loop
         self._fd = fd
         self._on_broken = on_broken
-        self._frames: deque[bytes | memoryview] = deque()
-        self._scheduled = False
-        self._turn = 0
-        self._last_turn = 0
-        """The one at whose end all that waits goes out."""
-        self._joined_at = 0
-        self._until = 0.0
+        self._unsent: deque[bytes | memoryview] = deque()
         self._watched = False
         self._stopped = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -108,30 +91,14 @@ class PipeWriter:
         """Bytes that wait for the pipe."""
         return self.queued_bytes - self.written_bytes
 
-    def send(self, frame: bytes, *, turns: int = 1) -> None:
-        """Queue a frame. It goes out at the end of this turn of the loop, with the others of the turn.
-
-        `turns` is how many turns it may wait at most; with 0 it goes at once unless others wait. The most impatient
-        decides, and neither do `MOST_FRAMES` wait, nor what fills the pipe, nor anybody for `LONGEST_WAIT_S`.
-        """
+    def send(self, frame: bytes) -> None:
+        """Write a frame, or keep what the pipe does not take. Does nothing once nobody reads any more."""
         if self._stopped:
             return
-        self._frames.append(frame)
+        self._unsent.append(frame)
         self.queued_bytes += len(frame)
-        if self._watched:
-            return
-        if self._scheduled:
-            self._joined_at = self._turn
-            self._last_turn = min(self._last_turn, self._turn + max(turns, 1))
-        elif turns:
-            self._scheduled = True
-            self._turn = self._joined_at = 0
-            self._last_turn = turns
-            if turns > 1:
-                self._until = time.monotonic() + LONGEST_WAIT_S
-            self._loop.call_soon(self._end_turn)
-        else:
-            self._flush()
+        if not self._watched:
+            self._write_unsent()
 
     async def drained(self, limit_bytes: int) -> None:
         """Wait until no more than this waits for the pipe, or nothing will be written any more.
@@ -145,10 +112,12 @@ class PipeWriter:
 
     def stop(self) -> None:
         """Write nothing more and forget what waits. Must come before `fd` is closed. Idempotent."""
+        self._on_broken = nobody
+        self._end()
+
+    def _end(self) -> None:
         self._stopped = True
-        self._last_turn = 0
-        self._on_broken = self.on_together = nobody
-        self._frames.clear()
+        self._unsent.clear()
         self._watch(wanted=False)
         self._wake()
 
@@ -164,51 +133,33 @@ class PipeWriter:
                 still.append((limit_bytes, waiting))
         self._waiting = still
 
-    def _end_turn(self) -> None:
-        self._turn += 1
-        if (
-            self._turn < self._last_turn
-            and len(self._frames) < MOST_FRAMES
-            and self.unsent_bytes < READ_BYTES
-            and time.monotonic() < self._until
-        ):
-            self._loop.call_soon(self._end_turn)
-            return
-        if self._last_turn > 1:
-            self.on_together(self._joined_at)
-        self._flush()
-
-    def _flush(self) -> None:
-        self._scheduled = False
-        frames = self._frames
+    def _write_unsent(self) -> None:
+        unsent = self._unsent
         try:
-            while frames:
-                if len(frames) == 1:
-                    taken = os.write(self._fd, frames[0])
-                else:
-                    taken = os.writev(self._fd, [frames[i] for i in range(min(len(frames), MAX_VECTORS))])
+            while unsent:
+                taken = os.write(self._fd, unsent[0])
                 self.written_bytes += taken
-                while frames and taken >= len(frames[0]):
-                    taken -= len(frames.popleft())
-                if taken:
-                    frames[0] = memoryview(frames[0])[taken:]
+                if taken == len(unsent[0]):
+                    unsent.popleft()
+                else:
+                    unsent[0] = memoryview(unsent[0])[taken:]
         except BlockingIOError:
-            self._watch(wanted=True)
-            if self._waiting:
-                self._wake()
-            return
+            pass
         except OSError:
-            on_broken = self._on_broken
-            self.stop()
-            on_broken()
+            self._end()
+            self._loop.call_soon(self._tell_broken)
             return
-        self._watch(wanted=False)
+        self._watch(wanted=bool(unsent))
         if self._waiting:
             self._wake()
 
+    def _tell_broken(self) -> None:
+        on_broken, self._on_broken = self._on_broken, nobody
+        on_broken()
+
     def _watch(self, *, wanted: bool) -> None:
         if wanted and not self._watched:
-            self._loop.add_writer(self._fd, self._flush)
+            self._loop.add_writer(self._fd, self._write_unsent)
         elif self._watched and not wanted:
             self._loop.remove_writer(self._fd)
         self._watched = wanted

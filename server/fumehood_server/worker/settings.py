@@ -87,8 +87,6 @@ class WorkerSettings:
     backoff_first_s: float = BACKOFF_FIRST_S
     backoff_last_s: float = BACKOFF_LAST_S
     healthy_s: float = HEALTHY_S
-    measures: bool = True
-    """False for the benchmark alone, which tells what it costs: nothing watches processor time then."""
 
     def cancel_grace_of(self, isolation: Isolation) -> float:
         """From a cancel frame to SIGTERM."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import fumehood_sandbox
 from fumehood_sandbox import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
 
-from fumehood_server import one_processor
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
@@ -47,7 +46,6 @@ async def start(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + settings.start_timeout_s
-    one_processor.part()  # what is started may run where this thread may
     try:
         launching = fumehood_sandbox.start(spec.policy, spec.program)
     except (SandboxError, OSError) as error:

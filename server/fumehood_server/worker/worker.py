@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from fumehood.v1 import plugin_pb2
 
-from fumehood_server import one_processor
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, WorkerInfo, WorkerState
 from fumehood_server.worker import faults, lifecycle, messages
-from fumehood_server.worker.attention import Attention
 from fumehood_server.worker.call import CallTable, WorkerCall
 from fumehood_server.worker.cancelling import Cancelling
 from fumehood_server.worker.channel import Channel
@@ -159,7 +157,6 @@ class ProcessWorker:
             end_ignorers=self._end_ignorers,
         )
         self._cancel: Callable[[WorkerCall, CancelReason], None] = self._cancelling.cancel
-        self._attention = Attention(self._channel.look)
         relay, process.relay = process.relay, None  # whoever serves it closes it, once the loop has let go of it
         self._host_calls.open(self._channel, self.table, relay)
         self._exit = ExitWatch(loop, process, on_first=self._on_first_exit, on_all=self._on_exit)
@@ -203,18 +200,11 @@ class ProcessWorker:
         else:
             self.table.last_id = call.invocation_id  # of those that are sent: see `CallTable.untouched`
             call.starts_at_byte = channel.queued_bytes
-            if self._settings.measures:
-                call.measure(self._meter)
-                if not self._watch.armed:
-                    self._watch.begin(call.cpu_ns_at_start)
+            call.measure(self._meter)
+            if not self._watch.armed:
+                self._watch.begin(call.cpu_ns_at_start)
             self._calls[call.invocation_id] = call
-            under_way = len(self._calls)
-            if under_way == 1 and one_processor.is_shared():  # by a caller who makes one call after another
-                channel.send(frame, turns=0)
-                if self._attention.is_due():
-                    self._loop.call_soon(self._attention.pay)
-            else:
-                channel.send_call(frame, under_way)
+            channel.send(frame)
         return call
 
     def finish(self) -> None:
@@ -372,7 +362,7 @@ class ProcessWorker:
 
     def _let_go(self) -> None:
         """Drop the parts, which hold this worker to tell it things: see `nobody`. Nothing comes any more."""
-        del self._channel, self._attention, self._stderr, self._stderr_lines, self._host_calls, self._cancelling
+        del self._channel, self._stderr, self._stderr_lines, self._host_calls, self._cancelling
         del self._ladder, self._exit, self._timers, self._limits, self._watch, self._meter
         self._cancel = nobody  # of a call that comes too late, and fails before anybody can
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from fumehood_sandbox import ForkServer, LaunchError, PythonModule, SandboxError
 
-from fumehood_server import one_processor
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
@@ -161,7 +160,6 @@ async def hatch(
     deadline = loop.time() + settings.start_timeout_s
     if not isinstance(spec.program, PythonModule):
         raise TypeError("only Python modules can be forked")
-    one_processor.part()  # what is started may run where this thread may
     try:
         server = ForkServer(spec.policy, spec.program)
     except (SandboxError, OSError) as error:
@@ -169,7 +167,6 @@ async def hatch(
     try:
         process = await launched(server.launching, spec, settings)
         try:
-            one_processor.part()  # for the attendant: calls went on while the zygote started
             server.attend(process)
             worker = ProcessWorker(
                 spec,
