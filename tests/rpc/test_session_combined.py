@@ -211,13 +211,13 @@ async def test_sessions_whose_readers_leave_without_reading_hold_nothing_afterwa
         assert "Traceback" not in sidecar.stderr()
 
 
-def _answer(text: str) -> bytes:
+def _answer(text: str) -> pb.SessionResponse:
     refused = pb.SessionRefusal(call_id=text)
-    return pb.SessionResponse(refused=refused).SerializeToString()
+    return pb.SessionResponse(refused=refused)
 
 
-def _said(message: bytes) -> list[str]:
-    return [answer.refused.call_id for answer in apart(pb.SessionResponse.FromString(message))]
+def _said(message: pb.SessionResponse) -> list[str]:
+    return [answer.refused.call_id for answer in apart(message)]
 
 
 async def test_one_message_takes_so_many_answers_and_no_more() -> None:

@@ -7,8 +7,6 @@ from collections import deque
 
 from fumehood.v1 import tool_service_pb2 as pb
 
-from fumehood_server.rpc.framing import field, tag
-
 MAX_QUEUED = 256
 MAX_QUEUED_BYTES = 4 * 1024 * 1024
 """Answers that a slow reader may leave queued before its requests are no longer read. Calls under way come on top."""
@@ -20,17 +18,15 @@ MAX_COMBINED = 64
 MAX_COMBINED_BYTES = 256 * 1024
 """What goes into one message: far below the 4 MiB that a gRPC client takes unless it is told otherwise."""
 
-_COMBINED = tag(pb.SessionResponse.COMBINED_FIELD_NUMBER)
-_RESPONSE = tag(pb.SessionResponses.RESPONSES_FIELD_NUMBER)
-
 
 class Answers:
-    """A queue of serialised `SessionResponse`s, between the calls of a session and its one writer."""
+    """A queue of `SessionResponse`s, between the calls of a session and its one writer."""
 
     def __init__(self) -> None:
         """Empty, and with each answer in a message of its own until `combine` is set."""
         self.combine = False
-        self._queue: deque[tuple[bytes, bool]] = deque()
+        self._queue: deque[tuple[pb.SessionResponse, int, bool]] = deque()
+        """Each with its size in bytes, and whether it is an update."""
         self._bytes = 0
         self._updates = 0
         self._room = asyncio.Event()
@@ -40,20 +36,13 @@ class Answers:
         """How many wait."""
         return len(self._queue)
 
-    def put(self, data: bytes) -> None:
+    def put(self, response: pb.SessionResponse) -> None:
         """Queue an answer, unless nobody will hear it any more."""
-        if self._closed:
-            return
-        self._queue.append((data, False))
-        self._bytes += len(data)
+        self._put(response, is_update=False)
 
-    def put_update(self, data: bytes) -> None:
-        """Queue an update, likewise. The caller looks at `takes_updates` before it serialises one."""
-        if self._closed:
-            return
-        self._queue.append((data, True))
-        self._bytes += len(data)
-        self._updates += 1
+    def put_update(self, response: pb.SessionResponse) -> None:
+        """Queue an update, likewise. The caller looks at `takes_updates` before it makes one."""
+        self._put(response, is_update=True)
 
     def close(self) -> None:
         """Forget what waits, and take no more: the session is over. What it raised may hold this for long."""
@@ -65,13 +54,18 @@ class Answers:
         """Whether one more update may wait."""
         return self._updates < MAX_QUEUED_UPDATES
 
-    def take(self) -> bytes:
+    def take(self) -> pb.SessionResponse:
         """Take the next message. There must be an answer."""
-        data = self._pop()
-        if self.combine and self._fits(1, len(data)):
-            data = self._join(data)
+        response, size = self._pop()
+        if self.combine and self._fits(1, size):
+            combined = [response]
+            while self._fits(len(combined), size):
+                further, further_size = self._pop()
+                combined.append(further)
+                size += further_size
+            response = pb.SessionResponse(combined=pb.SessionResponses(responses=combined))
         self._room.set()
-        return data
+        return response
 
     @property
     def are_many(self) -> bool:
@@ -84,21 +78,20 @@ class Answers:
             self._room.clear()
             await self._room.wait()
 
-    def _join(self, first: bytes) -> bytes:
-        parts = [field(_RESPONSE, first)]
-        size = len(first)
-        while self._fits(len(parts), size):
-            data = self._pop()
-            size += len(data)
-            parts.append(field(_RESPONSE, data))
-        return field(_COMBINED, b"".join(parts))
+    def _put(self, response: pb.SessionResponse, *, is_update: bool) -> None:
+        if self._closed:
+            return
+        size = response.ByteSize()
+        self._queue.append((response, size, is_update))
+        self._bytes += size
+        self._updates += is_update
 
     def _fits(self, count: int, size: int) -> bool:
         """Whether the next answer goes into a message that has this many, of so many bytes."""
-        return bool(self._queue) and count < MAX_COMBINED and size + len(self._queue[0][0]) <= MAX_COMBINED_BYTES
+        return bool(self._queue) and count < MAX_COMBINED and size + self._queue[0][1] <= MAX_COMBINED_BYTES
 
-    def _pop(self) -> bytes:
-        data, is_update = self._queue.popleft()
-        self._bytes -= len(data)
+    def _pop(self) -> tuple[pb.SessionResponse, int]:
+        response, size, is_update = self._queue.popleft()
+        self._bytes -= size
         self._updates -= is_update
-        return data
+        return response, size

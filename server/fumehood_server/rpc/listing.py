@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.tool import Availability, Reason
-from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
 from fumehood_server.rpc.tools import availability_message
 
@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 1000
 
-_TOOL = tag(pb.GetToolResponse.TOOL_FIELD_NUMBER)
-_TOOLS = tag(pb.ListToolsResponse.TOOLS_FIELD_NUMBER)
 
-
-def list_tools(parts: Parts, request: pb.ListToolsRequest) -> bytes:
-    """A page as a serialised `ListToolsResponse`.
+def list_tools(parts: Parts, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
+    """A page.
 
     Raises:
         RefusedError: the page's size or token is wrong.
@@ -32,7 +29,7 @@ def list_tools(parts: Parts, request: pb.ListToolsRequest) -> bytes:
     after = read_token(request.page_token, filters)
     catalog, writer = parts.catalog, parts.tools
     scan = catalog.scan()
-    page: list[bytes] = []
+    page: list[tool_pb2.Tool] = []
     page_bytes, last, token = 0, "", ""
     for tool in catalog.tools:
         name = tool.definition.name
@@ -41,20 +38,19 @@ def list_tools(parts: Parts, request: pb.ListToolsRequest) -> bytes:
         availability = catalog.availability(tool, scan)
         if availability.reasons and not request.include_unavailable:
             continue
-        data = field(_TOOLS, writer.tool(tool, availability))
-        if len(page) == size or (page and page_bytes + len(data) > MAX_PAGE_BYTES):
+        message = writer.tool(tool, availability)
+        message_bytes = message.ByteSize()
+        if len(page) == size or (page and page_bytes + message_bytes > MAX_PAGE_BYTES):
             token = make_token(last, filters)
             break
-        page.append(data)
-        page_bytes += len(data)
+        page.append(message)
+        page_bytes += message_bytes
         last = name
-    if token:
-        page.append(pb.ListToolsResponse(next_page_token=token).SerializeToString())
-    return b"".join(page)
+    return pb.ListToolsResponse(tools=page, next_page_token=token)
 
 
-def get_tool(parts: Parts, request: pb.GetToolRequest) -> bytes:
-    """One tool as a serialised `GetToolResponse`.
+def get_tool(parts: Parts, request: pb.GetToolRequest) -> pb.GetToolResponse:
+    """One tool.
 
     Raises:
         RefusedError: it isn't named, or there is none of this name.
@@ -65,8 +61,7 @@ def get_tool(parts: Parts, request: pb.GetToolRequest) -> bytes:
     tool = parts.catalog.find(request.name)
     if tool is None:
         raise RefusedError(Refusal(RefusalReason.TOOL_NOT_FOUND, f'there is no tool "{request.name[:64]}"'))
-    data = parts.tools.tool(tool, parts.catalog.availability(tool, scan))
-    return field(_TOOL, data)
+    return pb.GetToolResponse(tool=parts.tools.tool(tool, parts.catalog.availability(tool, scan)))
 
 
 def check_availability(parts: Parts, request: pb.CheckAvailabilityRequest) -> pb.CheckAvailabilityResponse:

@@ -12,7 +12,6 @@ from google.protobuf.duration_pb2 import Duration
 
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallUpdate
 from fumehood_server.model.text import printable
-from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.status import CATEGORIES
 
 MAX_MESSAGE_CHARS = 4096
@@ -29,21 +28,19 @@ SIDE_EFFECTS: dict[Level, tool_pb2.SideEffects.ValueType] = {
     Level.EXTERNAL: tool_pb2.SIDE_EFFECTS_EXTERNAL,
 }
 
-_SANDBOX_FIELD = tag(tool_pb2.ToolResult.SANDBOX_FIELD_NUMBER)
+_MAX_RECEIPTS = 1024
 
 
 class ResultWriter:
-    """Serialises results. The receipt, the largest part of a small one, is serialised once for each worker's."""
+    """Turns outcomes into results. The receipt, the largest part of a small one, is made once for each worker."""
 
     __slots__ = ("_receipts",)
 
     def __init__(self) -> None:
-        self._receipts: dict[int, tuple[Receipt, bytes]] = {}
+        self._receipts: dict[int, tuple[Receipt, tool_pb2.SandboxReceipt]] = {}
 
-    def result(self, outcome: CallOutcome) -> bytes:
-        """The outcome as a serialised `ToolResult`."""
-        # Set one by one: a message made with keywords takes twice as long.
-        message = tool_pb2.ToolResult()
+    def fill(self, message: tool_pb2.ToolResult, outcome: CallOutcome) -> None:
+        """Write the outcome into an empty result, which most often is part of a response already."""
         message.call_id = outcome.call_id
         message.tool = outcome.tool
         content = message.content
@@ -69,23 +66,20 @@ class ResultWriter:
             if usage.egress_sent_bytes:
                 into.egress_sent_bytes = usage.egress_sent_bytes
                 into.egress_received_bytes = usage.egress_received_bytes
-        data = message.SerializeToString()
-        return data + self._receipt(outcome.receipt) if outcome.receipt is not None else data
+        if outcome.receipt is not None:
+            message.sandbox.CopyFrom(self._receipt(outcome.receipt))
 
-    def _receipt(self, receipt: Receipt) -> bytes:
-        # By identity: comparing receipts costs more than serialising them. The table holds the receipt, so that its
+    def _receipt(self, receipt: Receipt) -> tool_pb2.SandboxReceipt:
+        # By identity: hashing a receipt costs more than copying it. The table holds the receipt, so that its
         # id is not used again, and is emptied now and then, since workers come and go.
         found = self._receipts.get(id(receipt))
         if found is not None and found[0] is receipt:
             return found[1]
         if len(self._receipts) >= _MAX_RECEIPTS:
             self._receipts.clear()
-        data = field(_SANDBOX_FIELD, receipt_message(receipt).SerializeToString())
-        self._receipts[id(receipt)] = (receipt, data)
-        return data
-
-
-_MAX_RECEIPTS = 1024
+        message = receipt_message(receipt)
+        self._receipts[id(receipt)] = (receipt, message)
+        return message
 
 
 def update_message(call_id: str, update: CallUpdate) -> tool_pb2.ToolUpdate:

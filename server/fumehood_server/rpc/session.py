@@ -15,7 +15,6 @@ from fumehood_server.model.call import CallOutcome, CallUpdate
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.answers import Answers
 from fumehood_server.rpc.cancelling import cancel_call
-from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.outcomes import update_message
 from fumehood_server.rpc.parsing import NOT_UNDERSTOOD
 from fumehood_server.rpc.status import abort, refusal_error, status_number
@@ -29,8 +28,6 @@ MAX_COMBINED_REQUESTS = 128
 """In one message, of which each could be answered, though two bytes can make one. It is parsed by then: gRPC's own
 bound on the size of a message (2 MiB) is what bounds that, to some 40 ms and 40 MiB."""
 
-_UPDATE = tag(pb.SessionResponse.UPDATE_FIELD_NUMBER)
-_FINISHED = tag(pb.SessionResponse.FINISHED_FIELD_NUMBER)
 _CALL, _CANCEL = pb.SESSION_REQUEST_KIND_CALL, pb.SESSION_REQUEST_KIND_CANCEL
 _ASKS_NOTHING = Refusal(RefusalReason.REQUEST_INVALID, "the message asks for nothing that is known here")
 _NOT_COMBINED = Refusal(RefusalReason.REQUEST_INVALID, "a combined message with no request in it")
@@ -92,7 +89,7 @@ class Session:
         while True:
             while answers:
                 try:
-                    await write(answers.take())
+                    await write(answers.take().SerializeToString())
                 except grpc.aio.InternalError:  # whom it is for went away meanwhile
                     return False
             if not self._calls and not answers:
@@ -153,11 +150,13 @@ class Session:
 
     def _ended(self, outcome: CallOutcome) -> None:
         self._calls.pop(outcome.call_id, None)
-        self._queue(field(_FINISHED, self._parts.results.result(outcome)))
+        response = pb.SessionResponse()
+        self._parts.results.fill(response.finished, outcome)
+        self._queue(response)
 
     def _update(self, call_id: str, update: CallUpdate) -> None:
         if self._answers.takes_updates:
-            self._answers.put_update(field(_UPDATE, update_message(call_id, update).SerializeToString()))
+            self._answers.put_update(pb.SessionResponse(update=update_message(call_id, update)))
             self._wake_writer()
 
     def _refuse(
@@ -169,10 +168,10 @@ class Session:
         refused = pb.SessionRefusal(
             call_id=call_id[:128], status_code=status_number(refusal), error=refusal_error(refusal), kind=kind
         )
-        self._queue(pb.SessionResponse(refused=refused).SerializeToString())
+        self._queue(pb.SessionResponse(refused=refused))
 
-    def _queue(self, data: bytes) -> None:
-        self._answers.put(data)
+    def _queue(self, response: pb.SessionResponse) -> None:
+        self._answers.put(response)
         self._wake_writer()
 
     def _wake_writer(self) -> None:

@@ -10,7 +10,6 @@ import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.model.call import CallOutcome, CallRequest, CallUpdate
-from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.outcomes import update_message
 
 if TYPE_CHECKING:
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 
 MAX_QUEUED_UPDATES = 64
 """Updates that wait for a slow reader. The oldest is dropped for a new one: the last word is worth most."""
-
-_UPDATE = tag(pb.StreamToolResponse.UPDATE_FIELD_NUMBER)
-_FINISHED = tag(pb.StreamToolResponse.FINISHED_FIELD_NUMBER)
 
 
 async def stream_call(
@@ -49,12 +45,13 @@ async def stream_call(
         await context.write(pb.StreamToolResponse(started=started).SerializeToString())
         while not outcomes or updates:
             while updates:
-                await context.write(
-                    field(_UPDATE, update_message(request.call_id, updates.popleft()).SerializeToString())
-                )
+                update = update_message(request.call_id, updates.popleft())
+                await context.write(pb.StreamToolResponse(update=update).SerializeToString())
             if not outcomes:
                 wake.clear()
                 await wake.wait()
-        await context.write(field(_FINISHED, parts.results.result(outcomes[0])))
+        response = pb.StreamToolResponse()
+        parts.results.fill(response.finished, outcomes[0])
+        await context.write(response.SerializeToString())
     finally:
         call.cancel(parts.executor.abandonment(request))

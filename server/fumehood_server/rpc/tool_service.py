@@ -11,7 +11,6 @@ from fumehood_server.errors import RefusedError
 from fumehood_server.rpc import listing
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.cancelling import cancel_call
-from fumehood_server.rpc.framing import field, tag
 from fumehood_server.rpc.parsing import parser, streaming, unary
 from fumehood_server.rpc.session import Session, SessionContext
 from fumehood_server.rpc.status import abort
@@ -22,13 +21,12 @@ if TYPE_CHECKING:
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ToolService"].full_name
 
-_RESULT = tag(pb.CallToolResponse.RESULT_FIELD_NUMBER)
 _Request = TypeVar("_Request")
 _Context = grpc.aio.ServicerContext[_Request, bytes]
 
 
 class ToolService:
-    """The methods. Each returns serialised messages, since the parts of most are serialised already."""
+    """The methods. Each returns a serialised message."""
 
     def __init__(self, parts: Parts) -> None:
         """Serve these parts."""
@@ -50,14 +48,14 @@ class ToolService:
     async def list_tools(self, request: pb.ListToolsRequest, context: _Context[pb.ListToolsRequest]) -> bytes:
         """See tool_service.proto, as for every method."""
         try:
-            return listing.list_tools(self._parts, request)
+            return listing.list_tools(self._parts, request).SerializeToString()
         except RefusedError as exc:
             await abort(context, exc.refusal)
 
     async def get_tool(self, request: pb.GetToolRequest, context: _Context[pb.GetToolRequest]) -> bytes:
         """One tool."""
         try:
-            return listing.get_tool(self._parts, request)
+            return listing.get_tool(self._parts, request).SerializeToString()
         except RefusedError as exc:
             await abort(context, exc.refusal)
 
@@ -78,7 +76,9 @@ class ToolService:
             outcome = await parts.executor.call(admitted)
         except RefusedError as exc:
             await abort(context, exc.refusal)
-        return field(_RESULT, parts.results.result(outcome))
+        response = pb.CallToolResponse()
+        parts.results.fill(response.result, outcome)
+        return response.SerializeToString()
 
     async def stream_tool(self, request: pb.StreamToolRequest, context: _Context[pb.StreamToolRequest]) -> None:
         """One call with its updates."""

@@ -25,22 +25,22 @@ EXECUTION_MODES: dict[ExecutionMode, tool_pb2.ExecutionMode.ValueType] = {
 
 
 class ToolWriter:
-    """Serialised tools by name. What has changed is serialised again."""
+    """The messages of tools, by name. That of a tool that has changed is made again."""
 
     __slots__ = ("_written",)
 
     def __init__(self) -> None:
-        self._written: dict[str, tuple[RegisteredTool, Availability, bytes]] = {}
+        self._written: dict[str, tuple[RegisteredTool, Availability, tool_pb2.Tool]] = {}
 
-    def tool(self, tool: RegisteredTool, availability: Availability) -> bytes:
-        """The tool as a serialised `Tool`."""
+    def tool(self, tool: RegisteredTool, availability: Availability) -> tool_pb2.Tool:
+        """The tool as callers see it. Kept for the next: don't change it."""
         name = tool.definition.name
         found = self._written.get(name)
         if found is not None and found[0] is tool and (found[1] is availability or found[1] == availability):
             return found[2]
-        data = tool_message(tool, availability).SerializeToString()
-        self._written[name] = (tool, availability, data)
-        return data
+        message = tool_message(tool, availability)
+        self._written[name] = (tool, availability, message)
+        return message
 
     def keep(self, names: frozenset[str]) -> None:
         """Forget every other tool."""
