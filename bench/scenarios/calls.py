@@ -98,12 +98,12 @@ def _targets(taken: Rounds) -> list[Target]:
         return ratio(*([pair.parallel.per_s for pair in taken[name]] for name in (ours, theirs)))
 
     return [
-        Target("CallTool p50 / bare unary echo's", p50(UNARY, BARE), 1.6),
-        Target("CallTool p50 / MCP Python's", p50(UNARY, MCP_PYTHON), 0.7),
-        Target("CallTool rate at 32 / MCP Python's", rate(UNARY, MCP_PYTHON), 2.5, at_least=True),
-        Target("Session p50 / bare unary echo's", p50(SESSION, BARE), 1.0),
-        Target("Session p50 / MCP TypeScript's", p50(SESSION, MCP_TYPESCRIPT), 1.3),
-        Target("Session rate at 32 / bare unary echo's", rate(SESSION, BARE), 1.0, at_least=True),
+        Target("CallTool p50 / bare unary echo's", p50(UNARY, BARE), 2.0),
+        Target("CallTool p50 / MCP Python's", p50(UNARY, MCP_PYTHON), 0.8),
+        Target("CallTool rate at 32 / MCP Python's", rate(UNARY, MCP_PYTHON), 2.0, at_least=True),
+        Target("Session p50 / bare unary echo's", p50(SESSION, BARE), 1.25),
+        Target("Session p50 / MCP TypeScript's", p50(SESSION, MCP_TYPESCRIPT), 1.6),
+        Target("Session rate at 32 / bare unary echo's", rate(SESSION, BARE), 1.5, at_least=True),
     ]
 
 
