@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator
@@ -25,9 +24,6 @@ from fumehood_server.rpc import Admission, Parts, serving
 from fumehood_server.secrets import SecretStore
 from fumehood_server.telemetry import configure_logging, get_logger
 from fumehood_server.worker import LogLine, LogSink, Pools, WorkerSettings
-
-_GARBAGE_THRESHOLD = 20_000
-"""Objects between two looks for cycles. A call makes some hundred and no cycle; the default looks every ten."""
 
 Ready = Callable[[tuple[str, ...]], None]
 """Told the addresses, as gRPC writes them, once calls are taken there."""
@@ -108,10 +104,6 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
                     keepalive_s=server.keepalive_s,
                 ) as rpc,
             ):
-                # The catalog lives as long as the process: what the collector need not look at again.
-                gc.collect()
-                gc.freeze()
-                gc.set_threshold(_GARBAGE_THRESHOLD)
                 available = sum(not tool.reasons for tool in catalog.tools)
                 log.info(
                     "serving",
