@@ -21,6 +21,7 @@ from fumehood_server.catalog.definitions import RawDefinition, check_definition,
 from fumehood_server.catalog.manifest_file import LimitsTable
 from fumehood_server.catalog.tables import Table
 from fumehood_server.errors import ConfigError
+from fumehood_server.model.json_keys import first_duplicate
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import ToolDefinition
 
@@ -100,8 +101,7 @@ class _TwinKeyError(ValueError):
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _TwinKeyError(next(key for key in keys if keys.count(key) > 1))
+        raise _TwinKeyError(first_duplicate(pairs) or "")
     return made
 
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import jsonschema_rs
 import rfc8785
 
+from fumehood_server.model.json_keys import first_duplicate
 from fumehood_server.model.schema_cost import SchemaTooLargeError, visits
 
 SCHEMA_LIMIT_BYTES = 256 * 1024
@@ -19,6 +20,8 @@ _MAX_VISITS = 10_000
 _VISITS_DEPTH = 4
 """So many subschemas may look at one value this deep in a document. Every document has such values; deeper ones, and
 many of them, are weighed for each call."""
+
+_MAX_KEY_SHOWN = 64
 
 _DIALECTS = frozenset(
     {
@@ -120,9 +123,7 @@ def _parse(text: str) -> Any:  # noqa: ANN401 - any JSON value
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise SchemaError(f'has the key "{twice}" twice in one object')
+        raise SchemaError(f'has the key "{(first_duplicate(pairs) or "")[:_MAX_KEY_SHOWN]}" twice in one object')
     return found
 
 

@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 
 import orjson
 
+from fumehood_server.model.json_keys import first_duplicate
+
 MAX_DEPTH = 64
 """Nesting of arguments and results. Every reader of JSON behind us recurses."""
 
@@ -115,9 +117,8 @@ def _refuse_duplicates(text: str) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
-    if len({key for key, _ in pairs}) != len(pairs):
-        names = [key for key, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+    twice = first_duplicate(pairs)
+    if twice is not None:
         raise JsonError(f'has the key "{twice[:64]}" twice in one object')
 
 
