@@ -29,6 +29,7 @@ RAW = RawDefinition(name="echo", description="Says it again.", input_schema_json
         '{"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"type": "array"}}}',
         '{"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}',
         '{"type": "object", "properties": {"a": {"maximum": 9007199254740991}}}',
+        r'{"type": "object", "properties": {"a": {"pattern": "^(a+)+[^\\s]{8,64}\\p{L}$"}}}',
     ],
 )
 def test_a_good_schema_is_taken_as_canonical_json(schema: str) -> None:
@@ -50,6 +51,9 @@ def test_a_good_schema_is_taken_as_canonical_json(schema: str) -> None:
         ('{"type": "object", "default": NaN}', "NaN is no JSON number"),
         ('{"type": "object", "properties": {"a": {"minimum": "x"}}}', '/properties/a/minimum: "x"'),
         ('{"type": "object", "properties": {"a": {"pattern": "("}}}', "pattern"),
+        (r'{"type": "object", "properties": {"a": {"pattern": "(?=.*\\d)(?=.*[a-z]).{8,}"}}}', "in linear time"),
+        (r'{"type": "object", "properties": {"a": {"pattern": "(a+)\\1"}}}', "/properties/a/pattern"),
+        (r'{"type": "object", "patternProperties": {"(?<!a)b": {}}}', "in linear time"),
         ('{"type": "object", "properties": {"a": {"type": "strin"}}}', "/properties/a/type"),
         ('{"type": "object", "properties": {"a": {"$ref": "http://x.invalid/y"}}}', "refers out of itself"),
         ('{"type": "object", "$defs": {"a": {"$ref": "file:///etc/passwd"}}}', "refers out of itself"),

@@ -22,6 +22,7 @@ _VISITS_DEPTH = 4
 many of them, are weighed for each call."""
 
 _MAX_KEY_SHOWN = 64
+_MAX_PATTERN_SHOWN = 128
 
 _DIALECTS = frozenset(
     {
@@ -78,9 +79,16 @@ def check_schema(text: str, *, arguments: bool) -> str:
         raise SchemaError(f'is of another dialect, "{dialect}"', "only JSON Schema 2020-12 is taken: remove $schema")
     made = canonical(schema)
     try:
-        jsonschema_rs.Draft202012Validator(schema, retriever=_no_retrieval)
+        compile_schema(schema)
     except jsonschema_rs.ValidationError as exc:
         where = "/" + "/".join(str(part) for part in exc.instance_path) if exc.instance_path else "the schema"
+        if isinstance(exc.kind, jsonschema_rs.ValidationErrorKind.Format) and exc.kind.format == "regex":
+            raise SchemaError(
+                f'has the pattern "{str(exc.instance)[:_MAX_PATTERN_SHOWN]}", which is no regular expression that can '
+                f"be matched in linear time: {where[:_MAX_PATTERN_SHOWN]}",
+                r"look-around ((?=…), (?!…), (?<=…), (?<!…)) and back-references (\1) are not taken: "
+                "use several patterns under allOf, or check it in the tool",
+            ) from exc
         if "Resource" in exc.message or "Retriev" in exc.message:
             raise SchemaError(
                 f"refers out of itself: {exc.message}", "put it under $defs and refer to #/$defs/…"
@@ -90,6 +98,22 @@ def check_schema(text: str, *, arguments: bool) -> str:
         raise SchemaError(f"is not valid JSON Schema 2020-12: {exc}") from exc
     _check_cost(schema)
     return made
+
+
+def compile_schema(schema: dict[str, Any], *, mask: str | None = None) -> jsonschema_rs.Draft202012Validator:
+    """The validator of a schema, as all schemas of tools are compiled.
+
+    Patterns are matched by a linear engine (finite automata), which has neither look-around nor back-references: the
+    pattern is the author's, the text a model's, and the event loop waits for both. With `mask`, messages have that in
+    place of the values at fault.
+
+    Raises:
+        jsonschema_rs.ValidationError: it is no valid schema, or has a pattern that this engine can't match.
+        jsonschema_rs.ReferencingError: it refers to what isn't in it.
+    """
+    return jsonschema_rs.Draft202012Validator(
+        schema, retriever=_no_retrieval, mask=mask, pattern_options=jsonschema_rs.RegexOptions()
+    )
 
 
 def _check_cost(schema: dict[str, Any]) -> None:

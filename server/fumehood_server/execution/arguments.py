@@ -44,9 +44,9 @@ def prepare_arguments(tool: RegisteredTool, text: str, validators: Validators) -
     if validator.is_valid(arguments):
         return text
     mended = parse_exact(text)
-    if coerce(validator, mended):
+    if coerce(validator, text, mended):
         return json.dumps(mended, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return _refused(tool, _faults(validator, mended))
+    return _refused(tool, _faults(validator, text, mended))
 
 
 def pointer(path: list[str | int]) -> str:
@@ -54,10 +54,16 @@ def pointer(path: list[str | int]) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
-def _faults(validator: Validator, arguments: dict[str, Any]) -> list[dict[str, str]]:
+def _faults(validator: Validator, text: str, arguments: dict[str, Any]) -> list[dict[str, str]]:
     """One entry for each argument at fault. An argument that breaks several rules is named with the first."""
-    if not validator.can_explain(arguments):
-        return [_fault("", "size", "something in the arguments does not fit the schema; they are too many to say what")]
+    if not validator.can_explain(text, arguments):
+        return [
+            _fault(
+                "",
+                "size",
+                "something in the arguments does not fit the schema; they are too many or too long to say what",
+            )
+        ]
     found: dict[str, dict[str, str]] = {}
     for error in validator.errors(arguments):
         for path, rule, message in _explain(error):

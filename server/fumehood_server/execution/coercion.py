@@ -14,21 +14,28 @@ MAX_REPAIRS = 16
 MAX_VISITS = 1_000
 """Looks at values (`Validator.affords`) in arguments that are mended at all: each repair collects all errors anew."""
 
+_COLLECTIONS = 3
+"""Times that errors are collected to mend one value: to find it, and for each of two candidates."""
+
+MAX_COPIED_BYTES = 64 * 1024 * 1024
+"""Copies of values in the errors of all repairs together."""
+
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _MAX_NUMBER_CHARS = 40
 _BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
 _TYPE_RULES = frozenset({"type", "anyOf", "oneOf", "enum", "const"})
 
 
-def coerce(validator: Validator, arguments: dict[str, Any]) -> bool:
+def coerce(validator: Validator, text: str, arguments: dict[str, Any]) -> bool:
     """Mend `arguments` in place: text that is a number or a boolean becomes one where the schema asks for that.
 
     A value is touched only if it is at fault as it stands and the mended one is not. Returns whether all is valid now;
-    what could not be mended is left as it was, and so is all of large arguments.
+    what could not be mended is left as it was, and so is all of large arguments. `text` is their JSON.
     """
     if not validator.affords(arguments, MAX_VISITS):
         return False
-    for _ in range(MAX_REPAIRS):
+    collected = validator.copied_bytes(text, arguments) * _COLLECTIONS
+    for _ in range(min(MAX_REPAIRS, MAX_COPIED_BYTES // max(collected, 1))):
         if not _mend_one(validator, arguments):
             break
     return validator.is_valid(arguments)

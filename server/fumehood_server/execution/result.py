@@ -98,11 +98,11 @@ def _check_details(tool: RegisteredTool, details_json: str, validators: Validato
         )
     if not validator.can_take(details_json, details):
         return _invalid(tool, [{"pointer": "", "rule": "size", "message": "it is too large or deep for this schema"}])
-    return None if validator.is_valid(details) else _invalid(tool, _faults(validator, details))
+    return None if validator.is_valid(details) else _invalid(tool, _faults(validator, details_json, details))
 
 
-def _faults(validator: Validator, details: object) -> list[dict[str, str]]:
-    if not validator.can_explain(details):
+def _faults(validator: Validator, details_json: str, details: object) -> list[dict[str, str]]:
+    if not validator.can_explain(details_json, details):
         return [{"pointer": "", "rule": "size", "message": "it does not fit, and is too large to say where"}]
     faults = []
     for error in validator.errors(details):

@@ -6,25 +6,28 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import jsonschema_rs
 
+from fumehood_server.catalog.schema import compile_schema
 from fumehood_server.execution.strict_json import measure
-from fumehood_server.model.schema_cost import visits
+from fumehood_server.model.schema_cost import error_counts, visits
 
 _CACHE_SIZE = 4096
 """Compiled schemas kept. Reloads would make a table without a bound grow for ever."""
-
-_BACKTRACK_LIMIT = 100_000
-"""Steps of one `pattern`: it is the author's, the text is the model's, and together they must not hold the loop."""
-
 
 MAX_VISITS = 20_000_000
 """Looks of a schema at values, for one document: half a second, and far more than documents at their caps need."""
 
 MAX_ERROR_VISITS = 10_000
 """The same, where every error is collected: each costs some 12 µs, and all are made before the first can be read."""
+
+_MASK = "the value"
+"""What messages say in place of a value: it is as long as a caller likes, and can be a secret."""
+
+MAX_COPIED_BYTES = 16 * 1024 * 1024
+"""Copies of values in the errors of one document: 30 ms, and as many bytes of memory. Every error holds its value."""
 
 
 class SchemaUnusableError(Exception):
@@ -39,6 +42,8 @@ class Validator:
     visits: tuple[int, ...]
     peak: int
     """The highest of `visits`."""
+    error_counts: tuple[int, ...]
+    """How many errors there can be about one value, by its depth (`schema_cost.error_counts`)."""
 
     def can_take(self, text: str, value: object) -> bool:
         """Whether validating `value`, whose JSON is `text`, holds nobody up."""
@@ -54,9 +59,17 @@ class Validator:
         """Whether the value fits."""
         return self.compiled.is_valid(value)
 
-    def can_explain(self, value: object) -> bool:
-        """Whether finding out what is wrong with an invalid value holds nobody up."""
-        return self.affords(value, MAX_ERROR_VISITS)
+    def can_explain(self, text: str, value: object) -> bool:
+        """Whether finding out what is wrong with an invalid `value`, whose JSON is `text`, holds nobody up."""
+        return self.affords(value, MAX_ERROR_VISITS) and self.copied_bytes(text, value) <= MAX_COPIED_BYTES
+
+    def copied_bytes(self, text: str, value: object) -> int:
+        """At most so many bytes of the document are copied into its errors."""
+        depths = measure(value).depth + 1
+        counts = self.error_counts[:depths]
+        # The values at one depth are together no longer than the text.
+        errors = sum(counts) + counts[-1] * (depths - len(counts))
+        return len(text.encode()) * errors
 
     def errors(self, value: Any) -> Iterable[jsonschema_rs.ValidationError]:  # noqa: ANN401 - any JSON value
         """Everything that is wrong with a value. Ask `can_explain` first: even the first error of `anyOf` holds all."""
@@ -84,18 +97,10 @@ class Validators:
         try:
             schema = json.loads(schema_json)
             counts = visits(schema)
-            compiled = jsonschema_rs.Draft202012Validator(
-                schema,
-                retriever=_no_retrieval,
-                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACK_LIMIT),
-            )
+            compiled = compile_schema(schema, mask=_MASK)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as exc:
             raise SchemaUnusableError(str(exc).splitlines()[0]) from exc
-        made = self._compiled[key] = Validator(compiled, counts, max(counts))
+        made = self._compiled[key] = Validator(compiled, counts, max(counts), error_counts(schema))
         if len(self._compiled) > _CACHE_SIZE:
             self._compiled.popitem(last=False)
         return made
-
-
-def _no_retrieval(uri: str) -> NoReturn:
-    raise ValueError(f"external references are not fetched: {uri}")

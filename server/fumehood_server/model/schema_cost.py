@@ -27,8 +27,16 @@ _BELOW = ("additionalProperties", "propertyNames", "unevaluatedProperties", "ite
 _REFERENCES = ("$ref", "$dynamicRef")
 _MAPS = frozenset({"dependentSchemas", "patternProperties", "properties", "$defs", "definitions"})
 _LISTS = frozenset({*_SAME_LISTS, "prefixItems"})
+_MAKES_NO_ERRORS = frozenset(
+    {*_MAPS, *_REFERENCES, "allOf", "prefixItems", "if", "then", "else", "type", "required", "dependentRequired"}
+    | {"title", "description", "default", "examples", "$comment", "$schema", "$id", "$anchor", "$dynamicAnchor"}
+)
+"""Keywords that say nothing, or whose errors are those of other subschemas or counted by name; and `type`, beside which
+no rule about values of that type can be broken."""
 _SIMPLE_CHOICES_A_LOOK = 16
 """An error about an `enum` takes 0.2 µs for each choice that it names; MAX_ERROR_VISITS allows 12 µs a look."""
+_NAMES_ERRORS = 1_000
+"""An error about a key (`propertyNames`) copies the whole object, and nobody knows yet how many keys it has."""
 _UNKNOWN = -1
 _UNDER_WAY = -1
 
@@ -48,6 +56,8 @@ class _Node:
     """At most one of these applies to one value below: `properties`, whose names differ, and `prefixItems`."""
     weight: int
     """How many looks its own keywords are worth."""
+    errors: int
+    """How many errors its own keywords can make of one value."""
 
 
 def visits(schema: Mapping[str, Any]) -> tuple[int, ...]:
@@ -62,7 +72,24 @@ def visits(schema: Mapping[str, Any]) -> tuple[int, ...]:
         SchemaTooLargeError: there are too many subschemas to tell.
     """
     nodes = _nodes(schema)
-    rounds = [_spread(nodes, [each.weight for each in nodes])]
+    return _by_depth(nodes, [each.weight for each in nodes])
+
+
+def error_counts(schema: Mapping[str, Any]) -> tuple[int, ...]:
+    """Upper bounds, by depth from 0, on how many errors one value can have. The last holds for all greater depths.
+
+    Each error holds a copy of its value, and all are made before the first can be read.
+
+    Raises:
+        SchemaTooLargeError: there are too many subschemas to tell.
+    """
+    nodes = _nodes(schema)
+    return _by_depth(nodes, [each.errors for each in nodes])
+
+
+def _by_depth(nodes: list[_Node], weights: list[int]) -> tuple[int, ...]:
+    """What the subschemas that look at one value at each depth weigh together."""
+    rounds = [_spread(nodes, weights)]
     for _ in range(MAX_DEPTH):
         last = rounds[-1]
         local = [sum(last[i] for i in each.below) + max((last[i] for i in each.one_of), default=0) for each in nodes]
@@ -137,6 +164,17 @@ def _node(place: str, schema: Mapping[str, Any], places: Mapping[str, int]) -> _
         below=tuple(under(*_BELOW, "patternProperties")),
         one_of=tuple(under("properties", "prefixItems")),
         weight=1 + _choices_weight([*_listed(schema.get("enum")), schema.get("const")]),
+        errors=_errors(schema),
+    )
+
+
+def _errors(schema: Mapping[str, Any]) -> int:
+    """One for each keyword, at least one, and one for each name that is asked for."""
+    dependent = schema.get("dependentRequired")
+    lists = [schema.get("required"), *(dependent.values() if isinstance(dependent, dict) else ())]
+    names = _NAMES_ERRORS if "propertyNames" in schema else 0
+    return (
+        max(1, sum(each not in _MAKES_NO_ERRORS for each in schema)) + sum(len(_listed(each)) for each in lists) + names
     )
 
 
