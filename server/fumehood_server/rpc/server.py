@@ -38,6 +38,9 @@ _KEEPALIVE_TIMEOUT_MS = 20_000
 
 _MIN_CLIENT_PING_MS = 10_000
 _MAX_STREAMS = 4096
+_MAX_PENDING_REQUESTS = 4 * _MAX_STREAMS
+"""Requests of all connections that wait until the event loop takes them, where admission answers or refuses them. gRPC
+ends those above as a bare CANCELLED, whoever sent them; left alone, some from 1,000 on and all from 3,000 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,8 @@ def _options(max_arguments_bytes: int, keepalive_ms: int) -> list[tuple[str, int
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _MIN_CLIENT_PING_MS),
         ("grpc.max_concurrent_streams", _MAX_STREAMS),
+        ("grpc.server.max_pending_requests", _MAX_PENDING_REQUESTS),
+        ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_REQUESTS),
     ]
 
 
