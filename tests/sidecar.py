@@ -76,11 +76,13 @@ def running_sidecar(
     interpreter: Sequence[str] = (sys.executable,),
     environment: Mapping[str, str] | None = None,
     everybody: bool = False,
+    stderr: int | None = None,
 ) -> Iterator[Sidecar]:
     """Start a sidecar on a unix socket in a folder of its own; end it, and see it gone, when the block ends.
 
     `server` holds more lines of `[server]`, `more` whatever else stands in fumehood.toml. With `everybody` the folder
-    is open to every user: `interpreter` may lead to another one.
+    is open to every user: `interpreter` may lead to another one. `stderr` is a descriptor for the log in
+    place of a file.
     """
     # Not pytest's tmp_path: the path of a unix socket may have 107 bytes.
     with tempfile.TemporaryDirectory(prefix="fh-") as name:
@@ -89,9 +91,13 @@ def running_sidecar(
             folder.chmod(0o777)
         (folder / "fumehood.toml").write_text(_config(plugins, server, more))
         command = [*interpreter, "-c", _LAUNCH, str(folder / "fumehood.toml"), *arguments]
-        with (folder / "stderr").open("wb") as stderr:
+        with (folder / "stderr").open("wb") as log:
             process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=stderr, stdin=subprocess.DEVNULL, env=environment
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log if stderr is None else stderr,
+                stdin=subprocess.DEVNULL,
+                env=environment,
             )
         try:
             yield Sidecar(_targets(process, folder), process, folder)

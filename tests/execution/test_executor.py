@@ -52,6 +52,7 @@ def log(tmp_path: Path) -> Iterator[Callable[[], list[dict[str, object]]]]:
         return [orjson.loads(line) for line in path.read_bytes().splitlines()]
 
     yield lines
+    flush()
     structlog.reset_defaults()
     library.handlers[:] = before[0]
     library.setLevel(before[1])

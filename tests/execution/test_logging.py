@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,9 @@ def logging_to(path: Path, *, terminal: bool = False, level: str = "info") -> It
     handlers, library_level = library.handlers[:], library.level
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
     try:
-        yield configure_logging(level, descriptor=descriptor, terminal=terminal)
+        flush = configure_logging(level, descriptor=descriptor, terminal=terminal)
+        yield flush
+        flush()
     finally:
         structlog.reset_defaults()
         library.handlers[:] = handlers
@@ -85,6 +88,8 @@ async def test_lines_wait_for_others_unless_something_is_wrong(tmp_path: Path, u
         assert (tmp_path / "log").read_bytes() == b""
         if urgent:
             get_logger().error("second")
+            while (tmp_path / "log").read_bytes().count(b"\n") < 2:
+                threading.Event().wait(0.001)  # the loop, whose timer would write them too, stands still meanwhile
         else:
             flush()
         events = [orjson.loads(line)["event"] for line in (tmp_path / "log").read_bytes().splitlines()]
@@ -97,8 +102,9 @@ def test_a_reader_that_has_gone_away_loses_the_log_and_nothing_else() -> None:
     library = logging.getLogger()
     handlers, level = library.handlers[:], library.level
     try:
-        configure_logging("info", descriptor=write, terminal=False)
+        flush = configure_logging("info", descriptor=write, terminal=False)
         get_logger().info("to nobody")
+        flush()
     finally:
         structlog.reset_defaults()
         library.handlers[:] = handlers

@@ -1,28 +1,32 @@
-"""Writes log lines together that were made together."""
+"""Hands log lines over together that were made together."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+
+from fumehood_server.telemetry.background_writer import BackgroundWriter
 
 DELAY_S = 0.05
-"""Longest that a line waits for others. Nobody reads a log faster, and a call costs no system call for its line."""
+"""Longest that a line waits for others. Nobody reads a log faster, and a call wakes no thread for its line."""
+
+FLUSH_S = 1.0
+"""Longest that the end of the process waits for a reader of the log."""
 
 _FULL_BYTES = 64 * 1024
 
 
 class LineWriter:
-    """Lines to a descriptor: within `DELAY_S` while an event loop runs, at once where none does.
+    """Lines to a writer in the background: within `DELAY_S` while an event loop runs, at once where none does.
 
-    Lines that say that something is wrong are written at once, with those before them. What waits is lost if the
-    process is killed. A reader that has gone away loses the log and nothing else.
+    Lines that say that something is wrong are handed over at once, with those before them. What waits is lost if the
+    process is killed.
     """
 
-    __slots__ = ("_descriptor", "_lines", "_size", "_timer")
+    __slots__ = ("_lines", "_size", "_timer", "_writer")
 
-    def __init__(self, descriptor: int) -> None:
-        """`descriptor` stays the caller's and must be blocking."""
-        self._descriptor = descriptor
+    def __init__(self, writer: BackgroundWriter) -> None:
+        """Write through `writer`."""
+        self._writer = writer
         self._lines: list[bytes] = []
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -35,29 +39,31 @@ class LineWriter:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
-                self.flush()
+                self._hand_over()
                 return
-            self._timer = loop.call_later(DELAY_S, self.flush)
+            self._timer = loop.call_later(DELAY_S, self._hand_over)
         elif self._size > _FULL_BYTES:
-            self.flush()
+            self._hand_over()
 
     def write_now(self, line: bytes) -> None:
-        """Add one line and write all that waits."""
+        """Add one line and hand over all that waits."""
         self._lines.append(line)
-        self.flush()
+        self._hand_over()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Hand over what waits, and wait up to `FLUSH_S` until it is written."""
+        self._hand_over()
+        self._writer.wait_written(FLUSH_S)
+
+    def close(self) -> None:
+        """Hand over what waits, and end the thread once it is written."""
+        self._hand_over()
+        self._writer.close()
+
+    def _hand_over(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._lines:
-            return
-        data = memoryview(b"\n".join([*self._lines, b""]))
-        self._lines.clear()
-        self._size = 0
-        try:
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-        except OSError:
-            return
+        if self._lines:
+            lines, self._lines, self._size = self._lines, [], 0
+            self._writer.add_lines(lines)

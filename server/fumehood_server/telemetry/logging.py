@@ -14,6 +14,7 @@ import structlog
 
 from fumehood_server.model.call import CallContext
 from fumehood_server.model.text import printable
+from fumehood_server.telemetry.background_writer import BackgroundWriter
 from fumehood_server.telemetry.line_writer import LineWriter
 
 CORRELATION = tuple(CallContext.__dataclass_fields__)
@@ -48,21 +49,30 @@ class _Lines:
 
 
 def configure_logging(level: str, *, descriptor: int = 2, terminal: bool | None = None) -> Callable[[], None]:
-    """Send the log to `descriptor` from now on. Returns the function that flushes it.
+    """Send the log to `descriptor` from now on. Returns the function that flushes it, within a second.
+
+    Writing a line never waits for the log's reader (`BackgroundWriter`).
 
     `level` is "debug", "info", "warning" or "error"; `terminal` None asks the descriptor.
     """
-    writer = LineWriter(descriptor)
     if terminal is None:
         terminal = sys.stderr.isatty()
+    render = _plain if terminal else _json
+
+    def dropped_line(lines: int) -> bytes:
+        return render(None, "warning", {"event": "log_lines_dropped", "lines": lines})
+
+    for before in _configured:
+        before.writer.close()
+    writer = LineWriter(BackgroundWriter(descriptor, dropped_line))
     structlog.configure(
         # One processor: each costs every line a call, and a line is written for every call of a tool.
-        processors=[_plain if terminal else _json],
+        processors=[render],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=lambda *_: _Lines(writer),
         cache_logger_on_first_use=False,
     )
-    _configured[:] = [_Configured(_plain if terminal else _json, writer, _LEVELS[level] <= logging.INFO)]
+    _configured[:] = [_Configured(render, writer, _LEVELS[level] <= logging.INFO)]
     library = logging.getLogger()
     library.handlers[:] = [_LibraryLines()]
     library.setLevel(logging.WARNING)
