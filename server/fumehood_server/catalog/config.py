@@ -181,6 +181,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         config_path=source.path if exists else None,
         plugin_folders=folders,
         secret_files={name: each.file for name, each in secrets.items() if each.file is not None},
+        sockets=[each.path for each in server.listen if each.path is not None],
     )
     plugins = tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin))
     _check_links(file, plugins, source, folder)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import fumehood_sandbox
-import fumehood_sdk
+from fumehood_server.catalog.own_code import code_paths, searched_folders
 
 _KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/boot")
@@ -36,6 +34,8 @@ class Protected:
     path: Path
     what: str
     unreadable: bool = False
+    within: bool = True
+    """Whether what lies deeper in it is protected as well, or only the folder and its own entries."""
 
 
 def protected_paths(
@@ -45,14 +45,16 @@ def protected_paths(
     config_path: Path | None,
     plugin_folders: Sequence[Path],
     secret_files: Mapping[str, Path],
+    sockets: Sequence[Path],
 ) -> tuple[Protected, ...]:
-    """What a write grant must not overlap: the sidecar's own state, configuration and code, and every plugin's code."""
+    """What a write grant must not overlap: the sidecar's own state, configuration, sockets and code, and plugins."""
     own = [
         Protected(state_dir, "the sidecar's state_dir", unreadable=True),
         Protected(lock_path, "the lock file"),
     ]
     if config_path is not None:
         own.append(Protected(config_path, "the sidecar's configuration"))
+    own += [Protected(each.parent.resolve(), "the folder of the sidecar's socket", within=False) for each in sockets]
     plugins = [Protected(folder, "the folder of a plugin") for folder in plugin_folders]
     secrets = [
         Protected(path, f"the file of the secret {name}", unreadable=True)
@@ -149,20 +151,17 @@ def _resolve(key: str, index: int, text: str, folder: Path) -> Path:
 
 def _check_protected(key: str, index: int, path: Path, protected: Sequence[Protected]) -> None:
     for each in protected:
-        if path.is_relative_to(each.path) or each.path.is_relative_to(path):
+        if each.path.is_relative_to(path) or (each.within and path.is_relative_to(each.path)):
             verb = "read" if key == "read" else "write"
             problem = f'"{path}" overlaps {each.what}, "{each.path}", which no plugin may {verb}'
             raise GrantError(key, index, problem, "grant a narrower folder")
 
 
 def _code() -> list[Protected]:
-    """Where the sidecar's own interpreter and libraries lie."""
-    names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
-    paths = {Path(sysconfig.get_path(name)).resolve() for name in names}
-    packages = (fumehood_sandbox.__file__, fumehood_sdk.__file__, __file__)
-    paths |= {Path(each).resolve().parent for each in packages if each}
+    """What the sidecar executes and imports, and the machine's own folders."""
     system = {Path(name).resolve() for name in _SYSTEM_FOLDERS}
     return [
-        *(Protected(path, "the sidecar's own code") for path in sorted(paths)),
         *(Protected(path, "the system's own folder") for path in sorted(system)),
+        *(Protected(path, "the sidecar's own code") for path in code_paths()),
+        *(Protected(path, "a folder that programs are looked for in", within=False) for path in searched_folders()),
     ]

@@ -98,6 +98,14 @@ def _with_listen(config: SidecarConfig, texts: tuple[str, ...]) -> SidecarConfig
         addresses = tuple(parse_listen(text, Path.cwd()) for text in texts)
     except ListenError as error:
         raise CommandError(f"--listen: {error.problem}", error.hint, code="BAD_ADDRESS") from error
+    writable = [Path(path) for plugin in config.plugins for path in plugin.grants.write]
+    for folder in (each.path.parent.resolve() for each in addresses if each.path is not None):
+        if any(folder.is_relative_to(each) for each in writable):
+            raise CommandError(
+                f'--listen: a plugin may write in "{folder}"',
+                "Put the socket into a folder of its own: a plugin could take its place.",
+                code="BAD_ADDRESS",
+            )
     return replace(config, server=replace(config.server, listen=addresses))
 
 

@@ -1,0 +1,113 @@
+"""The paths that this process executes and imports, as the interpreter and the kernel tell them."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+
+def code_paths() -> tuple[Path, ...]:
+    """Folders whose whole content is code of the sidecar, and files of its code elsewhere. Absolute, without symlinks.
+
+    Whoever can write in, at or above one of them decides what runs as the sidecar when it is started the next time.
+    """
+    folders: dict[str, str] = {}
+
+    def resolved(path: str) -> str:
+        """As `os.path.realpath`, which asks for each folder on the way, and there are hundreds of files in each."""
+        if os.path.islink(path):  # noqa: PTH114 - one of very many
+            return os.path.realpath(path)
+        folder, name = os.path.split(path)
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        return os.path.join(folders[folder], name)  # noqa: PTH118 - one of very many
+
+    found = {*map(resolved, _modules()), *map(os.path.realpath, (*_prefixes(), *_search_path(), *_mapped()))}
+    return _outermost(found)
+
+
+def searched_folders() -> tuple[Path, ...]:
+    """Folders that are looked through by name, and may hold other things deeper down: the current one, and PATH's."""
+    names = [each for each in os.environ.get("PATH", "").split(os.pathsep) if each]
+    if _imports_from_current_folder():
+        names.append("")
+    return tuple(sorted(set(map(_real, names))))
+
+
+def _prefixes() -> Iterator[str]:
+    """Interpreter and virtual environment, and the folder of each link on the way to the program."""
+    yield from (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    program = Path(sys.executable) if sys.executable else None
+    while program is not None:
+        yield str(program)
+        yield str(program.parent)  # who can write here turns the link
+        program = program.parent / program.readlink() if program.is_symlink() else None
+
+
+def _search_path() -> Iterator[str]:
+    """Folders and archives of `sys.path`, and those that the next start would add to it."""
+    current = _real("")
+    yield from (each for each in sys.path if _real(each) != current)
+    yield from site.getsitepackages()
+    if site.ENABLE_USER_SITE:
+        yield site.getusersitepackages()
+    if sys.pycache_prefix:
+        yield sys.pycache_prefix
+    if _imports_from_current_folder():
+        # A folder there is imported if it has the name of a module, and before the module.
+        names = sys.stdlib_module_names | {name.partition(".")[0] for name in sys.modules}
+        yield from (each.path for each in os.scandir(current) if each.name.partition(".")[0] in names)
+
+
+def _imports_from_current_folder() -> bool:
+    current = _real("")
+    return any(_real(each) == current for each in sys.path)
+
+
+def _modules() -> Iterator[str]:
+    """Files of what is imported, folders of packages (those without a file too), and where bytecode is kept."""
+    for module in list(sys.modules.values()):
+        for name in ("__file__", "__cached__"):
+            path = getattr(module, name, None)
+            if isinstance(path, str) and os.path.isabs(path):  # noqa: PTH117 - one of very many
+                yield path
+        yield from (each for each in _package_path(module) if os.path.isabs(each))  # noqa: PTH117 - one of very many
+
+
+def _package_path(module: object) -> Iterable[str]:
+    try:
+        return [each for each in getattr(module, "__path__", ()) if isinstance(each, str)]
+    except (TypeError, KeyError):  # no iterable; or a namespace package whose parent is gone from sys.modules
+        return ()
+
+
+def _mapped() -> Iterator[str]:
+    """Shared libraries and whatever else is mapped as code (proc_pid_maps(5))."""
+    try:
+        lines = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
+    except OSError:  # no /proc: what the interpreter itself tells is all there is
+        return
+    for line in lines:
+        _, rights, _, _, _, *path = line.split(maxsplit=5)
+        if path and "x" in rights and path[0].startswith("/"):
+            yield path[0]
+
+
+def _real(path: str) -> Path:
+    return Path(os.path.realpath(path))  # an empty one is the current folder, as in sys.path
+
+
+def _outermost(paths: set[str]) -> tuple[Path, ...]:
+    """Without those that lie within another one of them."""
+    within: dict[str, bool] = {"/": "/" in paths}
+
+    def lies_within(folder: str) -> bool:
+        """Whether the folder is one of the paths, or lies within one."""
+        if folder not in within:
+            within[folder] = folder in paths or lies_within(os.path.dirname(folder))  # noqa: PTH120 - one of very many
+        return within[folder]
+
+    return tuple(sorted(Path(each) for each in paths if not lies_within(os.path.dirname(each))))  # noqa: PTH120 - likewise
