@@ -26,7 +26,7 @@ _LAUNCH = """
 import json, sys
 from pathlib import Path
 from fumehood_server.app import serve
-from fumehood_server.catalog import load_config
+from fumehood_server.config import load_config
 ready = lambda targets: print(json.dumps(targets), flush=True)
 sys.exit(serve(load_config(Path(sys.argv[1])), locked="--locked" in sys.argv, ready=ready))
 """

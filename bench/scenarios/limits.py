@@ -14,12 +14,12 @@ from pathlib import Path
 from statistics import median
 
 import structlog
-from fumehood_server.catalog.catalog import Catalog
-from fumehood_server.catalog.config import load_config
+from fumehood_server.config.config import load_config
 from fumehood_server.model.call import CallContext
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.worker import CancelReason, Invocation
-from fumehood_server.worker import LogSink, Pools
+from fumehood_server.plugins.catalog import Catalog
+from fumehood_server.workers import LogSink, Pools
 
 from bench.harness.processes import ROOT
 from bench.harness.report import Report, Row, Target

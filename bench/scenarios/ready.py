@@ -14,10 +14,10 @@ from statistics import median
 import structlog
 from fumehood.v1 import plugin_pb2, tool_pb2
 from fumehood_sdk.wire.framing import delimited
-from fumehood_server.catalog.catalog import Catalog
-from fumehood_server.catalog.config import load_config
+from fumehood_server.config.config import load_config
 from fumehood_server.model.plugin import WorkerSpec
-from fumehood_server.worker import LogSink, Pools
+from fumehood_server.plugins.catalog import Catalog
+from fumehood_server.workers import LogSink, Pools
 
 from bench.harness.processes import python, running
 from bench.harness.report import Report, Row, Target

@@ -13,17 +13,17 @@ import fumehood_sandbox
 import uvloop
 from fumehood_sandbox import Backend, SandboxUnavailableError
 
-from fumehood_server.catalog.catalog import Catalog, Log
-from fumehood_server.catalog.config import SidecarConfig
+from fumehood_server.calls import Executor
+from fumehood_server.config.config import SidecarConfig
 from fumehood_server.errors import FumehoodError
-from fumehood_server.execution import Executor
-from fumehood_server.host import Host
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
+from fumehood_server.plugin_requests import Host
+from fumehood_server.plugins.catalog import Catalog, Log
 from fumehood_server.rpc import Admission, Parts, serving
 from fumehood_server.secrets import SecretStore
 from fumehood_server.telemetry import configure_logging, get_logger
-from fumehood_server.worker import LogLine, LogSink, Pools, WorkerSettings
+from fumehood_server.workers import LogLine, LogSink, Pools, WorkerSettings
 
 Ready = Callable[[tuple[str, ...]], None]
 """Told the addresses, as gRPC writes them, once calls are taken there."""

@@ -18,8 +18,8 @@ import pytest
 import yaml
 from fumehood_sandbox import Backend
 from fumehood_sandbox.seccomp import deny_list
-from fumehood_server.catalog import load_config
 from fumehood_server.cli.root import fumehood as root
+from fumehood_server.config import load_config
 
 _DEPLOY = Path(__file__).resolve().parents[2] / "docs" / "deploy"
 _MUST_NOT_BE_SET = {

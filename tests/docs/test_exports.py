@@ -10,10 +10,7 @@ import pytest
 from fumehood.v1 import plugin_service_pb2, tool_service_pb2
 
 SERVER = {
-    "catalog": {
-        "AvailabilityScan", "Catalog", "CheckReport", "PinProposal", "PluginConfig", "PluginRefusedError",
-        "SidecarConfig", "check_plugin", "find_config", "load_config", "propose_pin",
-    },
+    "calls": {"ActiveCall", "CallState", "Executor"},
     "cli": {"main"},
     "egress": {
         "MAX_PIECE_BYTES", "Access", "Asker", "Askers", "EgressBroker", "EgressError", "EgressEvent",
@@ -21,15 +18,18 @@ SERVER = {
         "Headers", "Hop", "HostEntry", "HostEntryError", "HostRules", "Outcome", "Reason", "RelayServer", "access_for",
         "log_event", "open_broker", "open_relay", "parse_denied", "parse_granted",
     },
-    "execution": {"ActiveCall", "CallState", "Executor"},
+    "config": {"PluginConfig", "SidecarConfig", "find_config", "load_config"},
+    "plugins": {
+        "AvailabilityScan", "Catalog", "CheckReport", "PinProposal", "PluginRefusedError", "check_plugin",
+        "propose_pin",
+    },
     "rpc": {"Admission", "ListenFailedError", "Parts", "Serving", "serving"},
     "secrets": {"Redactor", "SecretSource", "SecretStore", "SecretUnavailableError"},
     "telemetry": {"call_lines", "configure_logging", "get_logger"},
-    "wire": {"MAX_LENGTH_BYTES", "FrameDecoder", "FrameError", "FrameFault", "prefixed"},
-    "worker": {
-        "BuiltProgram", "LogLine", "LogSink", "LogSubscription", "PluginLog", "Pools", "ReadyInfo", "WorkerSettings",
-        "build", "describe",
+    "workers": {
+        "LogLine", "LogSink", "LogSubscription", "PluginLog", "Pools", "ReadyInfo", "WorkerSettings", "describe",
     },
+    "workers.wire": {"MAX_LENGTH_BYTES", "FrameDecoder", "FrameError", "FrameFault", "prefixed"},
 }  # fmt: skip
 SERVICES = {
     "ToolService": {

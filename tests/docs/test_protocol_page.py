@@ -15,16 +15,19 @@ from fumehood.v1 import plugin_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1 import tool_service_pb2_grpc as rpc
 from fumehood_sandbox import Limits
-from fumehood_server.catalog.config_file import ServerTable
-from fumehood_server.catalog.manifest_file import PluginTable
+from fumehood_server.calls.steps import deadlines, strict_json
+from fumehood_server.calls.steps import prepare as arguments
+from fumehood_server.config.config_file import ServerTable
 from fumehood_server.egress import Reason as EgressReason
-from fumehood_server.execution import arguments, deadlines, strict_json
+from fumehood_server.plugins.manifest_file import PluginTable
 from fumehood_server.rpc import admission, cancelling, listing, outcomes, paging, plugin_service
 from fumehood_server.rpc.status import REFUSALS
 from fumehood_server.secrets import source
-from fumehood_server.wire import FrameDecoder
-from fumehood_server.worker import host_calls, messages, settings, stderr
-from fumehood_server.worker.faults import Rung, Violation
+from fumehood_server.workers import settings
+from fumehood_server.workers.faults import Rung, Violation
+from fumehood_server.workers.output import stderr
+from fumehood_server.workers.process import requests as host_calls
+from fumehood_server.workers.wire import FrameDecoder, messages
 
 from tests.examples.test_plugins import needs_node
 from tests.sidecar import running_sidecar

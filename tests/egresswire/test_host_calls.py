@@ -14,13 +14,15 @@ from fumehood.v1 import plugin_pb2
 from fumehood_sandbox import Level, Policy
 from fumehood_server.egress import EgressLimits, Reason
 from fumehood_server.errors import HostCallError
-from fumehood_server.host import Host
 from fumehood_server.model.call import CallContext
-from fumehood_server.model.host_calls import HostCaller
 from fumehood_server.model.plugin import Kind, WorkerSpec
+from fumehood_server.model.plugin_requests import HostCaller
 from fumehood_server.model.worker import CancelReason
+from fumehood_server.plugin_requests import Host
+from fumehood_server.plugins.launch.program import build
 from fumehood_server.secrets import SecretSource, SecretStore
-from fumehood_server.worker import LogSink, Pools, build, messages
+from fumehood_server.workers import LogSink, Pools
+from fumehood_server.workers.wire import messages
 from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st

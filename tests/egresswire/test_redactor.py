@@ -9,10 +9,10 @@ from urllib.parse import quote
 import pytest
 from fumehood_server.secrets import Redactor
 from fumehood_server.secrets.redactor import MAX_VALUES
-from fumehood_server.worker.logs import LogSink
-from fumehood_server.worker.messages import MAX_LINE_BYTES
-from fumehood_server.worker.rate import Allowance, LogRate
-from fumehood_server.worker.stderr import StderrLines
+from fumehood_server.workers.output.logs import LogSink
+from fumehood_server.workers.output.stderr import StderrLines
+from fumehood_server.workers.output.token_bucket import Allowance, LogRate
+from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
 

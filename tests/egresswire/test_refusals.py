@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 from fumehood.v1 import plugin_service_pb2, plugin_service_pb2_grpc, tool_service_pb2_grpc
-from fumehood_server.host import RELAY_LINES_BURST
+from fumehood_server.plugin_requests import RELAY_LINES_BURST
 
 from tests.egresswire.client import PluginClient
 from tests.rpc.support import BOUND_S

@@ -16,7 +16,8 @@ from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallContext, CallError, CallUpdate
 from fumehood_server.model.plugin import Kind, WorkerSpec
 from fumehood_server.model.worker import Invocation, InvocationHandle, InvocationResult, Worker
-from fumehood_server.worker import LogSink, Pools, WorkerSettings, build
+from fumehood_server.plugins.launch.program import build
+from fumehood_server.workers import LogSink, Pools, WorkerSettings
 
 FOLDER = Path(__file__).parent / "plugin"
 BOUND_S = 30.0

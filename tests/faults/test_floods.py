@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 from fumehood_server.model.worker import CancelReason
-from fumehood_server.worker.logs import MAX_KEPT_BYTES, MAX_LINES
+from fumehood_server.workers.output.logs import MAX_KEPT_BYTES, MAX_LINES
 
 from .bench import Bench, ended, error_of, invocation
 

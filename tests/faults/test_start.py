@@ -10,9 +10,9 @@ import pytest
 from fumehood_sandbox import launch
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.worker import LogSink, Pools
-from fumehood_server.worker.start import opened
-from fumehood_server.worker.worker import ProcessWorker
+from fumehood_server.workers import LogSink, Pools
+from fumehood_server.workers.process.start import opened
+from fumehood_server.workers.process.worker import ProcessWorker
 
 from .bench import BOUND_S, SETTINGS, Bench
 

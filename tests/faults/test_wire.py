@@ -10,7 +10,7 @@ from fumehood_sandbox import Level
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation
-from fumehood_server.worker import LogLine, Pools
+from fumehood_server.workers import LogLine, Pools
 
 from .bench import BOUND_S, SETTINGS, Bench, Updates, ended, error_of, invocation
 

@@ -19,8 +19,9 @@ from fumehood_server.model.call import CallContext, CallUpdate
 from fumehood_server.model.plugin import Kind, WorkerSpec
 from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import CancelReason, Invocation, InvocationHandle, InvocationResult
-from fumehood_server.worker import BuiltProgram, LogSink, Pools, WorkerSettings, build
-from fumehood_server.worker.worker import ProcessWorker
+from fumehood_server.plugins.launch.program import BuiltProgram, build
+from fumehood_server.workers import LogSink, Pools, WorkerSettings
+from fumehood_server.workers.process.worker import ProcessWorker
 
 FOLDER = Path(__file__).parent / "plugin"
 BOUND_S = 30.0

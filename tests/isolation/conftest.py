@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from fumehood_server.worker import LogSink, Pools
+from fumehood_server.workers import LogSink, Pools
 
 from .bench import BOUND_S, SETTINGS, Bench
 

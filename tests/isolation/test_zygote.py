@@ -14,7 +14,7 @@ from fumehood_sandbox import Limits
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason
-from fumehood_server.worker.zygote import hatch
+from fumehood_server.workers.pools.zygote import hatch
 
 from .bench import BOUND_S, FOLDER, SETTINGS, Bench, attendants, children, ended, invocation
 

@@ -11,7 +11,8 @@ from fumehood_sandbox import Level, Limits, Policy, PythonModule
 from fumehood_server.model.plugin import Kind, WorkerSpec
 from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import InvocationResult
-from fumehood_server.worker import LogSink, Pools, WorkerSettings, build
+from fumehood_server.plugins.launch.program import build
+from fumehood_server.workers import LogSink, Pools, WorkerSettings
 
 from tests.faults.bench import ended, invocation
 

@@ -20,7 +20,7 @@ from fumehood.v1 import tool_service_pb2_grpc as tool_grpc
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import CancelReason
-from fumehood_server.worker import LogSink, Pools
+from fumehood_server.workers import LogSink, Pools
 
 from tests.faults.bench import BOUND_S, ended, error_of, invocation, processes
 from tests.sidecar import Sidecar, write_plugin

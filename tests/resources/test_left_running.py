@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from fumehood_server.model.worker import WorkerState
-from fumehood_server.worker import LogSink, Pools
-from fumehood_server.worker.worker import ProcessWorker
+from fumehood_server.workers import LogSink, Pools
+from fumehood_server.workers.process.worker import ProcessWorker
 
 from tests.faults.bench import BOUND_S
 

@@ -13,7 +13,7 @@ from fumehood_sandbox import Level
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import InvocationResult
-from fumehood_server.worker import LogSink, Pools
+from fumehood_server.workers import LogSink, Pools
 
 from tests.faults.bench import BOUND_S, ended, error_of, invocation
 

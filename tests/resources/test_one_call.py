@@ -11,8 +11,8 @@ from fumehood_sandbox.cgroup import cgroups
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import Used
-from fumehood_server.worker import LogSink, Pools
-from fumehood_server.worker.worker import ProcessWorker
+from fumehood_server.workers import LogSink, Pools
+from fumehood_server.workers.process.worker import ProcessWorker
 
 from tests.faults.bench import BOUND_S, ended, error_of, invocation
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fumehood_sandbox import Level
 
-from fumehood_server.catalog.config import load_config
+from fumehood_server.config.config import load_config
 from fumehood_server.errors import ConfigError
 
 _HEADER = """\

@@ -18,8 +18,8 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from fumehood_sandbox import Backend, Level
 
-from fumehood_server.catalog.config import LOCK_NAME
 from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.config.config import LOCK_NAME
 
 if TYPE_CHECKING:
     from types import TracebackType

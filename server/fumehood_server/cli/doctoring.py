@@ -15,8 +15,8 @@ from fumehood_sandbox import Backend, Report, probe
 from fumehood_server.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fumehood_server.catalog.lock import Lock
-    from fumehood_server.catalog.manifest import Manifest
+    from fumehood_server.plugins.lock import Lock
+    from fumehood_server.plugins.manifest import Manifest
 
 MISSING = "missing"
 """The one status that makes a machine unusable."""
@@ -159,9 +159,9 @@ def _tried(area: str, report: Report, *, needed: bool) -> list[Finding]:
 
 
 def _configuration(config_path: Path | None) -> list[Finding]:
-    from fumehood_server.catalog import find_config, load_config
-    from fumehood_server.catalog.lock import read_lock
-    from fumehood_server.catalog.manifest import try_manifest
+    from fumehood_server.config import find_config, load_config
+    from fumehood_server.plugins.lock import read_lock
+    from fumehood_server.plugins.manifest import try_manifest
 
     try:
         found = find_config(config_path)
@@ -204,8 +204,8 @@ def _configuration(config_path: Path | None) -> list[Finding]:
 
 def _pinned(manifest: Manifest, lock: Lock) -> Finding:
     """A readable plugin, held against what the lock has of it."""
-    from fumehood_server.catalog.digest import folder_digest
-    from fumehood_server.catalog.loading import add_remedy
+    from fumehood_server.plugins.digest import folder_digest
+    from fumehood_server.plugins.loading import add_remedy
 
     feature, where = f"plugin {manifest.name}", f"{manifest.folder}: {manifest.kind}"
     pinned = lock.plugins.get(manifest.name)

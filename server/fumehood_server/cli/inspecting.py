@@ -11,20 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fumehood_sandbox import Backend, Level, SandboxUnavailableError, check
 
-from fumehood_server.catalog import (
-    CheckReport,
-    PinProposal,
-    SidecarConfig,
-    check_plugin,
-    find_config,
-    load_config,
-    propose_pin,
-)
-from fumehood_server.catalog.config import SandboxConfig
 from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.config import SidecarConfig, find_config, load_config
+from fumehood_server.config.config import SandboxConfig
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.tool import Isolation
-from fumehood_server.worker import LogLine, LogSink, describe
+from fumehood_server.plugins import CheckReport, PinProposal, check_plugin, propose_pin
+from fumehood_server.workers import LogLine, LogSink, describe
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -146,7 +139,7 @@ def _place(message: str, folder: Path) -> tuple[str | None, int | None]:
 
 
 def _tool_json(tool: ToolDefinition, digest: str) -> dict[str, Any]:
-    from fumehood_server.catalog.definitions import definition_json
+    from fumehood_server.plugins.definitions import definition_json
 
     return {**definition_json(tool), "definition_digest": digest}
 

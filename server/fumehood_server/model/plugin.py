@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from fumehood_server.model.tool import Permission, Reason, ToolDefinition
 
+SPARE_FORKS = 2
+"""Forked processes that wait for a call: one is taken while the other is born, which takes some 3 ms; 2 MiB each."""
 
 Recognise = Callable[[Sequence[bytes]], Awaitable[str]]
 """Told the definitions of a process's `Ready`, each serialised: how they differ from those that were accepted, in one

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fumehood_sandbox import Receipt
 
     from fumehood_server.model.call import Block, CallContext, CallError, CallUpdate
-    from fumehood_server.model.host_calls import EgressUsage
     from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.model.plugin_requests import EgressUsage
 
 
 class CancelReason(Enum):
@@ -30,7 +30,7 @@ class CancelReason(Enum):
 
 
 class WorkerState(StrEnum):
-    """Where a worker stands. `fumehood_server.worker.lifecycle` owns the transitions."""
+    """Where a worker stands. `fumehood_server.workers.process.lifecycle` owns the transitions."""
 
     STARTING = "starting"
     READY = "ready"

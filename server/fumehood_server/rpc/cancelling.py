@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fumehood.v1 import tool_service_pb2 as pb
 
+from fumehood_server.calls import Executor
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
-from fumehood_server.execution import Executor
 
 MAX_REASON_BYTES = 256
 

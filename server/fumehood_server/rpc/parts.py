@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fumehood_server.catalog.catalog import Catalog
-from fumehood_server.execution import Executor
+from fumehood_server.calls import Executor
 from fumehood_server.model.worker import WorkerPools
+from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.rpc.admission import Admission
 from fumehood_server.rpc.drain import Drain
 from fumehood_server.rpc.outcomes import ResultWriter
 from fumehood_server.rpc.tools import ToolWriter
-from fumehood_server.worker.logs import LogSink
+from fumehood_server.workers.output.logs import LogSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ from fumehood_server.rpc.outcomes import SIDE_EFFECTS, receipt_message
 from fumehood_server.rpc.tools import reason_message, tool_message
 
 if TYPE_CHECKING:
-    from fumehood_server.catalog.availability import AvailabilityScan
+    from fumehood_server.plugins.availability import AvailabilityScan
     from fumehood_server.rpc.parts import Parts
-    from fumehood_server.worker.logs import LogLine
+    from fumehood_server.workers.output.logs import LogLine
 
 STATES: dict[PluginState, pb.PluginState.ValueType] = {
     PluginState.SERVING: pb.PLUGIN_STATE_SERVING,

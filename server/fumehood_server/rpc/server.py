@@ -11,7 +11,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from fumehood_server.catalog.listen import Listen
+from fumehood_server.config.listen import Listen
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.rpc import plugin_service, tool_service

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
+from fumehood_server.calls import ActiveCall, CallState
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
-from fumehood_server.execution import ActiveCall, CallState
 from fumehood_server.model.call import CallOutcome, CallUpdate
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.answers import Answers

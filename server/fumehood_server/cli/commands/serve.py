@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from fumehood_server.catalog import SidecarConfig
+    from fumehood_server.config import SidecarConfig
 
 GRPC_EXPERIMENTS = "-event_engine_listener"
 """Accept and read by gRPC's own poller, and not by its event engine, whose threads hand each message on once more.
@@ -61,8 +61,8 @@ def serve(
     """
     os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_EXPERIMENTS)  # gRPC reads it when it is loaded
     from fumehood_server.app import serve as run
-    from fumehood_server.catalog import find_config, load_config
     from fumehood_server.cli.failure import CommandError
+    from fumehood_server.config import find_config, load_config
     from fumehood_server.rpc.sockets import ListenFailedError
 
     config = load_config(find_config(config_path))
@@ -89,8 +89,8 @@ def _announce(targets: tuple[str, ...]) -> None:
 def _with_listen(config: SidecarConfig, texts: tuple[str, ...]) -> SidecarConfig:
     from dataclasses import replace
 
-    from fumehood_server.catalog.listen import ListenError, parse_listen
     from fumehood_server.cli.failure import CommandError
+    from fumehood_server.config.listen import ListenError, parse_listen
 
     if not texts:
         return config
@@ -115,7 +115,7 @@ def _with_plugins(config: SidecarConfig, folders: tuple[Path, ...]) -> SidecarCo
 
     from fumehood_sandbox import Level
 
-    from fumehood_server.catalog import PluginConfig
+    from fumehood_server.config import PluginConfig
     from fumehood_server.model.plugin import Grants
 
     named = {plugin.path for plugin in config.plugins}

@@ -11,7 +11,8 @@ import click
 from fumehood_server.cli.failure import CommandError, ExitStatus
 
 if TYPE_CHECKING:
-    from fumehood_server.catalog import PinProposal, SidecarConfig
+    from fumehood_server.config import SidecarConfig
+    from fumehood_server.plugins import PinProposal
 
 
 @click.command(short_help="Look at what a plugin asks for, and pin it.")
@@ -83,8 +84,8 @@ def add(
 
 def _configuration(given: Path | None) -> tuple[Path, SidecarConfig]:
     """The file that an entry is appended to, which need not exist here, and what it says now."""
-    from fumehood_server.catalog import find_config, load_config
-    from fumehood_server.catalog.config import CONFIG_NAME
+    from fumehood_server.config import find_config, load_config
+    from fumehood_server.config.config import CONFIG_NAME
 
     found = find_config(given)
     return (found or Path(CONFIG_NAME)).absolute(), load_config(found)
@@ -115,8 +116,8 @@ def _is_new(config: SidecarConfig, folder: Path, level_name: str | None, *grante
 
 
 def _show(proposal: PinProposal, *, new_entry: bool) -> None:
-    from fumehood_server.catalog.changes import diff, summary
     from fumehood_server.cli import inspecting, output
+    from fumehood_server.plugins.changes import diff, summary
 
     console = output.console()
     inspecting.print_asks(console, proposal.report)
@@ -165,9 +166,9 @@ def _accept(
 
     from fumehood_sandbox import Level
 
-    from fumehood_server.catalog.capability import CapabilityKind
     from fumehood_server.cli.config_edit import Entry, append
     from fumehood_server.cli.inspecting import highest_level
+    from fumehood_server.model.capability import CapabilityKind
 
     appended = ""
     capabilities = proposal.report.capabilities

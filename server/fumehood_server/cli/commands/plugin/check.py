@@ -10,7 +10,7 @@ import click
 from fumehood_server.cli.failure import ExitStatus
 
 if TYPE_CHECKING:
-    from fumehood_server.worker import LogLine
+    from fumehood_server.workers import LogLine
 
 
 @click.command(short_help="Say what is wrong with a plugin, and what it asks for.")

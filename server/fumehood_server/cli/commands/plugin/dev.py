@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from fumehood_server.catalog import CheckReport
     from fumehood_server.cli.dev_sidecar import DevGrants, DevSidecar
+    from fumehood_server.plugins import CheckReport
 
 _WATCH_TICK_MS = 200
 """How often the watch comes up for air. Saves are told by inotify; this bounds the wait for the first look alone."""
@@ -140,9 +140,9 @@ class DevSession:
     @staticmethod
     def _show_changes(old: CheckReport, new: CheckReport) -> bool:
         """Whether there are any."""
-        from fumehood_server.catalog.changes import changes, diff, summary
         from fumehood_server.cli.commands.plugin.add import print_diff
         from fumehood_server.cli.output import visible
+        from fumehood_server.plugins.changes import changes, diff, summary
 
         found = changes(old.tools, new.tools)
         if not found:

@@ -36,8 +36,8 @@ def new(folder: Path, kind: str, language: str) -> None:
       fumehood plugin new greeter
       fumehood plugin new plugins/greeter --kind executable --language node
     """
-    from fumehood_server.catalog.manifest_file import valid_plugin_name
     from fumehood_server.cli.scaffold import TEMPLATES, names, write
+    from fumehood_server.plugins.manifest_file import valid_plugin_name
 
     template = TEMPLATES.get((kind, language))
     if template is None:

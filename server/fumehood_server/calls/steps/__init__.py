@@ -1,0 +1,1 @@
+"""The steps of one call, a file each."""

@@ -1,0 +1,297 @@
+"""The operator's configuration: fumehood.toml, read, checked and resolved, once and for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fumehood_sandbox import Backend, Limits
+
+from fumehood_server.config.config_file import CgroupUse, ConfigFile, LimitsTable, LogLevel, PluginTable, ServerTable
+from fumehood_server.config.egress import EgressConfig, read_denied, read_egress, read_granted
+from fumehood_server.config.grants import GrantError, Protected, check_links, protected_paths, resolve_grants
+from fumehood_server.config.listen import Listen, ListenError, parse_listen
+from fumehood_server.config.secrets import check_secret_links, read_secrets
+from fumehood_server.config.tables import read_table
+from fumehood_server.config.toml_source import Key, TomlSource, read_toml
+from fumehood_server.errors import ConfigError
+from fumehood_server.model.plugin import Grants, ToolGrant
+from fumehood_server.model.tool import DeclaredLimits
+from fumehood_server.secrets import SecretSource
+
+CONFIG_NAME = "fumehood.toml"
+LOCK_NAME = "fumehood.lock"
+
+DEFAULT_OUTPUT_BYTES = 1024 * 1024
+"""What a result may weigh where nobody says more: far above what a model reads, far below a frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """`[server]`. Paths are absolute."""
+
+    listen: tuple[Listen, ...]
+    state_dir: Path
+    idle_stop_s: float
+    """A worker without a call for this long is stopped."""
+    max_concurrent_calls: int
+    """Calls under way in the whole sidecar; more are refused with RESOURCE_EXHAUSTED."""
+    max_arguments_bytes: int
+    drain_s: float
+    """How long calls under way may go on after SIGTERM."""
+    keepalive_s: int
+    """A client that says nothing for this long is asked whether it is still there."""
+    log_level: LogLevel
+    reflection: bool
+
+
+DEFAULT_LOG_BYTES_PER_SECOND = 1024 * 1024
+"""What a worker may log where nobody says more: a flood, but not one that anybody's disk feels at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarLimits:
+    """Limits that the sidecar enforces, and not the kernel."""
+
+    output_bytes: int
+    """Of one result."""
+    log_bytes_per_second: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsConfig:
+    """`[limits]`: what a tool gets that declares nothing, and the most that any gets."""
+
+    default: Limits
+    default_own: SidecarLimits
+    cap: Limits
+    cap_own: SidecarLimits
+    cap_timeout_s: float
+
+    def merge(self, declared: DeclaredLimits) -> tuple[Limits, SidecarLimits]:
+        """The limits in force for a tool: declared, else default, never over the cap."""
+
+        def merged(name: str, default: object, cap: object) -> int:
+            wanted: int = _or(getattr(declared, name), getattr(default, name))
+            allowed: int = getattr(cap, name)
+            return min(wanted, allowed)
+
+        return (
+            Limits(**{name: merged(name, self.default, self.cap) for name in _SANDBOX_LIMITS}),
+            SidecarLimits(**{name: merged(name, self.default_own, self.cap_own) for name in _SIDECAR_LIMITS}),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxConfig:
+    """`[sandbox]`: what the operator says of every sandbox."""
+
+    minimum: Backend = Backend.NAMESPACES
+    """The weakest backend that the operator accepts."""
+    cgroups: bool = True
+    """Whether a cgroup may bound workers where this machine has one for the sidecar."""
+
+
+_SANDBOX_LIMITS = ("memory_bytes", "cpu_s", "processes", "open_files", "file_size_bytes", "scratch_bytes")
+_SIDECAR_LIMITS = ("output_bytes", "log_bytes_per_second")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginConfig:
+    """One `[[plugin]]`."""
+
+    path: Path
+    """Its folder, absolute. It need not exist: the plugin is refused then, and the sidecar serves the others."""
+    grants: Grants
+    max_workers: int = 2
+    tools: Mapping[str, ToolGrant] = field(default_factory=dict)
+    line: int = 0
+    """Line of its header in the file; 0 when there is none."""
+    tool_lines: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarConfig:
+    """The whole configuration."""
+
+    path: Path | None
+    """fumehood.toml. None: there is none, and all is default."""
+    folder: Path
+    """Where relative paths start."""
+    lock_path: Path
+    server: ServerConfig
+    limits: LimitsConfig
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    plugins: tuple[PluginConfig, ...] = ()
+    secrets: Mapping[str, SecretSource] = field(default_factory=dict)
+    egress: EgressConfig = field(default_factory=EgressConfig)
+
+
+def find_config(explicit: Path | None) -> Path | None:
+    """The file to read: `explicit`, else fumehood.toml of the working directory, else None.
+
+    Raises:
+        ConfigError: `explicit` names a file that isn't there.
+    """
+    if explicit is not None:
+        if not explicit.exists():
+            raise ConfigError(explicit, "no such file", hint="leave it out to run without plugins")
+        return explicit
+    here = Path.cwd() / CONFIG_NAME
+    return here if here.exists() else None
+
+
+def load_config(path: Path | None) -> SidecarConfig:
+    """Read one file, or make the default configuration of the working directory when there is none.
+
+    Raises:
+        ConfigError: the file can't be honoured as it stands; the error names the line and what to write.
+    """
+    if path is None:
+        return default_config(Path.cwd())
+    path = path.resolve()
+    source = read_toml(path)
+    return _convert(read_table(ConfigFile, source), source, path.parent)
+
+
+def default_config(folder: Path) -> SidecarConfig:
+    """What holds without a file. Nothing is granted, and no plugin is named.
+
+    Raises:
+        ConfigError: the path of the folder is too long for a socket within it.
+    """
+    source = TomlSource(path=folder / CONFIG_NAME, data={}, lines={}, error=ConfigError)
+    return _convert(ConfigFile(), source, folder, exists=False)
+
+
+def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool = True) -> SidecarConfig:
+    server = _server(file.server, source, folder)
+    lock_path = folder / LOCK_NAME
+    folders = [(folder / each.path).resolve() for each in file.plugin]
+    for index, each in enumerate(folders):
+        if each in folders[:index]:
+            raise source.problem(
+                ("plugin", index, "path"), f'"{each}" is named twice', "one [[plugin]] for each folder"
+            )
+    secrets = read_secrets(file, source, folder)
+    protected = protected_paths(
+        state_dir=server.state_dir.resolve(),
+        lock_path=lock_path,
+        config_path=source.path if exists else None,
+        plugin_folders=folders,
+        secret_files={name: each.file for name, each in secrets.items() if each.file is not None},
+        sockets=[each.path for each in server.listen if each.path is not None],
+    )
+    plugins = tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin))
+    _check_links(file, plugins, source, folder)
+    check_secret_links(secrets, plugins, source, folder)
+    return SidecarConfig(
+        path=source.path if exists else None,
+        folder=folder,
+        lock_path=lock_path,
+        server=server,
+        limits=_limits(file.limits, source),
+        sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
+        plugins=plugins,
+        secrets=secrets,
+        egress=read_egress(file.egress, source),
+    )
+
+
+def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfig:
+    listen: list[Listen] = []
+    for index, text in enumerate(table.listen):
+        try:
+            listen.append(parse_listen(text, folder))
+        except ListenError as exc:
+            raise source.problem(("server", "listen", index), exc.problem, exc.hint) from exc
+        if listen[-1] in listen[:-1] and listen[-1] != Listen(host=listen[-1].host):
+            raise source.problem(("server", "listen", index), f'"{text}" is named twice', "remove one")
+    return ServerConfig(
+        listen=tuple(listen),
+        state_dir=folder / table.state_dir,
+        idle_stop_s=table.idle_stop_s,
+        max_concurrent_calls=table.max_concurrent_calls,
+        max_arguments_bytes=table.max_arguments_bytes,
+        drain_s=table.drain_s,
+        keepalive_s=table.keepalive_s,
+        log_level=table.log_level,
+        reflection=table.reflection,
+    )
+
+
+def _limits(table: LimitsTable, source: TomlSource) -> LimitsConfig:
+    given = table.default.model_dump(exclude_none=True)
+    caps = table.cap.model_dump()
+    for name, value in given.items():
+        if value > caps[name]:
+            key = ("limits", "default", name)
+            raise source.problem(key, f"`{name}` in [limits.default] is above its cap of {caps[name]}", "lower it")
+    own = SidecarLimits(
+        output_bytes=given.pop("output_bytes", DEFAULT_OUTPUT_BYTES),
+        log_bytes_per_second=given.pop(
+            "log_bytes_per_second", min(DEFAULT_LOG_BYTES_PER_SECOND, table.cap.log_bytes_per_second)
+        ),
+    )
+    return LimitsConfig(
+        default=Limits(**given),
+        default_own=own,
+        cap=Limits(**{name: caps[name] for name in _SANDBOX_LIMITS}),
+        cap_own=SidecarLimits(**{name: caps[name] for name in _SIDECAR_LIMITS}),
+        cap_timeout_s=table.cap.timeout_s,
+    )
+
+
+def _plugin(
+    table: PluginTable, index: int, source: TomlSource, folder: Path, protected: Sequence[Protected]
+) -> PluginConfig:
+    key = ("plugin", index)
+    try:
+        read, write = resolve_grants(table.read, table.write, folder=folder, protected=protected)
+    except GrantError as exc:
+        raise _grant_problem(exc, key, source) from exc
+    return PluginConfig(
+        path=(folder / table.path).resolve(),
+        grants=Grants(
+            max_side_effects=table.max_side_effects,
+            read=read,
+            write=write,
+            hosts=read_granted(table.hosts, (*key, "hosts"), source),
+            deny_hosts=read_denied(table.deny_hosts, (*key, "deny_hosts"), source),
+        ),
+        max_workers=table.max_workers,
+        tools={
+            name: ToolGrant(
+                permission=grant.permission,
+                timeout_s=grant.timeout_s,
+                isolation=grant.isolation,
+                secrets=tuple(sorted(set(grant.secrets))),
+                hosts=None
+                if grant.hosts is None
+                else read_granted(grant.hosts, (*key, "tools", name, "hosts"), source),
+            )
+            for name, grant in table.tools.items()
+        },
+        line=source.line(key),
+        tool_lines={name: source.line((*key, "tools", name)) for name in table.tools},
+    )
+
+
+def _check_links(file: ConfigFile, plugins: Sequence[PluginConfig], source: TomlSource, folder: Path) -> None:
+    """Hold every grant against the links that any plugin could have left."""
+    writable = [path for plugin in plugins for path in plugin.grants.write]
+    for index, table in enumerate(file.plugin):
+        try:
+            check_links("read", table.read, folder=folder, writable=writable)
+            check_links("write", table.write, folder=folder, writable=writable)
+        except GrantError as exc:
+            raise _grant_problem(exc, ("plugin", index), source) from exc
+
+
+def _grant_problem(exc: GrantError, key: Key, source: TomlSource) -> ConfigError:
+    return source.problem((*key, exc.key, exc.index), f"`{exc.key}` in [[plugin]]: {exc.problem}", exc.hint)
+
+
+def _or(declared: int | None, default: int) -> int:
+    return default if declared is None else declared

@@ -1,0 +1,155 @@
+"""fumehood.toml as it is written: its tables, keys, types and bounds. `config.py` makes the configuration of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from fumehood_sandbox import Backend, Level
+from pydantic import Field
+
+from fumehood_server.config.tables import Table, one_of
+from fumehood_server.model.tool import MAX_TIMEOUT_S, MIN_SCRATCH_BYTES, Isolation, Permission
+
+_KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
+
+MAX_PAYLOAD_BYTES = 3 * _MIB
+"""Most bytes of arguments or of a result that an operator may allow: with what goes around them they must fit a frame
+of 4 MiB, and the message of 4 MiB that gRPC clients accept unless told otherwise."""
+
+
+MAX_HOSTS = 256
+"""Entries of a list of hosts. Each request looks at all of them."""
+
+MAX_SECRETS = 64
+"""As many as a tool can require capabilities. Each is looked for in every word of a plugin that was handed it."""
+
+
+class LogLevel(StrEnum):
+    """How much is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class ServerTable(Table):
+    """`[server]`."""
+
+    listen: list[str] = Field(default=["unix:.fumehood/fumehood.sock"], min_length=1, max_length=16)
+    state_dir: str = Field(default=".fumehood", min_length=1)
+    idle_stop_s: float = Field(default=300.0, gt=0, le=86_400)
+    max_concurrent_calls: int = Field(default=256, ge=1, le=10_000)
+    max_arguments_bytes: int = Field(default=_MIB, ge=_KIB, le=MAX_PAYLOAD_BYTES)
+    drain_s: float = Field(default=20.0, ge=0, le=600)
+    keepalive_s: int = Field(default=60, ge=1, le=3600)
+    log_level: Annotated[LogLevel, one_of(LogLevel, "log level")] = LogLevel.INFO
+    reflection: bool = True
+
+
+class DefaultLimitsTable(Table):
+    """`[limits.default]`: what a tool gets that declares nothing. None: the sidecar's own default."""
+
+    memory_bytes: int | None = Field(default=None, ge=16 * _MIB)
+    cpu_s: int | None = Field(default=None, ge=1)
+    processes: int | None = Field(default=None, ge=1)
+    open_files: int | None = Field(default=None, ge=16)
+    file_size_bytes: int | None = Field(default=None, ge=1)
+    scratch_bytes: int | None = Field(default=None, ge=MIN_SCRATCH_BYTES)
+    output_bytes: int | None = Field(default=None, ge=_KIB, le=MAX_PAYLOAD_BYTES)
+    log_bytes_per_second: int | None = Field(default=None, ge=_KIB)
+
+
+class CapLimitsTable(Table):
+    """`[limits.cap]`: the most that any tool gets, whatever it declares."""
+
+    memory_bytes: int = Field(default=32 * _GIB, ge=16 * _MIB)
+    cpu_s: int = Field(default=3600, ge=1)
+    processes: int = Field(default=512, ge=1)
+    open_files: int = Field(default=4096, ge=16)
+    file_size_bytes: int = Field(default=_GIB, ge=1)
+    scratch_bytes: int = Field(default=_GIB, ge=MIN_SCRATCH_BYTES)
+    output_bytes: int = Field(default=MAX_PAYLOAD_BYTES, ge=_KIB, le=MAX_PAYLOAD_BYTES)
+    log_bytes_per_second: int = Field(default=64 * _MIB, ge=_KIB)
+    timeout_s: float = Field(default=MAX_TIMEOUT_S, gt=0, le=MAX_TIMEOUT_S)
+
+
+class LimitsTable(Table):
+    """`[limits]`."""
+
+    default: DefaultLimitsTable = DefaultLimitsTable()
+    cap: CapLimitsTable = CapLimitsTable()
+
+
+class CgroupUse(StrEnum):
+    """Whether workers are put into control groups."""
+
+    AUTO = "auto"
+    """Where this machine lets the sidecar; elsewhere something weaker stands in."""
+    OFF = "off"
+    """Never. Something weaker stands in everywhere."""
+
+
+class SandboxTable(Table):
+    """`[sandbox]`."""
+
+    minimum: Annotated[Backend, one_of(Backend, "minimum")] = Backend.NAMESPACES
+    cgroups: Annotated[CgroupUse, one_of(CgroupUse, "use of cgroups")] = CgroupUse.AUTO
+
+
+class ToolGrantTable(Table):
+    """`[plugin.tools.NAME]`."""
+
+    permission: Annotated[Permission | None, one_of(Permission, "permission")] = None
+    timeout_s: float | None = Field(default=None, gt=0, le=MAX_TIMEOUT_S)
+    isolation: Annotated[Isolation | None, one_of(Isolation, "isolation")] = None
+    secrets: list[str] = Field(default=[], max_length=MAX_SECRETS)
+    hosts: list[str] | None = Field(default=None, max_length=MAX_HOSTS)
+
+
+class EgressTable(Table):
+    """`[egress]`: caps of every request, which a request can lower and nothing can raise."""
+
+    timeout_s: float = Field(default=30.0, gt=0, le=MAX_TIMEOUT_S)
+    connect_timeout_s: float = Field(default=10.0, gt=0, le=300)
+    max_request_bytes: int = Field(default=4 * _MIB, ge=0, le=_GIB)
+    max_response_bytes: int = Field(default=16 * _MIB, ge=_KIB, le=_GIB)
+    max_redirects: int = Field(default=10, ge=0, le=50)
+    tunnel_timeout_s: float = Field(default=300.0, gt=0, le=MAX_TIMEOUT_S)
+    max_tunnel_bytes: int = Field(default=64 * _MIB, ge=_KIB, le=1024 * _GIB)
+    allow_private: list[str] = Field(default=[], max_length=MAX_HOSTS)
+
+
+class SecretTable(Table):
+    """`[secrets.NAME]`: one of the two."""
+
+    file: str | None = Field(default=None, min_length=1)
+    env: str | None = Field(default=None, min_length=1, max_length=256)
+
+
+class PluginTable(Table):
+    """`[[plugin]]`."""
+
+    path: str = Field(min_length=1)
+    max_side_effects: Annotated[Level, one_of(Level, "side-effect level")] = Level.READ
+    read: list[str] = Field(default=[], max_length=64)
+    write: list[str] = Field(default=[], max_length=64)
+    hosts: list[str] = Field(default=[], max_length=MAX_HOSTS)
+    deny_hosts: list[str] = Field(default=[], max_length=MAX_HOSTS)
+    max_workers: int = Field(default=2, ge=1, le=64)
+    tools: dict[str, ToolGrantTable] = Field(default={})
+
+
+class ConfigFile(Table):
+    """The whole file."""
+
+    server: ServerTable = ServerTable()
+    limits: LimitsTable = LimitsTable()
+    sandbox: SandboxTable = SandboxTable()
+    egress: EgressTable = EgressTable()
+    secrets: dict[str, SecretTable] = Field(default={}, max_length=MAX_SECRETS)
+    plugin: list[PluginTable] = Field(default=[])
+
+
+__all__ = ["MAX_PAYLOAD_BYTES", "CgroupUse", "ConfigFile", "LimitsTable", "LogLevel", "PluginTable", "ServerTable"]

@@ -1,0 +1,167 @@
+"""The paths that an operator grants a plugin, resolved and held against what no plugin may touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fumehood_server.config.own_code import code_paths, searched_folders
+
+_KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
+_SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/boot")
+"""Programs and settings of the machine. Sandboxes are made of them, so that writing there is writing in each."""
+_MAX_LINKS = 40
+"""As many as the kernel follows (path_resolution(7))."""
+
+
+class GrantError(ValueError):
+    """One path can't be granted. `key` is "read" or "write", `index` its place in that array."""
+
+    def __init__(self, key: str, index: int, problem: str, hint: str) -> None:
+        """Keep where, what and what to do."""
+        super().__init__(problem)
+        self.key = key
+        self.index = index
+        self.problem = problem
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """A path that no plugin may write, and none may read either where `unreadable`."""
+
+    path: Path
+    what: str
+    unreadable: bool = False
+    within: bool = True
+    """Whether what lies deeper in it is protected as well, or only the folder and its own entries."""
+
+
+def protected_paths(
+    *,
+    state_dir: Path,
+    lock_path: Path,
+    config_path: Path | None,
+    plugin_folders: Sequence[Path],
+    secret_files: Mapping[str, Path],
+    sockets: Sequence[Path],
+) -> tuple[Protected, ...]:
+    """What a write grant must not overlap: the sidecar's own state, configuration, sockets and code, and plugins."""
+    own = [
+        Protected(state_dir, "the sidecar's state_dir", unreadable=True),
+        Protected(lock_path, "the lock file"),
+    ]
+    if config_path is not None:
+        own.append(Protected(config_path, "the sidecar's configuration"))
+    own += [Protected(each.parent.resolve(), "the folder of the sidecar's socket", within=False) for each in sockets]
+    plugins = [Protected(folder, "the folder of a plugin") for folder in plugin_folders]
+    secrets = [
+        Protected(path, f"the file of the secret {name}", unreadable=True)
+        for name, file in secret_files.items()
+        # Both the place of its name and that of what the name leads to now.
+        for path in {file.parent.resolve() / file.name, file.resolve()}
+    ]
+    return (*own, *plugins, *secrets, *_code())
+
+
+def resolve_grants(
+    read: Sequence[str], write: Sequence[str], *, folder: Path, protected: Sequence[Protected]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The granted paths, absolute, without symlinks, sorted and each once. Relative ones start at `folder`.
+
+    A path is granted as it is when the configuration is read: a symlink that is turned elsewhere later grants nothing.
+
+    Raises:
+        GrantError: a path is missing, is the root or the kernel's, overlaps something protected, or lies beneath a
+            path that is granted for writing.
+    """
+    writable = [_resolve("write", index, text, folder) for index, text in enumerate(write)]
+    readable = [_resolve("read", index, text, folder) for index, text in enumerate(read)]
+    for index, path in enumerate(writable):
+        if not path.is_dir():
+            raise GrantError("write", index, f'"{path}" is not a folder', "grant the folder around it")
+        _check_protected("write", index, path, protected)
+        for other in writable:
+            if other != path and path.is_relative_to(other):
+                raise GrantError("write", index, f'"{path}" lies beneath "{other}"', "it is granted with it: remove it")
+    for index, path in enumerate(readable):
+        _check_protected("read", index, path, [each for each in protected if each.unreadable])
+        for other in writable:
+            if path.is_relative_to(other):
+                problem = f'"{path}" lies beneath "{other}", which is granted for writing'
+                raise GrantError(
+                    "read", index, problem, "tools of level read would see what others write: separate them"
+                )
+    return tuple(sorted({str(path) for path in readable})), tuple(sorted({str(path) for path in writable}))
+
+
+def check_links(key: str, texts: Sequence[str], *, folder: Path, writable: Sequence[str]) -> None:
+    """Refuse a path that leads through a symlink which a plugin can turn: one within a folder of `writable`.
+
+    Else the plugin could leave a link in the place of another's grant, and have whatever it names granted when the
+    configuration is read the next time.
+
+    Raises:
+        GrantError: there is one.
+    """
+    folders = tuple(map(Path, writable))
+    for index, text in enumerate(texts):
+        for link in _links_on_the_way(folder / text):
+            if any(link.is_relative_to(each) for each in folders):
+                problem = f'"{folder / text}" leads through the symlink "{link}", which a plugin may write'
+                raise GrantError(key, index, problem, "look who made the link, and grant what it should lead to")
+
+
+def _links_on_the_way(path: Path) -> Iterator[Path]:
+    """Every symlink that resolving the path goes through, as the place without links where it lies."""
+    left = list(reversed(path.parts[1:]))
+    real = Path("/")
+    found = 0
+    while left and found < _MAX_LINKS:
+        part = left.pop()
+        place = real.parent if part == ".." else real / part
+        if not place.is_symlink():
+            real = place
+            continue
+        found += 1
+        yield place
+        target = place.readlink()
+        left.extend(reversed([each for each in target.parts if each != "/"]))
+        real = Path("/") if target.is_absolute() else real
+
+
+def _resolve(key: str, index: int, text: str, folder: Path) -> Path:
+    if not text or "\0" in text:
+        raise GrantError(key, index, "an empty path can't be granted", 'write "." for the folder of the configuration')
+    try:
+        path = (folder / text).resolve(strict=True)
+    except (OSError, RuntimeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "symlinks go in a circle"
+        raise GrantError(key, index, f'"{folder / text}" can\'t be granted: {reason}', "create it first") from exc
+    if path == Path("/"):
+        raise GrantError(key, index, "the whole file system can't be granted", "grant the folders that are needed")
+    for kernel in _KERNEL_FOLDERS:
+        if path.is_relative_to(kernel):
+            raise GrantError(key, index, f"\"{path}\" is the kernel's and can't be granted", "grant files on a disk")
+    if not (path.is_dir() or path.is_file()):
+        raise GrantError(key, index, f'"{path}" is neither a file nor a folder', "sockets and devices can't be granted")
+    return path
+
+
+def _check_protected(key: str, index: int, path: Path, protected: Sequence[Protected]) -> None:
+    for each in protected:
+        if each.path.is_relative_to(path) or (each.within and path.is_relative_to(each.path)):
+            verb = "read" if key == "read" else "write"
+            problem = f'"{path}" overlaps {each.what}, "{each.path}", which no plugin may {verb}'
+            raise GrantError(key, index, problem, "grant a narrower folder")
+
+
+def _code() -> list[Protected]:
+    """What the sidecar executes and imports, and the machine's own folders."""
+    system = {Path(name).resolve() for name in _SYSTEM_FOLDERS}
+    return [
+        *(Protected(path, "the system's own folder") for path in sorted(system)),
+        *(Protected(path, "the sidecar's own code") for path in code_paths()),
+        *(Protected(path, "a folder that programs are looked for in", within=False) for path in searched_folders()),
+    ]

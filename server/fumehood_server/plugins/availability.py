@@ -1,0 +1,147 @@
+"""Whether tools could run now. What can change by itself is looked up for each listing, once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+
+from fumehood_sandbox import Executable, Level, Policy
+
+from fumehood_server.config.secrets import look_up
+from fumehood_server.errors import PluginInvalidError
+from fumehood_server.model.capability import CapabilityKind, parse_capability
+from fumehood_server.model.plugin import Kind, RegisteredTool
+from fumehood_server.model.tool import AVAILABLE, Availability, Reason
+from fumehood_server.plugins.manifest import manifest_signature
+from fumehood_server.plugins.registration import Registration
+from fumehood_server.secrets import SecretSource
+
+_Need = tuple[Level, tuple[str, ...]]
+
+
+class AvailabilityScan:
+    """The look-ups of one listing. Make a new one for each: it never looks at the same thing twice.
+
+    It is cheap because a plugin's tools share what is found: a thousand tools cost a few system calls for each plugin.
+    """
+
+    def __init__(self, sandbox: Reason | None = None, secrets: Mapping[str, SecretSource] | None = None) -> None:
+        """`sandbox` says why this machine can't sandbox at all; None when it can."""
+        self._sandbox = sandbox
+        self._secrets = secrets or {}
+        self._of_secret: dict[str, Reason | None] = {}
+        self._plugins: dict[int, tuple[Reason, ...]] = {}
+        self._needs: dict[int, dict[_Need, Availability]] = {}
+        self._programs: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._exists: dict[str, bool] = {}
+
+    def look_up(self, tool: RegisteredTool, registration: Registration) -> Availability:
+        """Whether `tool`, which is one of the registration's, could run now."""
+        if tool.reasons:
+            return Availability(tool.reasons)
+        if tool.spec is None:
+            return Availability((Reason("plugin_refused", f"{tool.plugin} is not taken"),))
+        needs = self._needs.setdefault(id(registration), {})
+        definition = tool.definition
+        need = (definition.side_effects, definition.requires)
+        found = needs.get(need)
+        if found is None:
+            reasons = (
+                *self._of_plugin(registration),
+                *self._of_grants(tool.spec.policy),
+                *self._of_binaries(definition.requires, tool.spec.policy, registration),
+                *self._of_secrets(tool.spec.secrets),
+            )
+            found = needs[need] = Availability(reasons) if reasons else AVAILABLE
+        return found
+
+    def _of_plugin(self, registration: Registration) -> tuple[Reason, ...]:
+        found = self._plugins.get(id(registration))
+        if found is None:
+            found = self._plugins[id(registration)] = tuple(self._look_at_plugin(registration))
+        return found
+
+    def _look_at_plugin(self, registration: Registration) -> list[Reason]:
+        reasons = [self._sandbox] if self._sandbox else []
+        loaded = registration.loaded
+        if loaded is None:
+            return reasons
+        name, folder = loaded.manifest.name, loaded.manifest.folder
+        try:
+            signature = manifest_signature(folder)
+        except PluginInvalidError as exc:
+            reasons.append(
+                Reason("plugin_missing", str(exc), "put the plugin back, or take it out of the configuration")
+            )
+        else:
+            if signature != loaded.manifest.signature:
+                message = f"the manifest of {name} is not the one that was read"
+                reasons.append(Reason("plugin_changed", message, "reload the plugin"))
+        program = _program_path(registration)
+        if program and not self._executable(program):
+            message = f"{program}, which {name} runs, is not there or may not be executed"
+            reasons.append(Reason("binary_missing", message, "install it"))
+        return reasons
+
+    def _of_grants(self, policy: Policy) -> list[Reason]:
+        return [
+            Reason("grant_path_missing", f'the granted path "{path}" is not there', "create it, or correct the grant")
+            for path in (*policy.read, *policy.write)
+            if not self._is_there(path)
+        ]
+
+    def _of_binaries(self, requires: tuple[str, ...], policy: Policy, registration: Registration) -> list[Reason]:
+        own = registration.loaded.manifest.binary if registration.loaded else ""
+        reasons: list[Reason] = []
+        for text in requires:
+            needed = parse_capability(text)
+            # A cli plugin's own program may lie off the sandbox's PATH: it is started by the path that was found.
+            if needed.kind is not CapabilityKind.BINARY or needed.name == own:
+                continue
+            if not self._is_on_path(needed.name, policy):
+                message = f'the program "{needed.name}" is not on the sandbox\'s PATH'
+                reasons.append(
+                    Reason("binary_missing", message, "install it where the sandbox sees it, such as /usr/bin")
+                )
+        return reasons
+
+    def _of_secrets(self, names: tuple[str, ...]) -> list[Reason]:
+        for name in names:
+            if name not in self._of_secret:
+                self._of_secret[name] = look_up(self._secrets[name])
+        return [reason for name in names if (reason := self._of_secret[name]) is not None]
+
+    def _is_on_path(self, name: str, policy: Policy) -> bool:
+        """Whether the sandbox finds `name`: an executable on its PATH whose real file it is shown as well."""
+        search_path = next((value for key, value in policy.environment if key == "PATH"), "")
+        places = self._programs.get((name, search_path))
+        if places is None:
+            found = shutil.which(name, path=search_path)
+            places = self._programs[name, search_path] = (found, os.path.realpath(found)) if found else ()
+        # /bin is a link to /usr/bin on most systems, and both are mounted at their own places.
+        shown = tuple(mount.target for mount in policy.runtime)
+        beneath = tuple(target + "/" for target in shown)
+        return bool(places) and all(place in shown or place.startswith(beneath) for place in places)
+
+    def _is_there(self, path: str) -> bool:
+        found = self._exists.get(path)
+        if found is None:
+            found = self._exists[path] = os.access(path, os.F_OK)
+        return found
+
+    def _executable(self, path: str) -> bool:
+        found = self._exists.get("x" + path)
+        if found is None:
+            found = self._exists["x" + path] = os.access(path, os.X_OK)
+        return found
+
+
+def _program_path(registration: Registration) -> str:
+    """The program of this machine that the plugin's worker runs; empty for a python plugin."""
+    if registration.loaded is None or registration.built is None:
+        return ""
+    program = registration.built.program
+    if isinstance(program, Executable):
+        return program.argv[0] if program.argv[0].startswith("/") else ""
+    return program.argv[-1] if registration.loaded.manifest.kind is Kind.CLI else ""

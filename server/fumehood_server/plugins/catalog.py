@@ -1,0 +1,346 @@
+"""Every plugin and tool of the configuration: read once, looked up on each call, read again on request."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+from fumehood_server.config.config import PluginConfig, SidecarConfig
+from fumehood_server.errors import ConfigError, FumehoodError, Refusal, RefusalReason, RefusedError
+from fumehood_server.model.plugin import PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
+from fumehood_server.model.text import printable
+from fumehood_server.model.tool import Availability, Reason
+from fumehood_server.plugins.availability import AvailabilityScan
+from fumehood_server.plugins.changes import changes, diff, summary
+from fumehood_server.plugins.digest import folder_digest
+from fumehood_server.plugins.loading import (
+    Describe,
+    Described,
+    LoadedPlugin,
+    PluginRefusedError,
+    add_remedy,
+    load_plugin,
+)
+from fumehood_server.plugins.lock import Lock, Pinned, pin, read_lock
+from fumehood_server.plugins.manifest import try_manifest
+from fumehood_server.plugins.registration import Registration, refuse, refuse_changed, register, unknown_tools
+
+MAX_DESCRIBES = 2
+"""Each is a sandbox with an interpreter that imports its plugin: more at once only compete for the processor."""
+_MAX_READS = 4
+
+
+class Log(Protocol):
+    """What the catalog needs of a structlog logger."""
+
+    def info(self, event: str, /, **fields: object) -> object:
+        """Log one line."""
+
+    def warning(self, event: str, /, **fields: object) -> object:
+        """Log one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """A plugin that was read again and taken."""
+
+    plugin: RegisteredPlugin
+    """What it is now. It may have another name."""
+    unused: frozenset[str]
+    """Keys of workers that nothing uses any more: retire them."""
+
+
+class Catalog:
+    """All plugins and tools. Looking up costs no system call; what it returns is frozen.
+
+    Make it with `load`. What isn't a coroutine is for the event loop's thread.
+    """
+
+    def __init__(
+        self, config: SidecarConfig, *, describe: Describe, locked: bool, log: Log, sandbox: Reason | None
+    ) -> None:
+        """Take the parts; the catalog is empty until `load` has filled it."""
+        self._config = config
+        self._describe = describe
+        self._locked = locked
+        self._log = log
+        self._sandbox = sandbox
+        self._lock = Lock()
+        self._writing = asyncio.Lock()
+        self._describing = asyncio.Semaphore(MAX_DESCRIBES)
+        self._reading = asyncio.Semaphore(_MAX_READS)
+        self._registrations: tuple[Registration, ...] = ()
+        self._tools: tuple[RegisteredTool, ...] = ()
+        self._by_tool: dict[str, tuple[RegisteredTool, Registration]] = {}
+        self._by_plugin: dict[str, Registration] = {}
+
+    @classmethod
+    async def load(
+        cls,
+        config: SidecarConfig,
+        *,
+        describe: Describe,
+        locked: bool = False,
+        log: Log,
+        sandbox: Reason | None = None,
+    ) -> Catalog:
+        """Read every plugin of the configuration. One that can't be taken is kept as refused, with the reasons.
+
+        A plugin that is seen for the first time is pinned, unless `locked`. `sandbox` says why this machine can't
+        sandbox at all, which makes every tool unavailable; None when it can.
+
+        Raises:
+            ConfigError: the lock can't be read or written.
+        """
+        catalog = cls(config, describe=describe, locked=locked, log=log, sandbox=sandbox)
+        await catalog._load()
+        return catalog
+
+    @property
+    def tools(self) -> tuple[RegisteredTool, ...]:
+        """Every tool that is listed, available or not, sorted by name."""
+        return self._tools
+
+    @property
+    def plugins(self) -> tuple[RegisteredPlugin, ...]:
+        """Every plugin, refused ones included, in the order of the configuration."""
+        return tuple(registration.plugin for registration in self._registrations)
+
+    def find(self, name: str) -> RegisteredTool | None:
+        """The tool of this name. None when no plugin that was taken declares it."""
+        found = self._by_tool.get(name)
+        if found is not None and found[1].waits_for_program and self._retry_programs():
+            found = self._by_tool.get(name)
+        return found[0] if found else None
+
+    def plugin(self, name: str) -> RegisteredPlugin | None:
+        """The plugin of this name, the one that was taken where two have it; or of this folder, as it is shown."""
+        found = self._by_plugin.get(name)
+        return found.plugin if found else None
+
+    def scan(self) -> AvailabilityScan:
+        """The look-ups for one listing. Take `tools` after it: a program that was installed meanwhile is found here."""
+        self._retry_programs()
+        return AvailabilityScan(self._sandbox, self._config.secrets)
+
+    def availability(self, tool: RegisteredTool, scan: AvailabilityScan) -> Availability:
+        """Whether `tool` could run now."""
+        found = self._by_tool.get(tool.definition.name)
+        if found is None or found[0] is not tool:
+            return Availability((Reason("plugin_changed", f"{tool.plugin} was reloaded meanwhile", "list again"),))
+        return scan.look_up(tool, found[1])
+
+    async def verify(self, spec: WorkerSpec) -> Reason | None:
+        """Why a new worker of `spec` must not be started: its folder isn't the one that was read. None when it is.
+
+        For whoever starts workers, right before each start: the manifest alone is watched by listings.
+        """
+        registration = self._by_plugin.get(spec.plugin)
+        if registration is None or registration.loaded is None or registration.loaded.digest != spec.plugin_digest:
+            return Reason("plugin_changed", f"{spec.plugin} was reloaded or is gone")
+        try:
+            digest = await asyncio.to_thread(folder_digest, registration.loaded.manifest.folder)
+        except ConfigError as exc:
+            return Reason("plugin_invalid", str(exc), "mend it and reload the plugin")
+        if digest == spec.plugin_digest:
+            return None
+        message = f"the files of {spec.plugin} are not the ones that were read"
+        return Reason("digest_changed", message, "reload the plugin")
+
+    async def reload(self, name: str) -> Reloaded:
+        """Read a plugin again.
+
+        Where no plugin has the name, it is looked for in the manifests of those that were refused: one that was
+        renamed, since another has its name, is found by its new one.
+
+        Raises:
+            RefusedError: there is no such plugin (PLUGIN_NOT_FOUND), or what is there now can't be taken
+                (RELOAD_REFUSED); a plugin that was taken then stays as it was.
+            ConfigError: the lock can't be read or written.
+        """
+        return await self._reload(name, accept=False)
+
+    async def pin(self, name: str) -> Reloaded:
+        """Read a plugin again and accept what is there now, whatever was pinned. Otherwise like `reload`."""
+        return await self._reload(name, accept=True)
+
+    async def _load(self) -> None:
+        self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
+        async with asyncio.TaskGroup() as group:
+            reads = [group.create_task(self._read(plugin)) for plugin in self._config.plugins]
+        registrations: list[Registration] = []
+        first_seen: dict[str, Pinned] = {}
+        for plugin, read in zip(self._config.plugins, reads, strict=True):
+            registration = self._register(plugin, read.result(), registrations)
+            registrations.append(registration)
+            loaded = registration.loaded
+            if loaded and loaded.manifest.name not in self._lock.plugins and not self._locked:
+                first_seen[loaded.manifest.name] = loaded.pinned()
+        if first_seen:
+            self._lock = await asyncio.to_thread(pin, self._config.lock_path, first_seen)
+        self._take(tuple(registrations))
+        for registration in registrations:
+            self._log_state(registration, pinned=registration.plugin.name in first_seen)
+
+    async def _read(self, plugin: PluginConfig) -> LoadedPlugin | PluginRefusedError:
+        async with self._reading:
+            try:
+                return await load_plugin(
+                    plugin.path,
+                    describe=self._describe_in_turn,
+                    limits=self._config.limits,
+                    sandbox=self._config.sandbox,
+                    pins=self._lock.plugins.get,
+                    locked=self._locked,
+                )
+            except PluginRefusedError as exc:
+                return exc
+
+    async def _describe_in_turn(self, spec: WorkerSpec) -> Described:
+        async with self._describing:
+            return await self._describe(spec)
+
+    def _register(
+        self,
+        plugin: PluginConfig,
+        read: LoadedPlugin | PluginRefusedError,
+        others: list[Registration],
+        *,
+        accept: bool = False,
+    ) -> Registration:
+        """What becomes of a plugin that was read, beside the `others`, which hold their names."""
+        if isinstance(read, PluginRefusedError):
+            return refuse(plugin, read.name, read.reasons)
+        name = read.manifest.name
+        taken = _taken(read, others) or unknown_tools(self._config, plugin, read.tools)
+        if taken:
+            return refuse(plugin, name, taken)
+        pinned = self._lock.plugins.get(name)
+        if pinned is not None and not accept:
+            changed = _changed(read, pinned)
+            if changed is not None:
+                text = diff(changes(pinned.tools, read.tools))
+                return refuse_changed(self._config, plugin, read, pinned, changed, diff=text)
+        try:
+            return register(self._config, plugin, read)
+        except FumehoodError as exc:
+            return refuse(plugin, name, (Reason("plugin_invalid", str(exc)),))
+
+    async def _reload(self, name: str, *, accept: bool) -> Reloaded:
+        async with self._writing:
+            old = self._by_plugin.get(name) or await self._renamed_to(name)
+            if old is None:
+                raise RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f"there is no plugin {name!r}"))
+            self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
+            read = await self._read(old.config)
+            others = [each for each in self._registrations if each.config is not old.config]
+            new = self._register(old.config, read, others, accept=accept)
+            if new.loaded is None:
+                if old.loaded is None:
+                    self._replace(old, new)
+                text = "; ".join(reason.message for reason in new.plugin.reasons)
+                self._log.warning("plugin_reload_refused", plugin=name, problem=text)
+                raise RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, text))
+            pinned = accept or new.plugin.name not in self._lock.plugins
+            if pinned:
+                pins = {new.plugin.name: new.loaded.pinned()}
+                self._lock = await asyncio.to_thread(pin, self._config.lock_path, pins)
+            # What `find` mended meanwhile is replaced with what was read, which knows more.
+            self._take(tuple(new if each.config is old.config else each for each in self._registrations))
+            self._log_state(new, pinned=pinned)
+            unused = _keys(old) - frozenset[str]().union(*map(_keys, self._registrations))
+            return Reloaded(new.plugin, unused)
+
+    async def _renamed_to(self, name: str) -> Registration | None:
+        """The refused plugin whose manifest has this name now."""
+        for each in self._registrations:
+            if each.loaded is None and (await asyncio.to_thread(try_manifest, each.config.path)).name == name:
+                return each
+        return None
+
+    def _retry_programs(self) -> bool:
+        """Build the plugins again whose program wasn't installed. Whether one of them can run now."""
+        waiting = [each for each in self._registrations if each.waits_for_program]
+        for old in waiting:
+            if old.loaded is None:
+                continue
+            try:
+                new = register(self._config, old.config, old.loaded)
+            except FumehoodError:
+                continue
+            if not new.waits_for_program:
+                self._replace(old, new)
+                self._log_state(new)
+        return any(each not in self._registrations for each in waiting)
+
+    def _replace(self, old: Registration, new: Registration) -> None:
+        self._take(tuple(new if each is old else each for each in self._registrations))
+
+    def _take(self, registrations: tuple[Registration, ...]) -> None:
+        by_tool = {
+            tool.definition.name: (tool, registration)
+            for registration in registrations
+            for tool in registration.plugin.tools
+        }
+        self._registrations = registrations
+        self._by_tool = by_tool
+        self._tools = tuple(by_tool[name][0] for name in sorted(by_tool))
+        by_folder = {printable(each.plugin.path): each for each in registrations}
+        by_name = {each.plugin.name: each for each in reversed(registrations)}
+        # Of two with a name, the one that holds it, wherever it stands.
+        holding = {each.plugin.name: each for each in registrations if each.plugin.kind is not None}
+        self._by_plugin = by_folder | by_name | holding
+
+    def _log_state(self, registration: Registration, *, pinned: bool = False) -> None:
+        plugin = registration.plugin
+        serving = plugin.state is PluginState.SERVING
+        write = self._log.info if serving else self._log.warning
+        write(
+            "plugin_loaded" if registration.loaded else "plugin_refused",
+            plugin=plugin.name,
+            plugin_digest=plugin.digest,
+            path=str(plugin.path),
+            state=plugin.state.value,
+            tools=len(plugin.tools),
+            newly_pinned=pinned,
+            reasons=[f"{reason.code}: {reason.message}" for reason in plugin.reasons],
+        )
+
+
+def _taken(read: LoadedPlugin, others: list[Registration]) -> tuple[Reason, ...]:
+    """Names that another plugin holds already."""
+    manifest = read.manifest
+    for other in others:
+        if other.plugin.name == manifest.name and other.plugin.kind is not None:
+            message = (
+                f'two plugins have the name "{manifest.name}": {other.plugin.path} serves it, {manifest.folder} can\'t'
+            )
+            return (Reason("duplicate_plugin", message, "rename one of them in its manifest and reload that name"),)
+    holders = {tool.definition.name: other.plugin for other in others for tool in other.plugin.tools}
+    return tuple(
+        Reason(
+            "duplicate_tool",
+            f'two plugins declare the tool "{tool.name}": {holders[tool.name].name} serves it, {manifest.name} can\'t',
+            "rename the tool in one of them",
+        )
+        for tool in read.tools
+        if tool.name in holders
+    )
+
+
+def _changed(read: LoadedPlugin, pinned: Pinned) -> Reason | None:
+    """How a plugin differs from what was pinned, without any of the author's words."""
+    name, folder = read.manifest.name, read.manifest.folder
+    found = changes(pinned.tools, read.tools)
+    if found:
+        message = f"the definitions of {name} are not the ones that were pinned: {summary(found)}"
+        return Reason("definition_changed", message, add_remedy(folder))
+    if read.digest != pinned.digest:
+        message = f"the files of {name} are not the ones that were pinned; its definitions are"
+        return Reason("digest_changed", message, add_remedy(folder))
+    return None
+
+
+def _keys(registration: Registration) -> frozenset[str]:
+    return frozenset(tool.spec.key for tool in registration.plugin.tools if tool.spec)

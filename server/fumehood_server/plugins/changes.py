@@ -1,0 +1,97 @@
+"""What is different between a plugin that was accepted and the one that is there now."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fumehood_server.model.tool import ToolDefinition
+from fumehood_server.plugins.definitions import definition_json
+
+_SHORT_LINES = 20
+"""Enough for a changed level and description; the whole is for `fumehood plugin add`, which asks for no limit."""
+_LINE_CHARS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChange:
+    """How one tool changed. A tool that is new or gone has only one of the two."""
+
+    name: str
+    old: ToolDefinition | None
+    new: ToolDefinition | None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields that differ; the level first, since it is what the tool may do."""
+        if self.old is None or self.new is None:
+            return ()
+        old, new = definition_json(self.old), definition_json(self.new)
+        changed = [name for name in old if old[name] != new[name]]
+        return tuple(sorted(changed, key=lambda name: name != "side_effects"))
+
+    @property
+    def summary(self) -> str:
+        """One phrase, without the author's words."""
+        if self.old is None and self.new is not None:
+            return f"{self.name} is new at level {self.new.side_effects}"
+        if self.old is None or self.new is None:
+            return f"{self.name} is gone"
+        fields = list(self.fields)
+        if self.old.side_effects is not self.new.side_effects:
+            fields[0] = f"level {self.old.side_effects} -> {self.new.side_effects}"
+        return f"{self.name}: {', '.join(fields)}"
+
+    @property
+    def _weight(self) -> tuple[bool, str]:
+        levels = {each.side_effects for each in (self.old, self.new) if each is not None}
+        return (self.old is not None and self.new is not None and len(levels) == 1, self.name)
+
+
+def changes(old: Sequence[ToolDefinition], new: Sequence[ToolDefinition]) -> tuple[ToolChange, ...]:
+    """The tools that differ: those whose level changed, that came or went first, then the others, each by name."""
+    before, after = _by_name(old), _by_name(new)
+    found = [
+        ToolChange(name, before.get(name), after.get(name))
+        for name in before.keys() | after.keys()
+        if before.get(name) != after.get(name)
+    ]
+    return tuple(sorted(found, key=lambda change: change._weight))  # noqa: SLF001 - its own module
+
+
+def summary(found: Sequence[ToolChange]) -> str:
+    """All changes in one line."""
+    return "; ".join(change.summary for change in found)
+
+
+def diff(found: Sequence[ToolChange], *, max_lines: int | None = _SHORT_LINES) -> str:
+    """The changes as a unified diff of the definitions. Control characters of the author's text are escaped."""
+    lines: list[str] = []
+    for change in found:
+        lines += difflib.unified_diff(
+            _pretty(change.old),
+            _pretty(change.new),
+            f"{change.name} (pinned)" if change.old else "(none)",
+            f"{change.name} (now)" if change.new else "(none)",
+            n=1,
+            lineterm="",
+        )
+    lines = [line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "…" for line in lines]
+    if max_lines is not None and len(lines) > max_lines:
+        lines = [*lines[:max_lines], f"… {len(lines) - max_lines} more lines"]
+    return "\n".join(lines)
+
+
+def _by_name(tools: Sequence[ToolDefinition]) -> Mapping[str, ToolDefinition]:
+    return {tool.name: tool for tool in tools}
+
+
+def _pretty(tool: ToolDefinition | None) -> list[str]:
+    """One key a line, the level first. Plain ASCII, so that no hidden or bidirectional character misleads a reader."""
+    if tool is None:
+        return []
+    fields = definition_json(tool)
+    ordered = {"name": fields.pop("name"), "side_effects": fields.pop("side_effects"), **fields}
+    return json.dumps(ordered, indent=2, ensure_ascii=True).splitlines()

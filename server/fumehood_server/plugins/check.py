@@ -1,0 +1,188 @@
+"""What `fumehood plugin check` and `fumehood plugin add` say of a folder: problems, definitions, what it asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fumehood_sandbox import Level
+
+from fumehood_server.config.config import LimitsConfig, SandboxConfig, default_config
+from fumehood_server.errors import ConfigError
+from fumehood_server.model.capability import Capability, CapabilityKind, parse_capability
+from fumehood_server.model.text import printable
+from fumehood_server.model.tool import Reason, ToolDefinition
+from fumehood_server.plugins.changes import ToolChange, changes
+from fumehood_server.plugins.definitions import definition_digest
+from fumehood_server.plugins.loading import Describe, LoadedPlugin, PluginRefusedError, load_plugin
+from fumehood_server.plugins.lock import Pinned, pin, read_lock
+
+_SHORT_DESCRIPTION_CHARS = 20
+"""A model chooses by the description alone: "Rolls dice." says what, and not when or with what outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Something that is allowed and worth a second look. `tool` is empty when it is about the plugin."""
+
+    tool: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """Everything that can be said of a folder without a configuration."""
+
+    folder: Path
+    name: str
+    loaded: LoadedPlugin | None
+    """None when there are problems."""
+    problems: tuple[Reason, ...]
+    faults: tuple[ConfigError, ...] = ()
+    """Those problems that lie at a place of a file, with the place."""
+    warnings: tuple[Advice, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether a sidecar would take it."""
+        return self.loaded is not None
+
+    @property
+    def tools(self) -> tuple[ToolDefinition, ...]:
+        """The definitions, sorted by name."""
+        return self.loaded.tools if self.loaded else ()
+
+    @property
+    def definition_digests(self) -> Mapping[str, str]:
+        """Digest of each definition by the tool's name."""
+        return {tool.name: definition_digest(tool) for tool in self.tools}
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels that its tools ask for, lowest first."""
+        return tuple(level for level in Level if any(tool.side_effects is level for tool in self.tools))
+
+    @property
+    def capabilities(self) -> tuple[Capability, ...]:
+        """What its tools can't run without, each once."""
+        texts = {text for tool in self.tools for text in tool.requires}
+        return tuple(parse_capability(text) for text in sorted(texts))
+
+    @property
+    def binaries(self) -> tuple[str, ...]:
+        """Names of the programs that it needs on the sandbox's PATH."""
+        return tuple(each.name for each in self.capabilities if each.kind is CapabilityKind.BINARY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinProposal:
+    """A plugin that could be pinned: what it asks for, and how it differs from what is pinned now."""
+
+    report: CheckReport
+    lock_path: Path
+    pinned: Pinned | None
+    """None when nothing is pinned under its name."""
+
+    @property
+    def changes(self) -> tuple[ToolChange, ...]:
+        """The tools that differ; all of them when nothing is pinned."""
+        return changes(self.pinned.tools if self.pinned else (), self.report.tools)
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether exactly this is pinned already."""
+        return self.report.loaded is not None and self.pinned == self.report.loaded.pinned()
+
+    async def accept(self) -> None:
+        """Pin what the report shows: what has changed on disk since then is not accepted with it.
+
+        Raises:
+            ConfigError: the lock can't be read or written.
+            PluginRefusedError: the report has problems.
+        """
+        loaded = self.report.loaded
+        if loaded is None:
+            raise PluginRefusedError(self.report.name, self.report.problems)
+        await asyncio.to_thread(pin, self.lock_path, {loaded.manifest.name: loaded.pinned()})
+
+
+async def check_plugin(
+    folder: Path, *, describe: Describe, limits: LimitsConfig | None = None, sandbox: SandboxConfig | None = None
+) -> CheckReport:
+    """Read the plugin in `folder` as a sidecar would, with no grant and no lock. Problems are in the report."""
+    limits = limits or default_config(Path("/")).limits
+    try:
+        loaded = await load_plugin(
+            folder, describe=describe, limits=limits, sandbox=sandbox or SandboxConfig(), pins=lambda _: None
+        )
+    except PluginRefusedError as exc:
+        return CheckReport(folder=folder, name=exc.name, loaded=None, problems=exc.reasons, faults=exc.problems)
+    return CheckReport(
+        folder=folder, name=loaded.manifest.name, loaded=loaded, problems=(), warnings=_warnings(loaded, limits)
+    )
+
+
+async def propose_pin(
+    folder: Path,
+    lock_path: Path,
+    *,
+    describe: Describe,
+    limits: LimitsConfig | None = None,
+    sandbox: SandboxConfig | None = None,
+) -> PinProposal:
+    """Check `folder` and put it beside what the lock has under its name.
+
+    Raises:
+        ConfigError: the lock can't be read.
+    """
+    report = await check_plugin(folder, describe=describe, limits=limits, sandbox=sandbox)
+    lock = await asyncio.to_thread(read_lock, lock_path)
+    return PinProposal(report=report, lock_path=lock_path, pinned=lock.plugins.get(report.name))
+
+
+def _warnings(loaded: LoadedPlugin, limits: LimitsConfig) -> tuple[Advice, ...]:
+    of_tools = (Advice(tool.name, message) for tool in loaded.tools for message in _tool_warnings(tool, limits))
+    return (*_plugin_warnings(loaded), *of_tools)
+
+
+def _plugin_warnings(loaded: LoadedPlugin) -> tuple[Advice, ...]:
+    ours, theirs = loaded.manifest.version, loaded.code_version
+    if theirs in {"", ours}:
+        return ()
+    message = f'plugin.toml has the version "{ours}", which holds; the code says Plugin(version="{printable(theirs)}")'
+    return (Advice("", message),)
+
+
+def _tool_warnings(tool: ToolDefinition, limits: LimitsConfig) -> list[str]:
+    found: list[str] = []
+    kinds = {parse_capability(text).kind for text in tool.requires}
+    if len(tool.description.strip()) < _SHORT_DESCRIPTION_CHARS:
+        found.append("the description is short: say what the tool does, when to use it and what it returns")
+    if not tool.output_schema_json:
+        found.append("there is no output schema: results aren't checked")
+    if tool.side_effects.allows(Level.WRITE) and not tool.idempotent:
+        found.append(f'level "{tool.side_effects}" and not idempotent: a lost call can\'t be run again by itself')
+    if tool.side_effects is Level.READ and not kinds & {CapabilityKind.READ, CapabilityKind.HOST}:
+        found.append('level "read" without requires = ["read"] or ["host:…"]: it is listed although nothing is granted')
+    if tool.side_effects is Level.WRITE and CapabilityKind.WRITE not in kinds:
+        found.append('level "write" without requires = ["write"]: it is listed although nothing is granted')
+    if tool.side_effects is Level.EXTERNAL and not kinds & {CapabilityKind.HOST, CapabilityKind.PROXY}:
+        found.append('level "external" without requires = ["host:NAME:PORT"]: it is listed although nothing is granted')
+    schema = json.loads(tool.input_schema_json)
+    if schema.get("properties") and schema.get("additionalProperties") is not False:
+        found.append('the input schema allows unknown arguments: set "additionalProperties": false')
+    found += [
+        f"the argument {name} has no description"
+        for name, each in schema.get("properties", {}).items()
+        if isinstance(each, dict) and not each.get("description")
+    ]
+    merged = {name: value for each in limits.merge(tool.limits) for name, value in asdict(each).items()}
+    found += [
+        f"limits.{name} = {declared} is above the cap of {cap}, which holds"
+        for name, cap in merged.items()
+        if (declared := getattr(tool.limits, name)) is not None and declared > cap
+    ]
+    return found

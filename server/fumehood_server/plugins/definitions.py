@@ -1,0 +1,202 @@
+"""Checks what a plugin's author declares of a tool, wherever it comes from, and makes the one definition of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from fumehood_sandbox import Level
+
+from fumehood_server.model.capability import CapabilityError, parse_capability
+from fumehood_server.model.nearest import nearest
+from fumehood_server.model.schema import SchemaError, check_schema, sha256_of
+from fumehood_server.model.tool import (
+    DEFAULT_TIMEOUT_S,
+    MAX_TIMEOUT_S,
+    MIN_SCRATCH_BYTES,
+    DeclaredLimits,
+    ExecutionMode,
+    Isolation,
+    ToolDefinition,
+)
+
+NAME_HINT = "1 to 64 of a-z, 0-9 and _, starting with a letter"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_MAX_TITLE_CHARS = 128
+_MAX_DESCRIPTION_CHARS = 8192
+_MAX_CAPABILITIES = 64
+_MAX_LIMIT = 2**53 - 1
+"""Largest whole number that canonical JSON holds (RFC 8785)."""
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawDefinition:
+    """A tool as it was declared, unchecked. Enum words are as they were written; an empty one was left out."""
+
+    name: str
+    title: str = ""
+    description: str = ""
+    input_schema_json: str = ""
+    output_schema_json: str = ""
+    side_effects: str = ""
+    idempotent: bool = False
+    requires: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    isolation: str = ""
+    execution_mode: str = ""
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """What is wrong with one field of a definition. `field` is its name in the manifest."""
+
+    field: str
+    problem: str
+    hint: str = ""
+
+
+def check_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
+    """The definition, or None and everything that is wrong with it. Never raises."""
+    checker = _Checker()
+    level = checker.level(raw.side_effects)
+    definition = ToolDefinition(
+        name=checker.name(raw.name),
+        title=checker.title(raw.title),
+        description=checker.description(raw.description),
+        input_schema_json=checker.schema("input_schema", raw.input_schema_json, arguments=True),
+        output_schema_json=checker.schema("output_schema", raw.output_schema_json, arguments=False),
+        side_effects=level or Level.NONE,
+        idempotent=raw.idempotent,
+        requires=checker.requires(raw.requires, level),
+        timeout_s=checker.timeout(raw.timeout_s),
+        isolation=checker.word("isolation", raw.isolation, Isolation, Isolation.PROCESS),
+        execution_mode=checker.word("execution_mode", raw.execution_mode, ExecutionMode, ExecutionMode.PARALLEL),
+        limits=checker.limits(raw.limits),
+    )
+    return (None if checker.problems else definition), tuple(checker.problems)
+
+
+def valid_name(name: str) -> bool:
+    """Whether a tool can have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def definition_json(definition: ToolDefinition) -> dict[str, Any]:
+    """The definition as a JSON object: what its digest is made of and what the lock keeps."""
+    limits = {name: value for name, value in asdict(definition.limits).items() if value is not None}
+    output = json.loads(definition.output_schema_json) if definition.output_schema_json else None
+    return {
+        "name": definition.name,
+        "title": definition.title,
+        "description": definition.description,
+        "input_schema": json.loads(definition.input_schema_json),
+        "output_schema": output,
+        "side_effects": definition.side_effects.value,
+        "idempotent": definition.idempotent,
+        "requires": list(definition.requires),
+        "timeout_s": definition.timeout_s,
+        "isolation": definition.isolation.value,
+        "execution_mode": definition.execution_mode.value,
+        "limits": limits,
+    }
+
+
+def definition_digest(definition: ToolDefinition) -> str:
+    """SHA-256 of the definition's canonical JSON. Definitions with equal digests promise the same."""
+    return sha256_of(definition_json(definition))
+
+
+class _Checker:
+    """One method a field: returns the checked value, or notes the problem and returns anything of the type."""
+
+    def __init__(self) -> None:
+        self.problems: list[FieldProblem] = []
+
+    def _note(self, name: str, problem: str, hint: str = "") -> None:
+        self.problems.append(FieldProblem(name, problem, hint))
+
+    def name(self, name: str) -> str:
+        if not valid_name(name):
+            self._note("name", f'"{name[:80]}" is not a tool\'s name' if name else "is missing", NAME_HINT)
+        return name
+
+    def title(self, title: str) -> str:
+        if len(title) > _MAX_TITLE_CHARS or not title.isprintable():
+            self._note("title", f"must be one line of at most {_MAX_TITLE_CHARS} printable characters")
+        return title
+
+    def description(self, description: str) -> str:
+        if not description.strip():
+            self._note("description", "is missing", "say what the tool does and when to use it: a model reads it")
+        elif len(description) > _MAX_DESCRIPTION_CHARS:
+            self._note("description", f"is longer than {_MAX_DESCRIPTION_CHARS} characters")
+        elif any(0xD800 <= ord(char) <= 0xDFFF for char in description):  # noqa: PLR2004 - the surrogates
+            self._note("description", "is not valid Unicode")
+        return description
+
+    def schema(self, name: str, text: str, *, arguments: bool) -> str:
+        if not text:
+            if arguments:
+                self._note(name, "is missing", 'no arguments: {"type": "object", "additionalProperties": false}')
+            return ""
+        try:
+            return check_schema(text, arguments=arguments)
+        except SchemaError as exc:
+            self._note(name, exc.problem, exc.hint)
+            return ""
+
+    def level(self, word: str) -> Level | None:
+        if not word:
+            names = ", ".join(f'"{level}"' for level in Level)
+            self._note("side_effects", "is missing", f"declare one of {names}")
+            return None
+        level = self.word("side_effects", word, Level, Level.NONE)
+        return level if level == word else None
+
+    def word(self, name: str, word: str, words: type[_Word], default: _Word) -> _Word:
+        if not word:
+            return default
+        try:
+            return words(word)
+        except ValueError:
+            self._note(name, f'unknown word "{word[:80]}"', nearest(word[:80], words))
+            return default
+
+    def requires(self, texts: tuple[str, ...], level: Level | None) -> tuple[str, ...]:
+        if len(texts) > _MAX_CAPABILITIES:
+            self._note("requires", f"has more than {_MAX_CAPABILITIES} entries")
+            return ()
+        for text in texts:
+            try:
+                kind = parse_capability(text).kind
+            except CapabilityError as exc:
+                self._note("requires", exc.problem, exc.hint)
+                continue
+            if level and not level.allows(kind.least_level):
+                problem = f'"{text}" can\'t be had at level "{level}"'
+                self._note("requires", problem, f'declare side_effects = "{kind.least_level}"')
+        return tuple(sorted(set(texts)))
+
+    def timeout(self, timeout_s: float | None) -> float:
+        if timeout_s is None:
+            return DEFAULT_TIMEOUT_S
+        if not (math.isfinite(timeout_s) and 0 < timeout_s <= MAX_TIMEOUT_S):
+            self._note("timeout_s", f"must be more than 0 and at most {MAX_TIMEOUT_S:g} seconds, not {timeout_s:g}")
+            return DEFAULT_TIMEOUT_S
+        return float(timeout_s)
+
+    def limits(self, limits: Mapping[str, int]) -> DeclaredLimits:
+        for name, value in limits.items():
+            if not 0 < value <= _MAX_LIMIT:
+                self._note(f"limits.{name}", f"must be more than 0 and below 2^53, not {value}")
+            elif name == "scratch_bytes" and value < MIN_SCRATCH_BYTES:
+                self._note(f"limits.{name}", f"must be at least {MIN_SCRATCH_BYTES}, not {value}")
+        return DeclaredLimits(**limits)

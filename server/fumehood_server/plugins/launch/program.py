@@ -1,0 +1,141 @@
+"""From a plugin's manifest to what is launched for it: the program, the files it needs and its environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from fumehood_sandbox import Executable, Mount, Program, PythonModule, python_runtime, system_runtime
+
+from fumehood_server.errors import PluginInvalidError
+from fumehood_server.model.plugin import Kind
+from fumehood_server.plugins.launch import executables, sdk_site
+
+SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
+"""PATH inside, and what the sidecar's own PATH is extended by when a command is looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltProgram:
+    """What a `WorkerSpec` takes from here: its program, and these parts of its policy."""
+
+    program: Program
+    runtime: tuple[Mount, ...]
+    """For `Policy.runtime`."""
+    environment: tuple[tuple[str, str], ...]
+    """For `Policy.environment`."""
+    working_directory: str
+    """For `Policy.working_directory`: the plugin's folder for an executable, so that its own files can be named."""
+
+
+def build(
+    kind: Kind,
+    folder: Path,
+    *,
+    entrypoint: str = "",
+    command: tuple[str, ...] = (),
+    binary: str = "",
+) -> BuiltProgram:
+    """Decide how a plugin in `folder` is run. Looks files up, starts nothing.
+
+    `entrypoint` is read for kind `python`, `command` for `executable`, `binary` for `cli`.
+
+    Raises:
+        PluginInvalidError: the command, binary or entrypoint is malformed or can't be found; its `key` says which.
+        SdkMissingError: the sidecar's installation lacks the SDK, which kinds `python` and `cli` run on.
+    """
+    folder = folder.resolve()
+    if kind is Kind.PYTHON:
+        return _python(folder, entrypoint)
+    if kind is Kind.CLI:
+        return _cli(folder, binary)
+    return _executable(folder, command)
+
+
+def _python(folder: Path, entrypoint: str) -> BuiltProgram:
+    module, colon, attribute = entrypoint.partition(":")
+    if not (colon and _is_dotted(attribute) and _is_dotted(module)):
+        raise _invalid(folder, "entrypoint", f'"{entrypoint}" is not of the form "module:attribute"')
+    own_site = _own_site(folder)
+    roots = (folder, own_site) if own_site else (folder,)
+    relative = Path(*module.split("."))
+    if not any((root / relative).is_dir() or (root / relative).with_suffix(".py").is_file() for root in roots):
+        raise _invalid(
+            folder,
+            "entrypoint",
+            f"module {module} is not in the folder",
+            hint=f"expected {relative.with_suffix('.py')}",
+        )
+    return BuiltProgram(
+        # The SDK itself puts the plugin's own packages behind the standard library.
+        program=PythonModule("fumehood_sdk.main", argv=(entrypoint, str(folder)), path=(sdk_site.SITE, str(folder))),
+        runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), _own(folder)),
+        environment=_environment(python=True),
+        working_directory="/tmp",  # noqa: S108 - the sandbox's own, a private tmpfs
+    )
+
+
+def _cli(folder: Path, binary: str) -> BuiltProgram:
+    found = executables.find(binary, folder, search_path=_search_path())
+    if found is None:
+        raise _invalid(folder, "binary", f'"{binary}" was not found', hint="install it, or correct the name")
+    return BuiltProgram(
+        program=PythonModule(
+            "fumehood_sdk.adapters.cli", argv=(str(folder / "plugin.toml"), found.path), path=(sdk_site.SITE,)
+        ),
+        runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), *found.mounts, _own(folder)),
+        environment=_environment(python=False),
+        working_directory="/tmp",  # noqa: S108 - the sandbox's own, a private tmpfs
+    )
+
+
+def _executable(folder: Path, command: tuple[str, ...]) -> BuiltProgram:
+    if not command or not command[0]:
+        raise _invalid(folder, "command", "the command is empty")
+    found = executables.find(command[0], folder, search_path=_search_path())
+    if found is None:
+        hint = "a file of the plugin is named from its folder, such as ./server"
+        raise _invalid(folder, "command", f'"{command[0]}" was not found, or is not executable', hint=hint)
+    return BuiltProgram(
+        program=Executable((found.path, *command[1:])),
+        runtime=(*system_runtime(), *found.mounts, _own(folder)),
+        environment=_environment(python=False),
+        working_directory=str(folder),
+    )
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
+
+
+def _own(folder: Path) -> Mount:
+    return Mount(str(folder), str(folder))
+
+
+def _own_site(folder: Path) -> Path | None:
+    """The packages that the plugin brings in a virtual environment of its own, for this interpreter's version."""
+    site = folder / ".venv" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    return site if site.is_dir() else None
+
+
+def _search_path() -> str:
+    own = os.environ.get("PATH", "")
+    return f"{own}:{SEARCH_PATH}" if own else SEARCH_PATH
+
+
+def _environment(*, python: bool) -> tuple[tuple[str, str], ...]:
+    values = {
+        "HOME": "/tmp",  # noqa: S108 - the sandbox's own, a private tmpfs
+        "LANG": "C.UTF-8",
+        "PATH": SEARCH_PATH,
+    }
+    if python:
+        # The code is mounted read-only: trying to write bytecode costs a failed system call for each module.
+        values |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+    return tuple(sorted(values.items()))
+
+
+def _invalid(folder: Path, key: str, problem: str, *, hint: str = "") -> PluginInvalidError:
+    return PluginInvalidError(folder / "plugin.toml", problem, key=f"plugin.{key}", hint=hint)

@@ -1,0 +1,201 @@
+"""Reads one plugin's folder: manifest, digest, definitions. Nothing of the plugin runs outside the `none` sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fumehood.v1 import tool_pb2
+from fumehood_sandbox import Level, SandboxError, SandboxUnavailableError
+
+from fumehood_server.config.config import LimitsConfig, SandboxConfig
+from fumehood_server.errors import ConfigError, FumehoodError, PluginInvalidError, WorkerUnavailableError
+from fumehood_server.model.plugin import Grants, Kind, WorkerSpec
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Reason, ToolDefinition
+from fumehood_server.plugins.conversion import from_proto
+from fumehood_server.plugins.definitions import FieldProblem, check_definition
+from fumehood_server.plugins.digest import folder_digest
+from fumehood_server.plugins.launch.program import build
+from fumehood_server.plugins.lock import Pinned
+from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest, try_manifest
+from fumehood_server.plugins.specs import SpecMaker
+
+DESCRIBE_TIMEOUT_S = 60.0
+"""Above every bound within `describe` itself: it only ends a wait that has lost its own."""
+
+_MAX_TOOLS = 1024
+_REASON_CODES = {Code.CONFIG_SANDBOX_UNAVAILABLE: "sandbox_unavailable", Code.CONFIG_PLUGIN_INVALID: "plugin_invalid"}
+
+
+class Described(Protocol):
+    """What a plugin says of itself."""
+
+    @property
+    def tools(self) -> Sequence[tool_pb2.ToolDefinition]:
+        """The definitions of its `Ready` frame."""
+
+    @property
+    def version(self) -> str:
+        """The version that its code gives itself; it may be empty."""
+
+
+Describe = Callable[[WorkerSpec], Awaitable[Described]]
+"""Starts a plugin by a spec of level `none`, asks it for its definitions and ends it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedPlugin:
+    """A plugin as its folder has it."""
+
+    manifest: Manifest
+    digest: str
+    tools: tuple[ToolDefinition, ...]
+    """Sorted by name."""
+    code_version: str = ""
+    """The version that its code gives itself. Empty where it gives none, or was not asked."""
+
+    def pinned(self) -> Pinned:
+        """What the lock keeps of it."""
+        return Pinned(version=self.manifest.version, digest=self.digest, tools=self.tools)
+
+
+class PluginRefusedError(FumehoodError):
+    """A plugin can't be taken as it stands. Its author or the operator must act; `reasons` say on what."""
+
+    def __init__(self, name: str, reasons: tuple[Reason, ...], problems: tuple[ConfigError, ...] = ()) -> None:
+        """`problems` are those of its files, where they are the reason."""
+        super().__init__("; ".join(reason.message for reason in reasons))
+        self.name = name
+        self.reasons = reasons
+        self.problems = problems
+
+
+async def load_plugin(
+    folder: Path,
+    *,
+    describe: Describe,
+    limits: LimitsConfig,
+    sandbox: SandboxConfig,
+    pins: Callable[[str], Pinned | None],
+    locked: bool = False,
+) -> LoadedPlugin:
+    """Read the plugin in `folder`.
+
+    `pins` gives what was accepted under a name: definitions that were learnt of a folder with the same digest aren't
+    learnt again. With `locked`, a plugin without a pin isn't even described.
+
+    Raises:
+        PluginRefusedError: it can't be read or described.
+    """
+    manifest, digest = await asyncio.to_thread(_read_files, folder)
+    pinned = pins(manifest.name)
+    if pinned is None and locked:
+        message = f"{manifest.name} is not pinned in the lock file, and --locked pins nothing by itself"
+        raise PluginRefusedError(manifest.name, (Reason("not_pinned", message, add_remedy(folder)),))
+    code_version = ""
+    if manifest.kind is not Kind.PYTHON:
+        tools = manifest.tools
+    elif pinned is not None and pinned.digest == digest:
+        tools = pinned.tools
+    else:
+        tools, code_version = await _describe(manifest, digest, describe, limits, sandbox)
+        if await asyncio.to_thread(_read_digest, manifest) != digest:
+            reason = Reason("plugin_changed", f"{manifest.folder} changed while it was read", "read it again")
+            raise PluginRefusedError(manifest.name, (reason,))
+    return LoadedPlugin(
+        manifest=manifest,
+        digest=digest,
+        tools=tuple(sorted(tools, key=lambda tool: tool.name)),
+        code_version=code_version,
+    )
+
+
+def add_remedy(folder: Path) -> str:
+    """How the operator accepts a plugin."""
+    return f"look at what it asks for and pin it: fumehood plugin add {folder}"
+
+
+def _read_files(folder: Path) -> tuple[Manifest, str]:
+    reading = try_manifest(folder)
+    if reading.manifest is None:
+        raise _invalid(reading.name, reading.problems)
+    return reading.manifest, _read_digest(reading.manifest)
+
+
+def _read_digest(manifest: Manifest) -> str:
+    try:
+        return folder_digest(manifest.folder)
+    except PluginInvalidError as exc:
+        raise _invalid(manifest.name, (exc,)) from exc
+
+
+def _invalid(name: str, problems: tuple[ConfigError, ...]) -> PluginRefusedError:
+    reasons = tuple(Reason("plugin_invalid", str(each), "mend it and reload the plugin") for each in problems)
+    return PluginRefusedError(name, reasons, problems)
+
+
+async def _describe(
+    manifest: Manifest, digest: str, describe: Describe, limits: LimitsConfig, sandbox: SandboxConfig
+) -> tuple[tuple[ToolDefinition, ...], str]:
+    """The definitions of a plugin's code, and its version."""
+    try:
+        maker = SpecMaker(
+            manifest=manifest,
+            digest=digest,
+            built=build(manifest.kind, manifest.folder, entrypoint=manifest.entrypoint),
+            grants=Grants(max_side_effects=Level.NONE),
+            limits=limits,
+            sandbox=sandbox,
+            max_workers=1,
+        )
+        async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
+            described = await describe(maker.describing())
+    except ConfigError as exc:
+        raise _invalid(manifest.name, (exc,)) from exc
+    except SandboxUnavailableError as exc:
+        raise PluginRefusedError(manifest.name, (Reason("sandbox_unavailable", str(exc), exc.remedy),)) from exc
+    except TimeoutError as exc:
+        message = f"{manifest.name} did not describe itself within {DESCRIBE_TIMEOUT_S:g} s"
+        raise PluginRefusedError(manifest.name, (Reason("describe_failed", message),)) from exc
+    except WorkerUnavailableError as exc:
+        message = f"{manifest.name} could not be asked for its tools: {exc.error.message}"
+        code = _REASON_CODES.get(exc.error.code, "describe_failed")
+        raise PluginRefusedError(manifest.name, (Reason(code, message),)) from exc
+    except (FumehoodError, SandboxError, OSError) as exc:
+        message = f"{manifest.name} could not be asked for its tools: {exc}"
+        raise PluginRefusedError(manifest.name, (Reason("describe_failed", message),)) from exc
+    return checked_tools(manifest, described.tools), described.version
+
+
+def checked_tools(manifest: Manifest, declared: Sequence[tool_pb2.ToolDefinition]) -> tuple[ToolDefinition, ...]:
+    """The definitions that a plugin's code declares.
+
+    Raises:
+        PluginRefusedError: something is wrong with them.
+    """
+    path = manifest.folder / MANIFEST_NAME
+    problems: list[ConfigError] = []
+    tools: dict[str, ToolDefinition] = {}
+    if not declared:
+        problems.append(PluginInvalidError(path, "the plugin declares no tool", hint="decorate one with @plugin.tool"))
+    if len(declared) > _MAX_TOOLS:
+        problems.append(PluginInvalidError(path, f"the plugin declares more than {_MAX_TOOLS} tools"))
+    for message in declared[:_MAX_TOOLS]:
+        definition, found = check_definition(from_proto(message))
+        if definition and definition.name in tools:
+            found = (FieldProblem("name", "is the name of two tools", "rename one"),)
+        elif definition:
+            tools[definition.name] = definition
+        problems += [
+            PluginInvalidError(
+                path, f'tool "{message.name[:64]}": `{each.field}` {each.problem}', key=each.field, hint=each.hint
+            )
+            for each in found
+        ]
+    if problems:
+        raise _invalid(manifest.name, tuple(problems))
+    return tuple(tools.values())

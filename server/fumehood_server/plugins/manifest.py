@@ -1,0 +1,234 @@
+"""A plugin's manifest: plugin.toml, read and checked. Whatever is not understood refuses the plugin."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fumehood_server.config.tables import try_table
+from fumehood_server.config.toml_source import Key, TomlSource, read_toml
+from fumehood_server.errors import ConfigError, PluginInvalidError
+from fumehood_server.model.capability import CapabilityError, parse_capability
+from fumehood_server.model.plugin import Kind
+from fumehood_server.model.tool import ToolDefinition
+from fumehood_server.plugins.cli_template import check_template
+from fumehood_server.plugins.definitions import FieldProblem, RawDefinition, check_definition
+from fumehood_server.plugins.manifest_file import ManifestFile, PluginTable, ToolTable, valid_plugin_name
+
+MANIFEST_NAME = "plugin.toml"
+
+_ENTRYPOINT = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_STARTS_WITH = {Kind.PYTHON: "entrypoint", Kind.EXECUTABLE: "command", Kind.CLI: "binary"}
+_EXAMPLES = {
+    "entrypoint": 'entrypoint = "module:attribute"',
+    "command": 'command = ["node", "index.js"]',
+    "binary": 'binary = "grep"',
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a plugin's author declares."""
+
+    folder: Path
+    """Absolute, without symlinks."""
+    name: str
+    version: str
+    kind: Kind
+    description: str
+    entrypoint: str
+    """Kind `python`: "module:attribute". Else empty."""
+    command: tuple[str, ...]
+    """Kind `executable`: program and arguments. Else empty."""
+    binary: str
+    """Kind `cli`: name of the program. Else empty."""
+    concurrency: int
+    """Most calls at once in one worker."""
+    tools: tuple[ToolDefinition, ...]
+    """In the order of the file. Kind `python`: empty, since the decorators are the source."""
+    signature: tuple[int, int, int]
+    """Inode, size and time of change of the file as it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestReading:
+    """What came of reading one manifest: the manifest, or every problem that was found, ordered by line."""
+
+    name: str
+    """The plugin's name, or its folder's where the manifest doesn't give a valid one."""
+    manifest: Manifest | None
+    problems: tuple[ConfigError, ...]
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest in `folder`.
+
+    Raises:
+        PluginInvalidError: the first problem, with its line and what to write.
+    """
+    reading = try_manifest(folder)
+    if reading.manifest is None:
+        raise reading.problems[0]
+    return reading.manifest
+
+
+def try_manifest(folder: Path) -> ManifestReading:
+    """Read the manifest in `folder`, finding as much as possible of what is wrong. Never raises ConfigError."""
+    folder = folder.resolve()
+    try:
+        signature = manifest_signature(folder)
+        source = read_toml(folder / MANIFEST_NAME, PluginInvalidError)
+    except ConfigError as exc:
+        return ManifestReading(folder.name, None, (exc,))
+    name = _name(source, folder)
+    file, problems = try_table(ManifestFile, source)
+    if file is None:
+        return ManifestReading(name, None, tuple(problems))
+    problems += _check_start(file.plugin, source, folder)
+    tools = _read_tools(file, source, problems)
+    if problems:
+        return ManifestReading(name, None, tuple(sorted(problems, key=lambda each: each.line)))
+    plugin = file.plugin
+    manifest = Manifest(
+        folder=folder,
+        name=plugin.name,
+        version=plugin.version,
+        kind=plugin.kind,
+        description=plugin.description,
+        entrypoint=plugin.entrypoint or "",
+        command=tuple(plugin.command or ()),
+        binary=plugin.binary or "",
+        concurrency=plugin.concurrency,
+        tools=tuple(tools),
+        signature=signature,
+    )
+    return ManifestReading(name, manifest, ())
+
+
+def manifest_signature(folder: Path) -> tuple[int, int, int]:
+    """What tells cheaply that the manifest is another than the one that was read.
+
+    Raises:
+        PluginInvalidError: there is no manifest.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        found = os.stat(path)  # noqa: PTH116 - called for each plugin of each listing; Path.stat costs three times as much
+    except OSError as exc:
+        hint = "a plugin is a folder with a plugin.toml" if isinstance(exc, FileNotFoundError) else ""
+        raise PluginInvalidError(path, f"can't be read: {exc.strerror}", hint=hint) from exc
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _name(source: TomlSource, folder: Path) -> str:
+    plugin = source.data.get("plugin")
+    name = plugin.get("name") if isinstance(plugin, dict) else None
+    return str(name) if valid_plugin_name(name) else folder.name
+
+
+def _check_start(plugin: PluginTable, source: TomlSource, folder: Path) -> list[ConfigError]:
+    """The key that says what to start: the one of the kind, and no other."""
+    needed = _STARTS_WITH[plugin.kind]
+    problems = [
+        source.problem(("plugin", key), f'`{key}` is not for kind "{plugin.kind}"', f"write {_EXAMPLES[needed]}")
+        for key in _EXAMPLES
+        if key != needed and getattr(plugin, key) is not None
+    ]
+    value = getattr(plugin, needed)
+    if value is None:
+        text = f'`{needed}` is missing in [plugin] of kind "{plugin.kind}"'
+        return [*problems, source.problem(("plugin",), text, f"write {_EXAMPLES[needed]}")]
+    if plugin.kind is Kind.PYTHON:
+        problem = _entrypoint_problem(value, folder)
+    elif plugin.kind is Kind.EXECUTABLE:
+        problem = _command_problem(value, folder)
+    else:
+        problem = _binary_problem(value)
+    if problem:
+        problems.append(source.problem(("plugin", needed), f"`{needed}`: {problem}", f"write {_EXAMPLES[needed]}"))
+    return problems
+
+
+def _entrypoint_problem(entrypoint: str, folder: Path) -> str:
+    if not _ENTRYPOINT.fullmatch(entrypoint):
+        return f'"{entrypoint}" is not MODULE:ATTRIBUTE'
+    first = entrypoint.partition(":")[0].partition(".")[0]
+    if not ((folder / f"{first}.py").is_file() or (folder / first).is_dir() or (folder / ".venv").is_dir()):
+        return f'there is no module "{first}" in {folder}'
+    return ""
+
+
+def _command_problem(command: list[str], folder: Path) -> str:
+    if not command or not command[0] or any("\0" in each for each in command):
+        return "a program and its arguments, none of them with a NUL, are needed"
+    program = command[0]
+    if "/" not in program:
+        return _binary_problem(program)
+    path = (folder / program).resolve()
+    if Path(program).is_absolute() or not path.is_relative_to(folder):
+        return f'"{program}" lies outside of the plugin\'s folder; name a program of PATH or one of the folder'
+    if not (path.is_file() and os.access(path, os.X_OK)):
+        return f'"{program}" is not an executable file of the plugin\'s folder'
+    return ""
+
+
+def _binary_problem(binary: str) -> str:
+    try:
+        parse_capability(f"binary:{binary}")
+    except CapabilityError:
+        return f'"{binary}" is not the name of a program'
+    return ""
+
+
+def _read_tools(file: ManifestFile, source: TomlSource, problems: list[ConfigError]) -> list[ToolDefinition]:
+    kind = file.plugin.kind
+    if kind is Kind.PYTHON:
+        if file.tool:
+            hint = "the @plugin.tool decorators are the source: remove [[tool]]"
+            problems.append(source.problem(("tool", 0), '[[tool]] is not for kind "python"', hint))
+        return []
+    if not file.tool:
+        problems.append(source.problem((), f'a plugin of kind "{kind}" declares no tool', "write [[tool]]"))
+    tools: list[ToolDefinition] = []
+    for index, table in enumerate(file.tool):
+        definition, found = _read_tool(table, file.plugin)
+        if any(definition and definition.name == each.name for each in tools):
+            found = (*found, FieldProblem("name", "is the name of two tools", "rename one"))
+        for each in found:
+            key: Key = ("tool", index, *(int(part) if part.isdigit() else part for part in each.field.split(".")))
+            problems.append(source.problem(key, f'tool "{table.name}": `{each.field}` {each.problem}', each.hint))
+        if definition:
+            tools.append(definition)
+    return tools
+
+
+def _read_tool(table: ToolTable, plugin: PluginTable) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:
+    raw = RawDefinition(
+        name=table.name,
+        title=table.title,
+        description=table.description,
+        input_schema_json=table.input_schema,
+        output_schema_json=table.output_schema,
+        side_effects=table.side_effects,
+        idempotent=table.idempotent,
+        requires=tuple(table.requires),
+        timeout_s=table.timeout_s,
+        isolation=table.isolation,
+        execution_mode=table.execution_mode,
+        limits=table.limits.model_dump(exclude_none=True),
+    )
+    if plugin.kind is Kind.CLI:
+        raw = replace(raw, requires=(*raw.requires, f"binary:{plugin.binary}"))
+    definition, problems = check_definition(raw)
+    return definition, (*problems, *_check_argv(table, plugin.kind, definition))
+
+
+def _check_argv(table: ToolTable, kind: Kind, definition: ToolDefinition | None) -> tuple[FieldProblem, ...]:
+    if kind is not Kind.CLI:
+        keys = [key for key in ("argv", "success_exit_codes") if getattr(table, key) is not None]
+        return tuple(FieldProblem(key, 'is for kind "cli" alone', "remove it") for key in keys)
+    if table.argv is None:
+        return (FieldProblem("argv", "is missing", 'the arguments of the program, such as ["--", "{path}"]'),)
+    return check_template(table.argv, definition.input_schema_json) if definition else ()

@@ -1,0 +1,249 @@
+"""Puts what a plugin asks for beside what its operator grants, and decides once what each of its tools gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fumehood_sandbox import Level, isolation_problem
+
+from fumehood_server.config.config import PluginConfig, SidecarConfig
+from fumehood_server.config.egress import may_reach
+from fumehood_server.config.secrets import not_granted
+from fumehood_server.errors import PluginInvalidError
+from fumehood_server.model.capability import Capability, CapabilityKind, parse_capability
+from fumehood_server.model.nearest import nearest
+from fumehood_server.model.plugin import (
+    Grants,
+    Kind,
+    PluginState,
+    RegisteredPlugin,
+    RegisteredTool,
+    ToolGrant,
+    WorkerSpec,
+)
+from fumehood_server.model.tool import Isolation, Permission, Reason, ToolDefinition
+from fumehood_server.plugins.definitions import definition_digest
+from fumehood_server.plugins.launch.program import BuiltProgram, build
+from fumehood_server.plugins.loading import LoadedPlugin
+from fumehood_server.plugins.lock import Pinned
+from fumehood_server.plugins.recognition import Recognition
+from fumehood_server.plugins.specs import Reach, SpecMaker
+
+_DEFAULT_PERMISSION = {
+    Level.NONE: Permission.ALLOW,
+    Level.READ: Permission.ALLOW,
+    Level.WRITE: Permission.REQUIRE_APPROVAL,
+    Level.EXTERNAL: Permission.REQUIRE_APPROVAL,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """One plugin of the configuration, and what is needed to look up live whether it can run."""
+
+    config: PluginConfig
+    plugin: RegisteredPlugin
+    loaded: LoadedPlugin | None = None
+    """None when it was refused."""
+    built: BuiltProgram | None = None
+    """None as well while its program isn't installed."""
+
+    @property
+    def waits_for_program(self) -> bool:
+        """Whether nothing but its program is missing."""
+        return self.loaded is not None and self.built is None
+
+
+def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) -> Registration:
+    """Decide what a plugin's tools get. A tool that asks for more than is granted is kept, with the reasons.
+
+    Raises:
+        ConfigError: its program can't be run for a reason other than that it isn't installed.
+        SdkMissingError: the sidecar's installation is incomplete.
+    """
+    manifest = loaded.manifest
+    missing: tuple[Reason, ...] = ()
+    built: BuiltProgram | None = None
+    try:
+        built = build(
+            manifest.kind,
+            manifest.folder,
+            entrypoint=manifest.entrypoint,
+            command=manifest.command,
+            binary=manifest.binary,
+        )
+    except PluginInvalidError as exc:
+        if exc.key not in {"plugin.binary", "plugin.command"}:
+            raise
+        missing = (Reason("binary_missing", exc.problem, exc.hint),)
+    maker = built and SpecMaker(
+        manifest=manifest,
+        digest=loaded.digest,
+        built=built,
+        grants=plugin.grants,
+        limits=config.limits,
+        sandbox=config.sandbox,
+        max_workers=plugin.max_workers,
+        recognition=Recognition(loaded) if manifest.kind is Kind.PYTHON else None,
+    )
+    tools: list[RegisteredTool] = []
+    for definition in loaded.tools:
+        tool_grant = plugin.tools.get(definition.name, ToolGrant())
+        isolation = tool_grant.isolation or definition.isolation
+        reach = _reach(definition, plugin.grants, tool_grant)
+        forked = isolation is Isolation.CALL and manifest.kind is Kind.PYTHON and not reach.relay
+        reasons = (
+            *missing,
+            *_standing(definition, plugin.grants, tool_grant),
+            *(_isolation(definition.name) if forked else ()),
+        )
+        spec = None
+        if maker and not reasons:
+            spec = maker.spec(definition.side_effects, definition.limits, reach, isolation)
+        tools.append(_tool(config, plugin, loaded, definition, spec or reasons))
+    serving = any(tool.spec for tool in tools)
+    registered = RegisteredPlugin(
+        name=manifest.name,
+        version=manifest.version,
+        kind=manifest.kind,
+        path=plugin.path,
+        digest=loaded.digest,
+        state=PluginState.SERVING if serving else PluginState.UNAVAILABLE,
+        reasons=() if serving else tuple(dict.fromkeys(reason for tool in tools for reason in tool.reasons)),
+        grants=plugin.grants,
+        tools=tuple(tools),
+        limits=config.limits.default,
+        env_names=tuple(name for name, _ in built.environment) if built else (),
+    )
+    return Registration(config=plugin, plugin=registered, loaded=loaded, built=built)
+
+
+def refuse(plugin: PluginConfig, name: str, reasons: tuple[Reason, ...]) -> Registration:
+    """A plugin that isn't taken. None of its tools is listed."""
+    registered = RegisteredPlugin(
+        name=name,
+        version="",
+        kind=None,
+        path=plugin.path,
+        digest="",
+        state=PluginState.REFUSED,
+        reasons=reasons,
+        grants=plugin.grants,
+    )
+    return Registration(config=plugin, plugin=registered)
+
+
+def refuse_changed(
+    config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin, pinned: Pinned, reason: Reason, *, diff: str
+) -> Registration:
+    """A plugin that isn't what was pinned. The pinned tools stay listed, unavailable for the `reason`.
+
+    `diff` is shown with the plugin alone, to operators: nobody accepted the new words for a model's eyes.
+    """
+    tools = tuple(_tool(config, plugin, loaded, definition, (reason,)) for definition in pinned.tools)
+    shown = replace(reason, message=f"{reason.message}\n{diff}") if diff else reason
+    refused = replace(
+        refuse(plugin, loaded.manifest.name, (shown,)).plugin,
+        version=loaded.manifest.version,
+        kind=loaded.manifest.kind,
+        digest=loaded.digest,
+        tools=tuple(replace(tool, plugin_version=pinned.version) for tool in tools),
+    )
+    return Registration(config=plugin, plugin=refused)
+
+
+def unknown_tools(config: SidecarConfig, plugin: PluginConfig, tools: Sequence[ToolDefinition]) -> tuple[Reason, ...]:
+    """The `[plugin.tools.NAME]` of the configuration that name no tool: a `deny` with a slip in it must not pass."""
+    known = [tool.name for tool in tools]
+    reasons: list[Reason] = []
+    for name in plugin.tools:
+        if name not in known:
+            where = f"{config.path}:{plugin.tool_lines.get(name, 0)}"
+            hint = nearest(name, known)
+            message = f"{where}: [plugin.tools.{name}] names no tool of the plugin" + (f" ({hint})" if hint else "")
+            reasons.append(Reason("unknown_tool", message, "correct the name or remove the table"))
+    return tuple(reasons)
+
+
+def _tool(
+    config: SidecarConfig,
+    plugin: PluginConfig,
+    loaded: LoadedPlugin,
+    definition: ToolDefinition,
+    made: WorkerSpec | tuple[Reason, ...],
+) -> RegisteredTool:
+    """One tool with its spec, or with the reasons why it has none."""
+    grant = plugin.tools.get(definition.name, ToolGrant())
+    bounds = [definition.timeout_s, config.limits.cap_timeout_s]
+    if grant.timeout_s is not None:
+        bounds.append(grant.timeout_s)
+    return RegisteredTool(
+        definition=definition,
+        definition_digest=definition_digest(definition),
+        plugin=loaded.manifest.name,
+        plugin_version=loaded.manifest.version,
+        permission=grant.permission or _DEFAULT_PERMISSION[definition.side_effects],
+        timeout_s=min(bounds),
+        spec=made if isinstance(made, WorkerSpec) else None,
+        reasons=made if isinstance(made, tuple) else (),
+    )
+
+
+def _standing(definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant) -> tuple[Reason, ...]:
+    """What stands in the tool's way for as long as the configuration and this version stay as they are."""
+    reasons: list[Reason] = []
+    level = definition.side_effects
+    if not grants.max_side_effects.allows(level):
+        message = (
+            f'{definition.name} declares the level "{level}", and its plugin is granted "{grants.max_side_effects}"'
+        )
+        reasons.append(Reason("level_not_granted", message, f'max_side_effects = "{level}" in its [[plugin]]'))
+    for text in definition.requires:
+        reasons += _capability(definition, parse_capability(text), grants, tool_grant)
+    return tuple(reasons)
+
+
+def _isolation(tool: str) -> tuple[Reason, ...]:
+    """A program of another kind is launched anew for each call, which needs nothing that other sandboxes don't."""
+    found = isolation_problem()
+    if found is None:
+        return ()
+    message = f"{tool} gets a process of its own for each call, which this machine can't give: {found.problem}"
+    return (Reason("isolation_unavailable", message, found.remedy),)
+
+
+def _capability(definition: ToolDefinition, needed: Capability, grants: Grants, tool_grant: ToolGrant) -> list[Reason]:
+    readable = (*grants.read, *(grants.write if definition.side_effects.allows(Level.WRITE) else ()))
+    if needed.kind is CapabilityKind.READ and not readable:
+        message = f"{definition.name} requires a path to read, and none is granted"
+        return [Reason("grant_missing", message, "read = [...] in its [[plugin]]")]
+    if needed.kind is CapabilityKind.WRITE and not grants.write:
+        message = f"{definition.name} requires a folder to write, and none is granted"
+        return [Reason("grant_missing", message, "write = [...] in its [[plugin]]")]
+    if needed.kind is CapabilityKind.SECRET and needed.name not in tool_grant.secrets:
+        return [not_granted(definition, needed.name)]
+    hosts = _hosts(grants, tool_grant)
+    if needed.kind is CapabilityKind.HOST and not may_reach(needed, hosts, grants.deny_hosts):
+        host = f"{needed.name}:{needed.port}"
+        message = f"{definition.name} requires the host {host}, which is not granted, or is denied"
+        return [Reason("host_not_granted", message, f'hosts = ["{host}"] in its [[plugin]]')]
+    if needed.kind is CapabilityKind.PROXY and not hosts:
+        message = f"{definition.name} requires the proxy, and no host is granted"
+        return [Reason("host_not_granted", message, "hosts = [...] in its [[plugin]]")]
+    return []
+
+
+def _reach(definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant) -> Reach:
+    """What the sidecar does for a tool whose grants cover what it requires."""
+    needed = [parse_capability(text) for text in definition.requires]
+    return Reach(
+        secrets=tuple(sorted(each.name for each in needed if each.kind is CapabilityKind.SECRET)),
+        hosts=_hosts(grants, tool_grant),
+        relay=any(each.kind is CapabilityKind.PROXY for each in needed),
+    )
+
+
+def _hosts(grants: Grants, tool_grant: ToolGrant) -> tuple[str, ...]:
+    """What a tool may reach: its own list where the operator gives one, else its plugin's."""
+    return grants.hosts if tool_grant.hosts is None else tool_grant.hosts

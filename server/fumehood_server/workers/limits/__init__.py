@@ -1,0 +1,1 @@
+"""What a worker uses, what bounds it, and which limit ended what."""

@@ -1,0 +1,1 @@
+"""What plugins print and log: bounded, rate-limited, scrubbed of secrets."""

@@ -1,0 +1,211 @@
+"""What plugins say, kept in bounded memory: the last lines of each, and whoever listens for new ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
+
+import orjson
+
+from fumehood_server.secrets import Redactor
+from fumehood_server.workers.wire.messages import MAX_LINE_BYTES, cut
+
+MAX_LINES = 1000
+"""Lines kept of each plugin: as many as `TailPluginLogs` may ask for."""
+
+MAX_KEPT_BYTES = 1024 * 1024
+"""Text kept of each plugin. A hundred plugins that fill it take 100 MiB."""
+
+MAX_QUEUED_LINES = 1000
+"""Lines that wait for one listener. What is more is dropped and counted."""
+
+LAST_LINES = 20
+"""Lines of a worker's stderr that an error about it carries."""
+
+# C0 and C1 controls, line and paragraph separators, overrides of the writing direction, lone surrogates.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line. Its text has at most 8 KiB and no control characters."""
+
+    time: float
+    """When the sidecar read it, in Unix seconds."""
+    source: str
+    """"stderr", "log" or "sidecar"."""
+    level: str
+    """"debug", "info", "warning" or "error"."""
+    message: str
+    worker_id: str = ""
+    call_id: str = ""
+    dropped: int = 0
+    """Lines dropped just before this one."""
+    fields_json: str = ""
+
+
+def clean(text: str) -> str:
+    """The text as a line that is safe to show: controls escaped, at most 8 KiB."""
+    text = cut(text, MAX_LINE_BYTES)
+    if text.isprintable():
+        return text
+    return cut(_UNSAFE.sub(_escape, text), MAX_LINE_BYTES)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return ascii(match.group())[1:-1]
+
+
+def without_secrets(text: str, redactor: Redactor) -> str:
+    """JSON without the secrets. Empty where it is none any more, as a secret lay across its own signs."""
+    found = redactor.text(text)
+    if found is text or not found:
+        return found
+    try:
+        orjson.loads(found)
+    except orjson.JSONDecodeError:
+        return ""
+    return found
+
+
+class LogSubscription:
+    """New lines of one plugin, for one listener. It never holds up the plugin: what is not taken in time is dropped."""
+
+    def __init__(self) -> None:
+        self._lines: deque[LogLine] = deque()
+        self._dropped = 0
+        self._arrived = asyncio.Event()
+
+    def put(self, line: LogLine) -> None:
+        """Queue a line, or drop it when the listener is too far behind."""
+        if len(self._lines) >= MAX_QUEUED_LINES:
+            self._dropped += 1 + line.dropped
+            return
+        if self._dropped:
+            line = replace(line, dropped=line.dropped + self._dropped)
+            self._dropped = 0
+        self._lines.append(line)
+        self._arrived.set()
+
+    def __aiter__(self) -> AsyncIterator[LogLine]:
+        return self
+
+    async def __anext__(self) -> LogLine:
+        """Wait for the next line. It ends by cancellation alone."""
+        while not self._lines:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._lines.popleft()
+
+
+class PluginLog:
+    """The log of one plugin, over all its workers."""
+
+    def __init__(self, plugin: str, forward: Callable[[str, LogLine], None] | None) -> None:
+        """`forward` is told every line as well, with the plugin's name."""
+        self._plugin = plugin
+        self._forward = forward
+        self._lines: deque[LogLine] = deque()
+        self._bytes = 0
+        self._subscriptions: set[LogSubscription] = set()
+        self.redactor = Redactor()
+        """Takes out of the plugin's words the secrets that it was handed. Every line here has gone through it."""
+
+    def write(
+        self,
+        source: str,
+        level: str,
+        message: str,
+        *,
+        worker_id: str = "",
+        call_id: str = "",
+        dropped: int = 0,
+        fields_json: str = "",
+        forward: bool = True,
+    ) -> None:
+        """Keep one line and hand it on. Never blocks. Without `forward` the sidecar's own log says it already."""
+        if self.redactor.active:
+            message, fields_json = self.redactor.text(message), without_secrets(fields_json, self.redactor)
+        line = LogLine(
+            time=time.time(),
+            source=source,
+            level=level,
+            message=clean(message),
+            worker_id=worker_id,
+            call_id=call_id,
+            dropped=dropped,
+            fields_json=fields_json,
+        )
+        self._lines.append(line)
+        self._bytes += _size(line)
+        while len(self._lines) > MAX_LINES or self._bytes > MAX_KEPT_BYTES:
+            self._bytes -= _size(self._lines.popleft())
+        for subscription in self._subscriptions:
+            subscription.put(line)
+        if forward and self._forward is not None:
+            self._forward(self._plugin, line)
+
+    def problem(self, message: str) -> None:
+        """Say why no worker can be had, unless a worker's own last error says it: the first line of `message`."""
+        text = _headline(message)
+        if self.redactor.active:
+            text = self.redactor.text(text)
+        text = clean(text)
+        errors = (line for line in reversed(self._lines) if line.source == "sidecar" and line.level == "error")
+        last = next(errors, None)
+        if last is None or not last.worker_id or _headline(last.message) != text:
+            self.write("sidecar", "error", text)
+
+    def last(self, count: int) -> tuple[LogLine, ...]:
+        """The last lines, oldest first."""
+        return tuple(self._lines)[-count:] if count > 0 else ()
+
+    def last_words(self, worker_id: str) -> tuple[str, ...]:
+        """The last lines that one worker wrote to stderr, oldest first."""
+        found: list[str] = []
+        for line in reversed(self._lines):
+            if line.worker_id == worker_id and line.source == "stderr":
+                found.append(line.message)
+                if len(found) == LAST_LINES:
+                    break
+        return tuple(reversed(found))
+
+    @contextlib.contextmanager
+    def subscribe(self) -> Iterator[LogSubscription]:
+        """Listen for new lines within the block."""
+        subscription = LogSubscription()
+        self._subscriptions.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)
+
+
+class LogSink:
+    """The logs of all plugins, by name."""
+
+    def __init__(self, forward: Callable[[str, LogLine], None] | None = None) -> None:
+        """`forward(plugin, line)` is told every line of every plugin. It must not block."""
+        self._forward = forward
+        self._plugins: dict[str, PluginLog] = {}
+
+    def of(self, plugin: str) -> PluginLog:
+        """The log of one plugin. It is made when it is first asked for."""
+        log = self._plugins.get(plugin)
+        if log is None:
+            log = self._plugins[plugin] = PluginLog(plugin, self._forward)
+        return log
+
+
+def _headline(message: str) -> str:
+    """What happened. The lines that a message quotes are in the log already."""
+    return message.split("\n", 1)[0].removesuffix(". Its last lines:")
+
+
+def _size(line: LogLine) -> int:
+    return len(line.message) + len(line.fields_json)

@@ -1,0 +1,38 @@
+"""Takes the secrets that a plugin was handed out of its frames, before anything else looks at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fumehood_server.workers.output.logs import without_secrets
+
+if TYPE_CHECKING:
+    from fumehood.v1 import plugin_pb2
+
+    from fumehood_server.secrets import Redactor
+
+
+def scrub_update(message: plugin_pb2.Update, redactor: Redactor) -> None:
+    """Take them out of an update, in place."""
+    message.message = redactor.text(message.message)
+    message.data_json = without_secrets(message.data_json, redactor)
+
+
+def scrub_result(message: plugin_pb2.Result, redactor: Redactor) -> None:
+    """Take them out of a result, in place.
+
+    Details that are no JSON afterwards stay as they are then: they fail the check of results, as they must.
+    """
+    for content in message.content:
+        kind = content.WhichOneof("block")
+        if kind == "text":
+            content.text = redactor.text(content.text)
+        elif kind == "blob":
+            content.blob.data = redactor.data(content.blob.data)
+            content.blob.media_type = redactor.text(content.blob.media_type)
+    message.details_json = redactor.text(message.details_json)
+    if message.HasField("error"):
+        error = message.error
+        error.message = redactor.text(error.message)
+        error.reason = redactor.text(error.reason)
+        error.details_json = redactor.text(error.details_json)

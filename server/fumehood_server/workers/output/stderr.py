@@ -1,0 +1,83 @@
+"""A worker's stderr: free text by a stranger, cut into lines at a bounded rate."""
+
+from __future__ import annotations
+
+from fumehood_server.workers.output.logs import PluginLog
+from fumehood_server.workers.output.token_bucket import Allowance, LogRate
+from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
+
+LINES_BURST = 2000
+"""Lines that a worker may log at once: several long tracebacks."""
+
+LINES_PER_SECOND = 200.0
+"""Lines that it may log over time. Over that, lines are counted and dropped: a plugin is never held up by its log."""
+
+_CUT = " … (cut)"
+
+
+class StderrLines:
+    """Cuts what a worker writes to stderr into lines of its plugin's log."""
+
+    __slots__ = ("_allowance", "_dropped", "_log", "_overlong", "_partial", "_rate", "_worker_id")
+
+    def __init__(self, log: PluginLog, worker_id: str, allowance: Allowance, rate: LogRate) -> None:
+        """`allowance` and `rate` are shared with the worker's other ways to log."""
+        self._rate = rate
+        self._log = log
+        self._worker_id = worker_id
+        self._allowance = allowance
+        self._partial = bytearray()
+        self._overlong = False
+        self._dropped = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take what was read. A line goes to the log when its end has come."""
+        self._rate.add(len(data))
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            if not self._allowance.take():
+                # Counting is twenty times as cheap as cutting, which is what keeps a flood from costing anything.
+                self._dropped += data.count(b"\n", start)
+                self._partial.clear()
+                self._overlong = False
+                start = data.rfind(b"\n") + 1
+                break
+            self._keep(data, start, end)
+            self._write()
+            start = end + 1
+        self._keep(data, start, len(data))
+
+    def close(self) -> None:
+        """The stream has ended: log what has no end of line, and how much was dropped."""
+        if self._partial:
+            self._write()
+        if self._dropped:
+            self._log.write(
+                "sidecar",
+                "warning",
+                f"{self._dropped} lines of stderr were dropped",
+                worker_id=self._worker_id,
+                dropped=self._dropped,
+            )
+            self._dropped = 0
+
+    def _keep(self, data: bytes, start: int, end: int) -> None:
+        # What lies across the cut is taken out before it is cut.
+        room = MAX_LINE_BYTES + self._log.redactor.longest_bytes - len(self._partial)
+        if end - start > room:
+            self._overlong = True
+            end = start + room
+        self._partial += data[start:end]
+
+    def _write(self) -> None:
+        redactor = self._log.redactor
+        if redactor.active:
+            self._overlong |= len(self._partial) > MAX_LINE_BYTES
+            self._partial = bytearray(redactor.data(bytes(self._partial)))
+        text = self._partial.decode("utf-8", "backslashreplace").removesuffix("\r")
+        if self._overlong:
+            text = text[: MAX_LINE_BYTES - len(_CUT.encode())] + _CUT
+        self._log.write("stderr", "info", text, worker_id=self._worker_id, dropped=self._dropped)
+        self._dropped = 0
+        self._partial.clear()
+        self._overlong = False

@@ -1,0 +1,1 @@
+"""Pools: who gets which worker, and when one is started or ended."""

@@ -1,0 +1,1 @@
+"""One sandboxed process that runs calls, from its start to its reaping."""

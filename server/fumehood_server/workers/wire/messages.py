@@ -1,0 +1,295 @@
+"""Between the wire's protobuf messages and the sidecar's own nouns. No other module of the workers builds a message."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import TYPE_CHECKING
+
+import orjson
+from fumehood.v1 import content_pb2, plugin_pb2, tool_pb2
+from fumehood_sandbox import Level
+
+from fumehood_server.model.call import Block, CallError, CallUpdate
+from fumehood_server.model.plugin_requests import HttpAsk
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.worker import CancelReason, InvocationResult
+from fumehood_server.workers.wire import prefixed
+
+if TYPE_CHECKING:
+    from fumehood_server.errors import HostCallError
+    from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.model.plugin_requests import HttpAnswer
+    from fumehood_server.model.worker import Invocation
+
+PROTOCOL_VERSIONS = (1,)
+"""Versions of the wire that this sidecar speaks, best first."""
+
+MAX_LINE_BYTES = 8192
+"""One line of an update or of the log, in bytes of UTF-8 (plugin.proto)."""
+
+MAX_UPDATE_DATA_BYTES = 65_536
+"""`Update.data_json` (plugin.proto)."""
+
+MAX_BLOCKS = 1024
+"""`Result.content` (plugin.proto). A frame could hold two million empty blocks, which would hold up the event loop."""
+
+MAX_TOOLS = 1024
+"""`Ready.tools` (plugin.proto)."""
+
+MAX_FAILURE_CHARACTERS = 4096
+"""`ToolFailure.message` (plugin.proto)."""
+
+MAX_FAILURE_DETAILS_BYTES = 60_000
+"""`ToolFailure.details_json`, so that with our own keys it fits into `SystemError.details_json` (error.proto)."""
+
+MAX_FAILURE_DEPTH = 64
+"""Nesting of `ToolFailure.details_json` (plugin.proto), as of arguments and results."""
+
+MAX_MEDIA_TYPE_CHARACTERS = 255
+"""`Blob.media_type`: RFC 6838 has no longer ones. The cap on results doesn't count it."""
+
+_LEVELS = {
+    Level.NONE: tool_pb2.SIDE_EFFECTS_NONE,
+    Level.READ: tool_pb2.SIDE_EFFECTS_READ,
+    Level.WRITE: tool_pb2.SIDE_EFFECTS_WRITE,
+    Level.EXTERNAL: tool_pb2.SIDE_EFFECTS_EXTERNAL,
+}
+
+_REASONS = {
+    CancelReason.DEADLINE: plugin_pb2.CANCEL_REASON_DEADLINE,
+    CancelReason.CALLER: plugin_pb2.CANCEL_REASON_CALLER,
+    CancelReason.SHUTDOWN: plugin_pb2.CANCEL_REASON_SHUTDOWN,
+    CancelReason.LIMIT: plugin_pb2.CANCEL_REASON_LIMIT,
+}
+
+_NANOS = 1_000_000_000
+
+
+def hello(spec: WorkerSpec, *, max_frame_bytes: int) -> bytes:
+    """The first frame to a worker."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.hello
+    message.protocol_versions.extend(PROTOCOL_VERSIONS)
+    message.sidecar_version = importlib.metadata.version("fumehood-server")
+    message.plugin = spec.plugin
+    message.side_effects = _LEVELS[spec.policy.level]
+    message.max_frame_bytes = max_frame_bytes
+    message.max_concurrent_calls = spec.max_concurrent_calls
+    message.readable_paths.extend(spec.policy.read)
+    message.writable_paths.extend(spec.policy.write)
+    return prefixed(frame.SerializeToString())
+
+
+def invoke(invocation_id: int, invocation: Invocation) -> bytes:
+    """The frame that starts a call."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.invoke
+    message.invocation_id = invocation_id
+    message.tool = invocation.tool
+    message.arguments_json = invocation.arguments_json
+    message.call_id = invocation.call_id
+    message.attempt = invocation.attempt
+    timeout = message.timeout
+    # A deadline that has just passed is still a deadline: the plugin reads "no time left", not "no bound".
+    timeout.seconds, timeout.nanos = divmod(max(int(invocation.timeout_s * _NANOS), 1), _NANOS)
+    ours = invocation.context
+    context = message.context
+    context.request_id = ours.request_id
+    # Most callers fill few of these, and looking costs a third of setting.
+    if ours.session_id:
+        context.session_id = ours.session_id
+    if ours.trace_id:
+        context.trace_id = ours.trace_id
+    if ours.span_id:
+        context.span_id = ours.span_id
+    if ours.parent_span_id:
+        context.parent_span_id = ours.parent_span_id
+    if ours.turn_id:
+        context.turn_id = ours.turn_id
+    if ours.step_name:
+        context.step_name = ours.step_name
+    if ours.caused_by:
+        context.caused_by = ours.caused_by
+    return prefixed(frame.SerializeToString())
+
+
+def cancel(invocation_id: int, reason: CancelReason, grace_s: float) -> bytes:
+    """The frame that asks for the end of a call."""
+    frame = plugin_pb2.HostFrame()
+    frame.cancel.invocation_id = invocation_id
+    frame.cancel.reason = _REASONS[reason]
+    frame.cancel.grace.FromNanoseconds(int(grace_s * _NANOS))
+    return prefixed(frame.SerializeToString())
+
+
+def shutdown(grace_s: float) -> bytes:
+    """The frame that asks a worker to exit."""
+    frame = plugin_pb2.HostFrame()
+    frame.shutdown.grace.FromNanoseconds(int(grace_s * _NANOS))
+    return prefixed(frame.SerializeToString())
+
+
+def secret_response(invocation_id: int, request_id: int, *, value: bytes = b"", problem: str = "") -> bytes:
+    """The frame that answers for a secret: with its value, or with why there is none."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.secret_response
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    message.value = value
+    message.problem = problem
+    return prefixed(frame.SerializeToString())
+
+
+def http_ask(message: plugin_pb2.HttpRequest) -> HttpAsk:
+    """A plugin's request, as it is."""
+    return HttpAsk(
+        method=message.method,
+        url=message.url,
+        headers=tuple((header.name, header.value) for header in message.headers),
+        body=message.body,
+        timeout_s=message.timeout.ToNanoseconds() / _NANOS if message.HasField("timeout") else None,
+        max_response_bytes=message.max_response_bytes or None,
+        max_redirects=message.max_redirects if message.HasField("max_redirects") else None,
+    )
+
+
+def http_response(invocation_id: int, request_id: int, answer: HttpAnswer) -> bytes:
+    """The frame with a response's head."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.http_response
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    message.status = answer.status
+    message.url = answer.url
+    message.redirects = answer.redirects
+    for name, value in answer.headers:
+        message.headers.add(name=name, value=value)
+    return prefixed(frame.SerializeToString())
+
+
+def http_body(invocation_id: int, request_id: int, data: bytes, *, end: bool) -> bytes:
+    """The frame with a piece of a response's body."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.http_body
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    message.data = data
+    message.end = end
+    return prefixed(frame.SerializeToString())
+
+
+def http_failure(invocation_id: int, request_id: int, error: HostCallError, *, after_head: bool) -> bytes:
+    """The frame that says why there is no response, or, after its head, no more of its body."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.http_body if after_head else frame.http_response
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    if after_head:
+        frame.http_body.end = True
+    message.failure.reason = error.reason
+    message.failure.message = error.message
+    message.failure.retryable = error.retryable
+    return prefixed(frame.SerializeToString())
+
+
+def result(message: plugin_pb2.Result, *, output_bytes: int) -> InvocationResult:
+    """A plugin's own word on how a call ended. `output_bytes` counts the call's frames."""
+    blocks = message.content
+    if len(blocks) > MAX_BLOCKS:
+        return InvocationResult(
+            content=(),
+            details_json="",
+            terminate=False,
+            error=_too_many_blocks(len(blocks)),
+            output_bytes=output_bytes,
+        )
+    return InvocationResult(
+        content=tuple([block for block in map(_block, blocks) if block is not None]),
+        details_json=message.details_json,
+        terminate=message.terminate,
+        error=_failure(message.error) if message.HasField("error") else None,
+        output_bytes=output_bytes,
+    )
+
+
+def update(message: plugin_pb2.Update, sequence: int) -> CallUpdate:
+    """A plugin's word on a call that goes on, cut to the wire's limits."""
+    data = message.data_json
+    return CallUpdate(
+        message=cut(message.message, MAX_LINE_BYTES),
+        progress=message.progress if message.HasField("progress") else None,
+        total=message.total if message.HasField("total") else None,
+        data_json=data if len(data) * 4 <= MAX_UPDATE_DATA_BYTES or len(data.encode()) <= MAX_UPDATE_DATA_BYTES else "",
+        sequence=sequence,
+    )
+
+
+def cut(text: str, limit_bytes: int) -> str:
+    """The longest beginning of `text` that takes at most `limit_bytes` in UTF-8."""
+    if len(text) * 4 <= limit_bytes:
+        return text
+    # Each character takes a byte at least. Hostile text of megabytes is not encoded for the sake of its beginning.
+    text = text[:limit_bytes]
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= limit_bytes else data[:limit_bytes].decode("utf-8", "ignore")
+
+
+def _too_many_blocks(count: int) -> CallError:
+    return CallError(
+        code=Code.TOOL_RESOURCE_EXHAUSTED,
+        message=f"the tool's result has {count} blocks of content, and at most {MAX_BLOCKS} are passed on",
+        details={"limit": "content_blocks", "value": MAX_BLOCKS, "usage": count, "unit": "blocks"},
+    )
+
+
+def _block(content: content_pb2.Content) -> Block | None:
+    text = content.text
+    if text:
+        return Block(text=text)  # asking which one it is takes longer than all the rest
+    kind = content.WhichOneof("block")
+    if kind == "text":
+        return Block(text=text)
+    if kind == "blob":
+        return Block(data=content.blob.data, media_type=_media_type(content.blob))
+    return None
+
+
+def _media_type(blob: content_pb2.Blob) -> str:
+    return blob.media_type[:MAX_MEDIA_TYPE_CHARACTERS] or "application/octet-stream"
+
+
+def _failure(failure: plugin_pb2.ToolFailure) -> CallError:
+    details: dict[str, object] = {}
+    if failure.details_json:
+        details |= _facts(failure.details_json)
+    if failure.reason:
+        details["reason"] = failure.reason[:128]
+    return CallError(
+        code=Code.TOOL_EXECUTION_FAILED,
+        message=failure.message[:MAX_FAILURE_CHARACTERS] or "the tool failed and did not say why",
+        retryable=failure.retryable,
+        details=details,
+    )
+
+
+def _facts(text: str) -> dict[str, object]:
+    """A failure's own facts. What is not a JSON object, or too long, is left out, and that is told."""
+    if len(text.encode("utf-8", "replace")) > MAX_FAILURE_DETAILS_BYTES:
+        return {"details_left_out": "too long"}
+    try:
+        facts = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {"details_left_out": "not JSON"}
+    if not isinstance(facts, dict):
+        return {"details_left_out": "not an object"}
+    # The writer of JSON refuses what its reader takes, and callers' readers recurse as well.
+    return {"details_left_out": "nested too deeply"} if _deeper_than(facts, MAX_FAILURE_DEPTH) else facts
+
+
+def _deeper_than(value: object, depth: int) -> bool:
+    """Whether more than this many objects and arrays lie in each other. Looks level by level: nothing here recurses."""
+    level = [value]
+    for _ in range(depth):
+        nested = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [child for children in nested for child in children]
+    return any(isinstance(each, dict | list) for each in level)

@@ -1,0 +1,209 @@
+"""A worker with fault knobs, for the executor's policy. What processes really do is tested through the real sidecar."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from fumehood_sandbox import Executable, Level, Policy, Receipt
+from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.call import Block, CallContext, CallError, CallRequest, CallUpdate
+from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
+from fumehood_server.model.plugin_requests import EgressUsage
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import ExecutionMode, Permission, Reason, ToolDefinition
+from fumehood_server.model.worker import CancelReason, Invocation, InvocationResult, Used, WorkerInfo
+
+RECEIPT = Receipt(level=Level.NONE, backend="bubblewrap", policy_digest="sha256:0", layers=())
+
+Answer = Callable[["FakeHandle"], None]
+
+
+def answered(text: str = "", *, details_json: str = "", error: CallError | None = None) -> InvocationResult:
+    content = (Block(text=text),) if text else ()
+    size = len(text.encode()) + len(details_json.encode())
+    return InvocationResult(content=content, details_json=details_json, terminate=False, error=error, output_bytes=size)
+
+
+class FakeHandle:
+    """One attempt. `resolve` is the knob that ends it."""
+
+    def __init__(self, invocation: Invocation, *, ignores_cancel: bool) -> None:
+        self.invocation = invocation
+        self.done: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
+        self.cancelled: list[CancelReason] = []
+        self.egress: EgressUsage | None = None
+        self._ignores_cancel = ignores_cancel
+        self._when_done: Callable[[InvocationResult], None] | None = None
+
+    def when_done(self, callback: Callable[[InvocationResult], None]) -> None:
+        if self.done.done():
+            callback(self.done.result())
+        else:
+            self._when_done = callback
+
+    def used(self) -> Used:
+        return Used(cpu_s=0.25, peak_memory_bytes=4096, source="cgroup2")
+
+    def cancel(self, reason: CancelReason) -> None:
+        self.cancelled.append(reason)
+        if not self._ignores_cancel and not self.done.done():
+            details = {"ended_by": "cancel_frame"}
+            self.resolve(answered(error=CallError(code=Code.CANCELLED_SIGNAL, message="ended", details=details)))
+
+    def resolve(self, result: InvocationResult) -> None:
+        self.done.set_result(result)
+        if self._when_done is not None:
+            self._when_done(result)
+
+    def update(self, message: str, sequence: int) -> None:
+        if self.invocation.on_update is not None:
+            self.invocation.on_update(CallUpdate(message=message, sequence=sequence))
+
+
+@dataclass
+class FakeWorker:
+    """Answers at once with `answer`, or leaves the attempt open when that is None."""
+
+    answer: Callable[[Invocation], InvocationResult] | None = None
+    ignores_cancel: bool = False
+    worker_id: str = "fake-1"
+    receipt: Receipt = RECEIPT
+    handles: list[FakeHandle] = field(default_factory=list)
+    _begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def invoked(self, count: int) -> None:
+        """Return once so many attempts have begun."""
+        while len(self.handles) < count:
+            self._begun.clear()
+            await self._begun.wait()
+
+    def invoke(self, invocation: Invocation) -> FakeHandle:
+        handle = FakeHandle(invocation, ignores_cancel=self.ignores_cancel)
+        self.handles.append(handle)
+        self._begun.set()
+        if self.answer is not None:
+            handle.resolve(self.answer(invocation))
+        return handle
+
+
+class FakeLease:
+    def __init__(self, pools: FakePools) -> None:
+        self._pools: FakePools | None = pools
+        self.worker = pools.worker
+
+    def release(self) -> None:
+        if self._pools is not None:
+            self._pools.leases -= 1
+            self._pools = None
+
+
+@dataclass
+class FakePools:
+    """One worker. `cold` makes a call wait until `warm` is set; `error` is what waiting ends with."""
+
+    worker: FakeWorker = field(default_factory=FakeWorker)
+    cold: bool = False
+    error: CallError | None = None
+    warm: asyncio.Event = field(default_factory=asyncio.Event)
+    leases: int = 0
+
+    def try_acquire(self, _spec: WorkerSpec) -> FakeLease | None:
+        return None if self.cold else self._lease()
+
+    async def acquire(self, _spec: WorkerSpec) -> FakeLease:
+        if self.error is not None:
+            raise WorkerUnavailableError(self.error)
+        await self.warm.wait()
+        return self._lease()
+
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        return ()
+
+    async def retire(self, _keys: frozenset[str]) -> None:
+        return None
+
+    def _lease(self) -> FakeLease:
+        self.leases += 1
+        return FakeLease(self)
+
+
+SPEC = WorkerSpec(
+    key="key",
+    plugin="fake",
+    plugin_digest="sha256:1",
+    policy=Policy(level=Level.NONE),
+    program=Executable(("/bin/true",)),
+    describes=False,
+    output_bytes=1000,
+    max_workers=1,
+)
+
+SCHEMA = (
+    '{"type":"object","properties":{"text":{"type":"string"},"count":{"type":"integer"},'
+    '"ratio":{"anyOf":[{"type":"number"},{"type":"null"}]},"loud":{"type":"boolean"}},'
+    '"required":["text"],"additionalProperties":false}'
+)
+
+
+def tool(
+    name: str = "echo",
+    *,
+    schema: str = SCHEMA,
+    output_schema: str = "",
+    level: Level = Level.NONE,
+    permission: Permission = Permission.ALLOW,
+    timeout_s: float = 30.0,
+    mode: ExecutionMode = ExecutionMode.PARALLEL,
+    idempotent: bool = False,
+    reasons: tuple[Reason, ...] = (),
+    runnable: bool = True,
+) -> RegisteredTool:
+    definition = ToolDefinition(
+        name=name,
+        description="Says it again.",
+        input_schema_json=schema,
+        output_schema_json=output_schema,
+        side_effects=level,
+        idempotent=idempotent,
+        timeout_s=timeout_s,
+        execution_mode=mode,
+    )
+    spec = replace(SPEC, policy=Policy(level=level)) if runnable else None
+    return RegisteredTool(
+        definition=definition,
+        definition_digest=f"sha256:{hash((schema, output_schema)):x}",
+        plugin="fake",
+        plugin_version="1",
+        permission=permission,
+        timeout_s=timeout_s,
+        spec=spec,
+        reasons=reasons,
+    )
+
+
+@dataclass
+class FakeTools:
+    tools: tuple[RegisteredTool, ...]
+
+    def find(self, name: str) -> RegisteredTool | None:
+        return next((each for each in self.tools if each.definition.name == name), None)
+
+
+def request(
+    arguments_json: str = '{"text":"hi"}',
+    *,
+    name: str = "echo",
+    call_id: str = "c1",
+    timeout_s: float | None = None,
+    caller_deadline: float | None = None,
+) -> CallRequest:
+    return CallRequest(
+        call_id=call_id,
+        tool=name,
+        arguments_json=arguments_json,
+        context=CallContext(request_id="r1"),
+        timeout_s=timeout_s,
+        caller_deadline=caller_deadline,
+    )

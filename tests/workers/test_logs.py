@@ -1,0 +1,137 @@
+"""What a plugin says, kept in bounded memory and made safe to show."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fumehood_server.workers.output.logs import MAX_KEPT_BYTES, MAX_LINES, MAX_QUEUED_LINES, LogLine, LogSink, clean
+from fumehood_server.workers.output.stderr import StderrLines
+from fumehood_server.workers.output.token_bucket import Allowance, LogRate
+from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
+from hypothesis import given
+from hypothesis import strategies as st
+
+UNLIMITED = LogRate(limit_bytes=1 << 40, clock=lambda: 0.0, on_over=lambda _: None)
+
+
+def lines_of(data: list[bytes], *, burst: int = 1000) -> list[LogLine]:
+    log = LogSink().of("p")
+    stderr = StderrLines(log, "w", Allowance(burst=burst, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
+    for piece in data:
+        stderr.feed(piece)
+    stderr.close()
+    return list(log.last(10_000))
+
+
+@given(st.text())
+def test_a_line_never_holds_controls_and_is_never_too_long(text: str) -> None:
+    safe = clean(text * 3)
+    assert len(safe.encode()) <= MAX_LINE_BYTES
+    assert not any(character < " " or "\x7f" <= character <= "\x9f" for character in safe)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain words", "plain words"),
+        ("Grüße, 世界 🎲", "Grüße, 世界 🎲"),
+        ("\x1b[31mred\x07", "\\x1b[31mred\\x07"),
+        ("a\rb\tc", "a\\rb\\tc"),
+        ("left\u202eright", "left\\u202eright"),
+        ("C:\\temp", "C:\\temp"),
+    ],
+)
+def test_controls_are_escaped_and_nothing_else(text: str, shown: str) -> None:
+    assert clean(text) == shown
+
+
+@given(st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"."))), st.integers(1, 50))
+def test_lines_are_the_same_however_the_stream_is_cut(lines: list[bytes], size: int) -> None:
+    stream = b"".join(line + b"\n" for line in lines)
+    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+    assert [line.message for line in lines_of(pieces)] == [line.message for line in lines_of([stream])]
+    assert len(lines_of(pieces)) == len(lines)
+
+
+def test_the_end_of_a_long_line_is_cut_and_that_is_told() -> None:
+    (line,) = lines_of([b"x" * 5000, b"y" * 5000, b"z" * 100_000, b"\n"])
+    assert len(line.message.encode()) <= MAX_LINE_BYTES
+    assert line.message.endswith("(cut)")
+
+
+def test_a_line_without_an_end_is_told_when_the_stream_ends() -> None:
+    assert [line.message for line in lines_of([b"one\ntw", b"o"])] == ["one", "two"]
+
+
+def test_bytes_that_are_not_text_are_escaped() -> None:
+    assert lines_of([b"\xff\xfe ok\n"])[0].message == "\\xff\\xfe ok"
+
+
+def test_what_is_over_the_rate_is_counted() -> None:
+    lines = lines_of([b"a\nb\nc\nd\n", b"e\nf\n"], burst=2)
+    assert [(line.source, line.message, line.dropped) for line in lines] == [
+        ("stderr", "a", 0),
+        ("stderr", "b", 0),
+        ("sidecar", "4 lines of stderr were dropped", 4),
+    ]
+
+
+def test_only_the_last_lines_are_kept() -> None:
+    log = LogSink().of("p")
+    for number in range(MAX_LINES + 10):
+        log.write("log", "info", str(number))
+    assert [line.message for line in log.last(2)] == [str(MAX_LINES + 8), str(MAX_LINES + 9)]
+    assert len(log.last(10_000)) == MAX_LINES
+    for _ in range(MAX_LINES):
+        log.write("log", "info", "x" * MAX_LINE_BYTES)
+    assert sum(len(line.message) for line in log.last(10_000)) <= MAX_KEPT_BYTES
+
+
+def test_every_line_is_forwarded_with_its_plugin() -> None:
+    seen: list[tuple[str, str]] = []
+    sink = LogSink(lambda plugin, line: seen.append((plugin, line.message)))
+    sink.of("a").write("log", "info", "one")
+    sink.of("b").write("log", "info", "two")
+    assert seen == [("a", "one"), ("b", "two")]
+    assert sink.of("a") is sink.of("a")
+
+
+async def test_a_listener_gets_new_lines_in_order() -> None:
+    log = LogSink().of("p")
+    log.write("log", "info", "before")
+    with log.subscribe() as lines:
+        log.write("log", "info", "one")
+        log.write("log", "info", "two")
+        async with asyncio.timeout(10):
+            assert [(await anext(lines)).message for _ in range(2)] == ["one", "two"]
+            waiting = asyncio.ensure_future(anext(lines))
+            await asyncio.wait((waiting,), timeout=0)
+            log.write("log", "info", "three")
+            assert (await waiting).message == "three"
+
+
+async def test_a_slow_listener_loses_lines_and_learns_how_many() -> None:
+    log = LogSink().of("p")
+    with log.subscribe() as lines:
+        for number in range(MAX_QUEUED_LINES + 7):
+            log.write("log", "info", str(number))
+        async with asyncio.timeout(10):
+            for _ in range(MAX_QUEUED_LINES):
+                assert (await anext(lines)).dropped == 0
+            log.write("log", "info", "after")
+            line = await anext(lines)
+    assert (line.message, line.dropped) == ("after", 7)
+
+
+def test_the_rate_of_logging_is_counted_second_by_second() -> None:
+    now, over = [0.0], list[int]()
+    rate = LogRate(limit_bytes=100, clock=lambda: now[0], on_over=over.append)
+    rate.add(100)
+    now[0] = 1.0
+    rate.add(60)
+    now[0] = 1.9
+    rate.add(40)
+    assert over == []
+    rate.add(1)
+    assert over == [101]
