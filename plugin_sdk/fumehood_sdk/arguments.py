@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic_core import SchemaValidator, ValidationError, from_json
+
 from fumehood_sdk.errors import ToolError
 from fumehood_sdk.jsontext import dumps
 from fumehood_sdk.schema import simple
-from fumehood_sdk.schema.core import SchemaValidator, ValidationError, from_json
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 _SECTION = re.compile(r"(Args|Arguments|Returns|Yields|Raises|Example|Examples|Note|Notes|Attributes|Todo):\s*$")
@@ -10,23 +11,13 @@ _ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 
 def parse(docstring: str) -> tuple[str, dict[str, str]]:
     """Split a docstring into its first paragraph, as one line, and what its `Args:` section says of each parameter."""
-    lines = _dedented(docstring)
+    lines = inspect.cleandoc(docstring).splitlines()
     summary: list[str] = []
     for line in lines:
         if not line.strip() or _SECTION.match(line):
             break
         summary.append(line.strip())
     return " ".join(summary), _arguments(lines)
-
-
-def _dedented(docstring: str) -> list[str]:
-    """The lines without the indentation that they share, in which the first has no part (PEP 257)."""
-    first, *rest = docstring.expandtabs().splitlines() or [""]
-    shared = min((len(line) - len(line.lstrip()) for line in rest if line.strip()), default=0)
-    lines = [first.lstrip(), *(line[shared:] for line in rest)]
-    while lines and not lines[0]:
-        del lines[0]
-    return lines
 
 
 def _arguments(lines: list[str]) -> dict[str, str]:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import types
+import inspect
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fumehood_sdk import docstring
 from fumehood_sdk.context import Context
 from fumehood_sdk.errors import PluginError
 from fumehood_sdk.schema.field import Field
 
-if TYPE_CHECKING:
-    import inspect
-
 NO_DEFAULT: Any = object()
 """Stands for the default of a parameter without one."""
-# Source: Include/cpython/code.h; inspect's names for them would be its import, a megabyte for each process.
-_CO_VARARGS, _CO_VARKEYWORDS, _CO_GENERATOR, _CO_COROUTINE = 0x04, 0x08, 0x20, 0x80
-_CO_ITERABLE_COROUTINE, _CO_ASYNC_GENERATOR = 0x100, 0x200
-_CO_UNUSUAL = _CO_VARARGS | _CO_VARKEYWORDS | _CO_GENERATOR | _CO_ITERABLE_COROUTINE | _CO_ASYNC_GENERATOR
 
 
 class Parameter:
@@ -71,7 +64,7 @@ def read(function: Callable[..., Any], tool: str, description: str | None, names
     Raises:
         PluginError: the function can't be a tool; the message says what to change.
     """
-    defaults, is_async = _plain(function) or _inspected(function, tool)
+    defaults = _defaults(function, tool)
     summary, explained = docstring.parse(function.__doc__ or "")
     if not (description or summary):
         raise PluginError(f"{tool} has no docstring: its first paragraph tells the model what the tool does")
@@ -99,36 +92,19 @@ def read(function: Callable[..., Any], tool: str, description: str | None, names
         context_name=context_name,
         description=description or summary,
         returns=hints.get("return", Any),
-        is_async=is_async,
+        is_async=inspect.iscoroutinefunction(function),
     )
 
 
-def _plain(function: Callable[..., Any]) -> tuple[dict[str, Any], bool] | None:
-    """The parameters with their defaults, and whether it is a coroutine. None: `inspect` must say, or it can't be."""
-    # What a decorator has said, such as what it wraps, is in the function's __dict__.
-    if type(function) is not types.FunctionType or function.__dict__:
-        return None
-    code = function.__code__
-    if code.co_flags & _CO_UNUSUAL or code.co_posonlyargcount:
-        return None
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    given = function.__defaults__ or ()
-    defaults = dict.fromkeys(names, NO_DEFAULT)
-    defaults.update(zip(names[code.co_argcount - len(given) : code.co_argcount], given, strict=True))
-    defaults.update(function.__kwdefaults__ or {})
-    return defaults, bool(code.co_flags & _CO_COROUTINE)
-
-
-def _inspected(function: Callable[..., Any], tool: str) -> tuple[dict[str, Any], bool]:
-    import inspect  # noqa: PLC0415 - see above
-
+def _defaults(function: Callable[..., Any], tool: str) -> dict[str, Any]:
+    """The parameters by name, with their defaults."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise PluginError(f"{tool} is a generator: return one value, and use ctx.update() for what comes before it")
     defaults = {}
     for name, parameter in inspect.signature(function).parameters.items():
         _check_kind(tool, parameter)
         defaults[name] = NO_DEFAULT if parameter.default is parameter.empty else parameter.default
-    return defaults, inspect.iscoroutinefunction(function)
+    return defaults
 
 
 def _hints(function: Callable[..., Any], tool: str, namespace: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
-from fumehood_sdk import Context, Field, Plugin, PluginError, signature
-from fumehood_sdk.docstring import _dedented, parse
+from fumehood_sdk import Context, Field, Plugin, PluginError
+from fumehood_sdk.docstring import parse
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -187,33 +186,26 @@ def test_a_docstring_gives_the_first_paragraph_and_each_parameter() -> None:
     }
 
 
-def _many(a: int, b: str = "b", *, c: list[int], d: bool = False) -> None: ...
-def _none() -> None: ...
-def _positional_default(a: int = 1) -> None: ...
-def _keyword_only(*, a: int) -> None: ...
-async def _waits(a: int) -> None: ...
-
-
-@pytest.mark.parametrize("function", [_many, _none, _positional_default, _keyword_only, _waits])
-def test_a_plain_function_is_read_as_inspect_reads_it(function: Any) -> None:
-    plain = signature._plain(function)
-    assert plain is not None
-    assert plain == signature._inspected(function, "it")
-    assert list(plain[0]) == list(inspect.signature(function).parameters)
+def _many(a: int, b: str = "b", *, c: list[int], d: bool = False) -> None:
+    """Do it."""
 
 
 def test_what_a_decorator_wrapped_is_read_as_what_it_wraps() -> None:
     @functools.wraps(_many)
     def wrapper(*arguments: Any, **named: Any) -> None: ...
 
-    assert signature._plain(wrapper) is None
-    assert signature._inspected(wrapper, "it") == signature._plain(_many)
+    plugin = Plugin("trial", version="1")
+    plugin.tool(side_effects="none", name="wrapped")(wrapper)
+    plugin.tool(side_effects="none", name="plain")(_many)
+    assert plugin.tools["wrapped"].input_schema_json == plugin.tools["plain"].input_schema_json
 
 
-@pytest.mark.parametrize("docstring", ["", "One.", "  One.\n    Two.\n\n      Three.\n", "\n\n    One.\n\tTwo.\n    "])
-def test_a_docstring_is_dedented_as_inspect_does(docstring: str) -> None:
-    stripped = [line.rstrip() for line in inspect.cleandoc(docstring).splitlines()]
-    found = [line.rstrip() for line in _dedented(docstring)]
-    while found and not found[-1]:
-        found.pop()
-    assert found == stripped
+async def _waits() -> None:
+    """Do it."""
+
+
+@pytest.mark.parametrize(("function", "is_async"), [(_many, False), (_waits, True)])
+def test_a_coroutine_function_is_an_asynchronous_tool(function: Any, is_async: bool) -> None:
+    plugin = Plugin("trial", version="1")
+    plugin.tool(side_effects="none", name="it")(function)
+    assert plugin.tools["it"].is_async == is_async

@@ -109,11 +109,9 @@ def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
 def _fork_for_calls(zygote: Any, fd_in: int, writer: Writer, served: Served, grants: Grants) -> int:  # noqa: ANN401
     """Say that the plugin is ready, and have the sandbox's module fork a process for each call; see `PythonModule`."""
     from fumehood_sdk.runtime.one_call import OneCall  # noqa: PLC0415 - before the forks, so that none imports it
-    from fumehood_sdk.runtime.rehearsal import rehearse  # noqa: PLC0415
 
     if any(tool.is_async for tool in served.tools.values()):
         import fumehood_sdk.runtime.aio  # noqa: F401, PLC0415 - asyncio, once and not in each process
-    rehearse()
     one_call = OneCall(served.tools, grants, max_frame_bytes=writer.max_frame_bytes)
     one_call.prepare()
     writer.ready(wire.ready(PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0, served.version))

@@ -92,8 +92,7 @@ class Field:
 def arguments_of(metadata: object) -> dict[str, Any] | None:
     """What an object inside `Annotated` says, as arguments of `Field`. None when it says more than `Field` can.
 
-    Understands `Field` itself, pydantic's `Field` and the constraints of `annotated_types`, the latter two without
-    importing them.
+    Understands `Field` itself, and the constraints of `annotated_types` without importing them.
     """
     if isinstance(metadata, Field):
         return metadata.arguments
@@ -101,27 +100,7 @@ def arguments_of(metadata: object) -> dict[str, Any] | None:
     if kind.__module__ == "annotated_types":
         name = _ANNOTATED_TYPES.get(kind.__name__)
         return {name: getattr(metadata, name)} if name else None
-    if kind.__module__ == "pydantic.fields" and kind.__name__ == "FieldInfo":
-        return _of_pydantic(metadata)
     return None
-
-
-def _of_pydantic(field: Any) -> dict[str, Any] | None:  # noqa: ANN401 - pydantic's FieldInfo, which is not imported here
-    """What pydantic's own `Field` says. None when it says more than is understood, or hides what it says."""
-    given = getattr(field, "_attributes_set", None)
-    constraints = getattr(field, "metadata", None)
-    if not isinstance(given, dict) or not isinstance(constraints, list) or not _UNDERSTOOD.issuperset(given):
-        return None
-    out = {name: given[name] for name in NOTES if given.get(name) is not None}
-    for constraint in constraints:
-        if type(constraint).__name__ == "_PydanticGeneralMetadata" and set(vars(constraint)) == {"pattern"}:
-            said: dict[str, Any] | None = dict(vars(constraint))
-        else:
-            said = arguments_of(constraint)
-        if said is None or out.keys() & said.keys():
-            return None
-        out |= said
-    return out
 
 
 _ANNOTATED_TYPES = {
@@ -133,4 +112,3 @@ _ANNOTATED_TYPES = {
     "MinLen": "min_length",
     "MaxLen": "max_length",
 }
-_UNDERSTOOD = frozenset((*NUMBER_KEYWORDS, *STRING_KEYWORDS, *NOTES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import typing
 from typing import Any
@@ -51,12 +52,12 @@ def _any(annotation: Any, definitions: dict[str, Json], known: dict[str, type]) 
 
 
 def _fields_of(kind: Any, definitions: dict[str, Json], known: dict[str, type]) -> Json:  # noqa: ANN401
-    typed_dict = not hasattr(kind, "__dataclass_fields__")
+    fields = {field.name: field for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else None
     hints = typing.get_type_hints(kind, include_extras=True)
     properties: dict[str, Json] = {}
     required: list[str] = []
     for name, hint in hints.items():
-        if typed_dict:
+        if fields is None:
             # Where annotations are strings, the class itself did not see its markers.
             marker = typing.get_origin(hint)
             marked = marker in (typing.Required, typing.NotRequired)
@@ -64,8 +65,8 @@ def _fields_of(kind: Any, definitions: dict[str, Json], known: dict[str, type]) 
             if marker is typing.Required or (not marked and name in kind.__required_keys__):
                 required.append(name)
         else:
-            field = kind.__dataclass_fields__[name]
-            if _unusual(field):
+            field = fields.get(name)  # None: a ClassVar or an InitVar
+            if field is None or field.metadata or not field.init or _has_default(field):
                 raise NotSimpleError
             json = _any(hint, definitions, known)
             required.append(name)
@@ -76,15 +77,8 @@ def _fields_of(kind: Any, definitions: dict[str, Json], known: dict[str, type]) 
     return {**out, "title": kind.__name__, "type": "object"}
 
 
-def _unusual(field: Any) -> bool:  # noqa: ANN401 - dataclasses need not be imported to look at one
-    """Whether a dataclass's field is more than a name and a type. Defaults are pydantic's business too."""
-    return (
-        bool(field.metadata)
-        or not field.init
-        or field._field_type.name != "_FIELD"  # noqa: SLF001 - tells fields from ClassVar and InitVar
-        or type(field.default).__name__ != "_MISSING_TYPE"
-        or type(field.default_factory).__name__ != "_MISSING_TYPE"
-    )
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
 
 
 def _is_class(annotation: Any) -> bool:  # noqa: ANN401
