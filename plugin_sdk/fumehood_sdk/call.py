@@ -1,54 +1,60 @@
-"""One call as the plugin's side knows it."""
+"""The state of one call: its arguments, deadline and cancellation, and how it reaches the sidecar."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from fumehood_sdk.http import HttpRequest, HttpResponse
+from fumehood_sdk.http import HttpRequest, HttpResponse
+
+MAX_TIMEOUT_S = 3600.0
+"""The longest that a call may run."""
+MAX_LINE_BYTES = 8192
+"""What fumehood/v1/plugin.proto keeps of the message of an update or of a log line."""
 
 
-class Sink(Protocol):
-    """Where the words of a running call go."""
+class CallSink(Protocol):
+    """Takes the updates and log lines of a running call."""
 
-    def update(self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes) -> None:
-        """Say how the call is getting on. Ignored once the call has ended."""
+    def write_update(
+        self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes
+    ) -> None:
+        """Send an update. Ignored once the call has ended."""
 
-    def log(self, call: Call, level: int, message: str, fields_json: bytes) -> None:
+    def write_log(self, call: Call, level: int, message: str, fields_json: bytes) -> None:
         """Write a line to the log. A call that has ended is no longer named in it."""
 
 
-class Host(Protocol):
-    """What does for calls what their process can't. Cancelling the call, or the task, ends a request."""
+class SidecarCalls(Protocol):
+    """Secrets and HTTP requests, which the sidecar provides. Cancelling the call, or the task, ends a request."""
 
-    def secret(self, call: Call, name: str) -> bytes:
-        """The value of a secret. Raises `SecretRefused`."""
+    def fetch_secret(self, call: Call, name: str) -> bytes:
+        """Return the value of a secret. Raises `SecretRefused`."""
 
-    async def secret_async(self, call: Call, name: str) -> bytes:
+    async def fetch_secret_async(self, call: Call, name: str) -> bytes:
         """The same, without holding up other tasks."""
 
-    def http(self, call: Call, request: HttpRequest) -> HttpResponse:
+    def send_http(self, call: Call, request: HttpRequest) -> HttpResponse:
         """Perform a request. Raises `HttpRefused` or `HttpFailed`."""
 
-    async def http_async(self, call: Call, request: HttpRequest) -> HttpResponse:
+    async def send_http_async(self, call: Call, request: HttpRequest) -> HttpResponse:
         """The same, without holding up other tasks."""
 
 
 class Grants:
     """What the operator grants this process."""
 
-    __slots__ = ("host", "readable_paths", "writable_paths")
+    __slots__ = ("readable_paths", "sidecar", "writable_paths")
 
     def __init__(self, readable_paths: tuple[str, ...] = (), writable_paths: tuple[str, ...] = ()) -> None:
         self.readable_paths = readable_paths
         self.writable_paths = writable_paths
-        self.host: Callable[[], Host] = _no_host
-        """Gives what answers requests; set by whoever runs the calls."""
+        self.sidecar: Callable[[], SidecarCalls] = _no_sidecar
+        """Returns what performs requests of calls; set by whoever runs the calls."""
 
 
-def _no_host() -> Host:
+def _no_sidecar() -> SidecarCalls:
     raise RuntimeError("nobody answers requests here")
 
 
@@ -56,16 +62,18 @@ NO_GRANTS = Grants()
 
 
 class Call:
-    """One call under way. Made on the path of each call, hence no more than slots."""
+    """One call under way."""
 
     __slots__ = (
         "arguments_json",
         "attempt",
         "call_id",
+        "cancel_callbacks",
         "cancel_reason",
         "closed",
         "context",
         "deadline",
+        "end_claim",
         "grants",
         "interruption",
         "invocation_id",
@@ -73,8 +81,6 @@ class Call:
         "task",
         "thread_id",
         "tool",
-        "unended",
-        "wakers",
     )
 
     def __init__(
@@ -82,7 +88,7 @@ class Call:
         invocation_id: int,
         tool: Any,  # noqa: ANN401 - what each runtime keeps of a tool is its own affair
         arguments_json: bytes,
-        sink: Sink,
+        sink: CallSink,
         *,
         call_id: str = "",
         attempt: int = 1,
@@ -102,24 +108,26 @@ class Call:
         self.cancel_reason: str | None = None
         self.closed = False
         """Whether its result was written: nothing may be said of it afterwards."""
-        self.unended = [True]
-        """Emptied once, by whoever comes first: the thread that ends the call, or the one that interrupts it. Of an
-        asynchronous call: by its task's first step, or by what cancels it sooner."""
+        self.end_claim = [True]
+        """Decides the race to end the call: `list.pop` is atomic, so it succeeds either in the thread that runs the
+        call or in the one that interrupts it; in an asynchronous call, in its task's first step or in a cancellation
+        before that."""
         self.thread_id = 0
         self.interruption: Any = None
+        """An event that is set once `Cancelled` was raised in the call's thread. None: nobody interrupts it."""
         self.task: Any = None
-        self.wakers: list[Callable[[], None]] = []
+        self.cancel_callbacks: list[Callable[[], None]] = []
 
     def cancel(self, reason: str) -> None:
         """Mark the call as cancelled and wake what waits for that. Idempotent."""
         if self.cancel_reason is None:
             self.cancel_reason = reason
-            for wake in list(self.wakers):
+            for wake in list(self.cancel_callbacks):
                 wake()
 
-    def on_cancel(self, wake: Callable[[], None]) -> None:
+    def add_cancel_callback(self, wake: Callable[[], None]) -> None:
         """Have `wake` called, from another thread, when the call is cancelled; at once if it is already."""
-        self.wakers.append(wake)
-        # A cancellation that came between the two was woken twice rather than never.
+        self.cancel_callbacks.append(wake)
+        # A cancellation between these two lines calls it twice, which is better than never.
         if self.cancel_reason is not None:
             wake()

@@ -1,4 +1,4 @@
-"""What a tool can ask and say while it runs."""
+"""`Context`: a tool's handle on its running call."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from fumehood_sdk.call import MAX_LINE_BYTES, Call
 from fumehood_sdk.errors import Cancelled
-from fumehood_sdk.jsontext import dumps
-from fumehood_sdk.wire.host import decode_context
-from fumehood_sdk.wire.plugin import DEBUG, ERROR, INFO, WARNING
+from fumehood_sdk.json_text import dumps
+from fumehood_sdk.wire.plugin_frames import DEBUG, ERROR, INFO, WARNING
+from fumehood_sdk.wire.sidecar_frames import decode_call_context
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from fumehood_sdk.call import Call
-    from fumehood_sdk.http import Http
-
-MAX_LINE_BYTES = 8192
-"""What fumehood/v1/plugin.proto keeps of the message of an update or of a log line."""
+    from fumehood_sdk.http_client import Http
 
 
 class Context:
@@ -49,7 +46,7 @@ class Context:
             ValueError: `data` does not fit into a frame, or can't be written as JSON.
         """
         data_json = b"" if data is None else dumps(data)
-        self._call.sink.update(self._call, _cut(message), progress, total, data_json)
+        self._call.sink.write_update(self._call, _cut(message), progress, total, data_json)
 
     @property
     def cancelled(self) -> bool:
@@ -67,11 +64,11 @@ class Context:
         For synchronous tools; an async one uses `asyncio.sleep`.
         """
         woken = threading.Event()
-        self._call.on_cancel(woken.set)
+        self._call.add_cancel_callback(woken.set)
         try:
             woken.wait(max(0.0, seconds))
         finally:
-            self._call.wakers.remove(woken.set)
+            self._call.cancel_callbacks.remove(woken.set)
         self.check_cancelled()
 
     @property
@@ -123,7 +120,7 @@ class Context:
 
     def secret_bytes(self, name: str, /) -> bytes:
         """The same as bytes."""
-        return self._call.grants.host().secret(self._call, name)
+        return self._call.grants.sidecar().fetch_secret(self._call, name)
 
     async def asecret(self, name: str, /) -> str:
         """Like `secret`, for asynchronous tools."""
@@ -131,19 +128,19 @@ class Context:
 
     async def asecret_bytes(self, name: str, /) -> bytes:
         """The same as bytes."""
-        return await self._call.grants.host().secret_async(self._call, name)
+        return await self._call.grants.sidecar().fetch_secret_async(self._call, name)
 
     @property
     def http(self) -> Http:
         """Requests to granted hosts: `ctx.http.get(url)`, in async tools `await ctx.http.aget(url)`."""
-        from fumehood_sdk.http import Http  # noqa: PLC0415 - few tools need it
+        from fumehood_sdk.http_client import Http  # noqa: PLC0415 - few tools need it
 
         return Http(self._call)
 
     @property
     def correlation(self) -> Correlation:
         """What the call belongs to, in the caller's words."""
-        return Correlation(**decode_context(self._call.context))
+        return Correlation(**decode_call_context(self._call.context))
 
 
 class ToolLog:
@@ -171,7 +168,7 @@ class ToolLog:
         self._write(ERROR, message, fields)
 
     def _write(self, level: int, message: str, fields: dict[str, Any]) -> None:
-        self._call.sink.log(self._call, level, _cut(message), dumps(fields) if fields else b"")
+        self._call.sink.write_log(self._call, level, _cut(message), dumps(fields) if fields else b"")
 
 
 class Correlation:

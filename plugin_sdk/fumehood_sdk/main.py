@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from fumehood_sdk.runtime.serve import Served, end_process, serve_plugin
-from fumehood_sdk.wire.host import Hello
+from fumehood_sdk.runtime.serve import ServedPlugin, exit_process, serve_plugin
+from fumehood_sdk.wire.sidecar_frames import Hello
 
 USAGE = 2
 
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     entrypoint = arguments[0]
     folder = arguments[1] if arguments[1:] else ""
 
-    def load(hello: Hello) -> Served:
+    def load(hello: Hello) -> ServedPlugin:
         from fumehood_sdk.loading import load as load_plugin  # noqa: PLC0415 - after the wire was moved away
 
         return load_plugin(entrypoint, folder, hello.plugin)
@@ -30,4 +30,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    end_process(main(sys.argv[1:]))
+    exit_process(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""A plugin and its tools, as their author declares them."""
+"""`Plugin`: a plugin and its tools, as their author declares them."""
 
 from __future__ import annotations
 
@@ -6,102 +6,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from fumehood_sdk import arguments, signature
-from fumehood_sdk.call import Call
-from fumehood_sdk.context import Context
-from fumehood_sdk.declaration import MAX_DESCRIPTION_CHARACTERS, MAX_SCHEMA_BYTES, Declaration
 from fumehood_sdk.errors import PluginError
-from fumehood_sdk.jsontext import dumps
-from fumehood_sdk.output import Output
-from fumehood_sdk.wire.plugin import Sent
+from fumehood_sdk.tools.declaration import Declaration
+from fumehood_sdk.tools.tool import Tool
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class Tool:
-    """One tool: its declaration, its function, and what checks and writes for it."""
-
-    interruptible = True
-
-    __slots__ = (
-        "_arguments",
-        "_context_name",
-        "_function",
-        "_output",
-        "declaration",
-        "definition",
-        "description",
-        "input_schema_json",
-        "is_async",
-        "name",
-        "output_schema_json",
-        "sequential",
-    )
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        declaration: Declaration,
-        description: str | None,
-        namespace: Mapping[str, Any],
-    ) -> None:
-        """Read the function.
-
-        Raises:
-            PluginError: it can't be a tool; the message says what to change.
-        """
-        self.name = declaration.name
-        self.declaration = declaration
-        read = signature.read(function, self.name, description, namespace)
-        if len(read.description) > MAX_DESCRIPTION_CHARACTERS:
-            raise PluginError(
-                f"{self.name}: its description has {len(read.description)} characters; "
-                f"{MAX_DESCRIPTION_CHARACTERS} are allowed"
-            )
-        self.description = read.description
-        self.is_async = read.is_async
-        self.sequential = declaration.sequential
-        self._function = function
-        self._context_name = read.context_name
-        try:
-            self._arguments = arguments.make(self.name, read.parameters, namespace)
-        except Exception as error:
-            raise PluginError(f"{self.name}: its parameters can't be described by a schema: {error}") from error
-        try:
-            self._output = Output(read.returns)
-        except Exception as error:
-            raise PluginError(f"{self.name}: its result can't be described by a schema: {error}") from error
-        self.input_schema_json = _schema_json(self.name, self._arguments.json_schema)
-        output_schema = self._output.json_schema
-        self.output_schema_json = b"" if output_schema is None else _schema_json(self.name, output_schema)
-        self.definition = declaration.encode(self.description, self.input_schema_json, self.output_schema_json)
-
-    @property
-    def output_annotation(self) -> Any:  # noqa: ANN401 - an annotation can be anything
-        """The type of the structured output."""
-        return self._output.annotation
-
-    def prepare(self, call: Call) -> dict[str, Any]:
-        """The function's keyword arguments for a call.
-
-        Raises:
-            ToolError: the arguments are wrong.
-        """
-        prepared = arguments.check(self._arguments, call.arguments_json)
-        if self._context_name is not None:
-            prepared[self._context_name] = Context(call)
-        return prepared
-
-    def invoke(self, call: Call) -> Sent:
-        """Run a synchronous tool. Raises what it raises."""
-        prepared = arguments.check(self._arguments, call.arguments_json)
-        if self._context_name is not None:
-            prepared[self._context_name] = Context(call)
-        return self._output.encode(self._function(**prepared))
-
-    async def invoke_async(self, call: Call) -> Sent:
-        """Run an asynchronous tool. Raises what it raises."""
-        return self._output.encode(await self._function(**self.prepare(call)))
 
 
 class Plugin:
@@ -209,13 +118,6 @@ class Plugin:
         For a plugin that is started as a program (`kind = "executable"`). A plugin of kind `python` is imported
         instead, and does not call this. Nothing may be printed before: stdout is the wire until this moves it away.
         """
-        from fumehood_sdk.runtime.serve import end_process, serve_plugin  # noqa: PLC0415 - one under test never serves
+        from fumehood_sdk.runtime.serve import exit_process, serve_plugin  # noqa: PLC0415 - one under test never serves
 
-        end_process(serve_plugin(lambda _: self))
-
-
-def _schema_json(tool: str, schema: dict[str, Any]) -> bytes:
-    written = dumps(schema)
-    if len(written) > MAX_SCHEMA_BYTES:
-        raise PluginError(f"{tool}: a schema of {len(written)} bytes is too large; {MAX_SCHEMA_BYTES} are allowed")
-    return written
+        exit_process(serve_plugin(lambda _: self))

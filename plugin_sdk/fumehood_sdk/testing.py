@@ -26,12 +26,14 @@ from fumehood_sdk.call import Call, Grants
 from fumehood_sdk.content import Blob, Text
 from fumehood_sdk.errors import HttpRefused, SecretRefused
 from fumehood_sdk.http import HttpRequest, HttpResponse
-from fumehood_sdk.plugin import Plugin, Tool
+from fumehood_sdk.plugin import Plugin
 from fumehood_sdk.runtime import failures
-from fumehood_sdk.runtime.execute import execute
-from fumehood_sdk.runtime.interrupt import interrupt
-from fumehood_sdk.wire.host import CONTEXT_FIELDS
-from fumehood_sdk.wire.plugin import Failure, Sent, span, text
+from fumehood_sdk.runtime.execute import execute_call
+from fumehood_sdk.runtime.interrupt import interrupt_call
+from fumehood_sdk.tools.tool import Tool
+from fumehood_sdk.wire.fields import bytes_field, encode_text
+from fumehood_sdk.wire.plugin_frames import Failure, Sent
+from fumehood_sdk.wire.sidecar_frames import CONTEXT_FIELDS
 
 __all__ = ["CallError", "CallLog", "CallResult", "CallUpdate", "RunningCall", "ToolTester"]
 
@@ -125,10 +127,11 @@ class ToolTester:
         self._attempt = attempt
         self._call_id = call_id
         self._grants = Grants(tuple(map(str, readable_paths)), tuple(map(str, writable_paths)))
-        host = _Host(secrets or {}, http)
-        self._grants.host = lambda: host
+        sidecar = _SidecarCalls(secrets or {}, http)
+        self._grants.sidecar = lambda: sidecar
         self._context = b"".join(
-            span(CONTEXT_FIELDS.index(name) + 1 << 3 | 2, text(value)) for name, value in (correlation or {}).items()
+            bytes_field(CONTEXT_FIELDS.index(name) + 1 << 3 | 2, encode_text(value))
+            for name, value in (correlation or {}).items()
         )
 
     def call(self, tool: str, /, **arguments: Any) -> CallResult:  # noqa: ANN401 - anything that JSON can hold
@@ -199,7 +202,7 @@ class RunningCall:
             self._loop.call_soon_threadsafe(self._call.task.cancel)
             return
         self._thread.join(INTERRUPT_AFTER_S)
-        while self._thread.is_alive() and not interrupt(self._call, self._sink.lock):
+        while self._thread.is_alive() and not interrupt_call(self._call, self._sink.lock):
             pass
 
     def wait_for_update(self, count: int = 1, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> CallUpdate:
@@ -246,7 +249,7 @@ class RunningCall:
             self._outcome = asyncio.run(self._run_async())
         else:
             self._begun.set()
-            self._outcome = execute(self._call)
+            self._outcome = execute_call(self._call)
         with self._sink.lock:
             self._call.closed = True
 
@@ -261,7 +264,7 @@ class RunningCall:
         try:
             return await self._tool.invoke_async(self._call)
         except BaseException as error:  # noqa: BLE001 - as a worker does
-            return failures.describe(self._call, error)
+            return failures.describe_exception(self._call, error)
 
     def _checked(self, outcome: Sent | Failure) -> Sent | Failure:
         """What the sidecar checks of a result: its size, and its details against the output schema."""
@@ -271,7 +274,7 @@ class RunningCall:
         size = len(details_json) + sum(len(block if isinstance(block, str) else block[0]) for block in blocks)
         limit = self._tool.declaration.limits.get("output_bytes", DEFAULT_OUTPUT_BYTES)
         if size > limit:
-            return failures.too_large(size, limit)
+            return failures.output_too_large(size, limit)
         if not self._tool.output_schema_json:
             return outcome
         adapter: TypeAdapter[Any] = TypeAdapter(self._tool.output_annotation)
@@ -284,14 +287,14 @@ class RunningCall:
         return outcome
 
 
-class _Host:
+class _SidecarCalls:
     """Plays the sidecar: gives what the test has, by the sidecar's rules on levels and on what a tool requires."""
 
     def __init__(self, secrets: Mapping[str, str | bytes], http: Callable[[HttpRequest], HttpResponse] | None) -> None:
         self._secrets = secrets
         self._http = http
 
-    def secret(self, call: Call, name: str) -> bytes:
+    def fetch_secret(self, call: Call, name: str) -> bytes:
         if f"secret:{name}" not in call.tool.declaration.requires:
             problem = f'the secret "{name}" is not granted to this tool: it takes requires=["secret:{name}"]'
             raise SecretRefused(problem, reason="secret_refused")
@@ -300,10 +303,10 @@ class _Host:
         value = self._secrets[name]
         return value.encode() if isinstance(value, str) else value
 
-    async def secret_async(self, call: Call, name: str) -> bytes:
-        return self.secret(call, name)
+    async def fetch_secret_async(self, call: Call, name: str) -> bytes:
+        return self.fetch_secret(call, name)
 
-    def http(self, call: Call, request: HttpRequest) -> HttpResponse:
+    def send_http(self, call: Call, request: HttpRequest) -> HttpResponse:
         level = call.tool.declaration.side_effects
         if request.method not in _METHODS.get(level, (request.method,)):
             problem = f"the method {request.method} is not allowed at the level {level}"
@@ -315,8 +318,8 @@ class _Host:
             raise HttpRefused(f"the body is longer than {request.max_bytes} bytes", reason="response_too_large")
         return response
 
-    async def http_async(self, call: Call, request: HttpRequest) -> HttpResponse:
-        return self.http(call, request)
+    async def send_http_async(self, call: Call, request: HttpRequest) -> HttpResponse:
+        return self.send_http(call, request)
 
 
 class _Sink:
@@ -328,14 +331,16 @@ class _Sink:
         self.updates: list[CallUpdate] = []
         self.logs: list[CallLog] = []
 
-    def update(self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes) -> None:
+    def write_update(
+        self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes
+    ) -> None:
         data = from_json(data_json) if data_json else None
         with self.lock:
             if not call.closed:
                 self.updates.append(CallUpdate(message=message, progress=progress, total=total, data=data))
                 self.changed.notify_all()
 
-    def log(self, call: Call, level: int, message: str, fields_json: bytes) -> None:
+    def write_log(self, call: Call, level: int, message: str, fields_json: bytes) -> None:
         fields = from_json(fields_json) if fields_json else {}
         with self.lock:
             if not call.closed:

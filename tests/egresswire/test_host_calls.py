@@ -126,7 +126,7 @@ plugin = Plugin("flooded", version="1.0.0")
 @plugin.tool(side_effects="read")
 def stop_reading(url: str, ctx: Context) -> None:
     """Asks for much, and reads nothing."""
-    ctx._call.grants.host()._ask_http(ctx._call, 1, HttpRequest("GET", url))
+    ctx._call.grants.sidecar()._ask_http(ctx._call, 1, HttpRequest("GET", url))
     os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(3600)  # another thread may be the first to stop
 

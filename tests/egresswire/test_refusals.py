@@ -25,8 +25,8 @@ import urllib.request
 from urllib.parse import urlsplit
 
 from fumehood_sdk import Context, HttpRefused, Plugin
-from fumehood_sdk.wire import requests, varint
-from fumehood_sdk.wire.plugin import number, span, text
+from fumehood_sdk.wire import plugin_requests, varint
+from fumehood_sdk.wire.fields import bytes_field, encode_text, number_field
 
 plugin = Plugin("web", version="1.0.0")
 
@@ -53,23 +53,23 @@ async def ask_later(url: str, name: str, value: str, ctx: Context) -> str:
 def ask_by_the_wire(url: str, seconds: int, nanos: int, ctx: Context) -> str:
     """Asks as a program without the SDK may: with any duration that the wire can carry."""
     call = ctx._call
-    port = call.grants.host()
+    sidecar = call.grants.sidecar()
 
-    def raw(call, number_, request):
+    def raw(call, number, request):
         duration = b""
         for tag, value in ((b"\\x08", seconds), (b"\\x10", nanos)):
             duration += tag + varint.encode(value % 2**64)
-        body = number(0x08, call.invocation_id) + number(0x10, number_)
-        body += span(0x1A, text("GET")) + span(0x22, text(url)) + span(0x3A, duration)
-        port._writer.request(call, requests.HTTP_REQUEST, body)
+        body = number_field(0x08, call.invocation_id) + number_field(0x10, number)
+        body += bytes_field(0x1A, b"GET") + bytes_field(0x22, encode_text(url)) + bytes_field(0x3A, duration)
+        sidecar._writer.write_request(call, plugin_requests.HTTP_REQUEST, body)
 
-    port._ask_http = raw
+    sidecar._ask_http = raw
     try:
         return str(ctx.http.get(url).status)
     except HttpRefused as error:
         return f"{error.reason}: {error.message}"
     finally:
-        del port._ask_http
+        del sidecar._ask_http
 
 
 @plugin.tool(side_effects="external", requires=["proxy"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 from fumehood_sdk import Context, Field, Plugin, PluginError
-from fumehood_sdk.docstring import parse
+from fumehood_sdk.tools.docstring import parse_docstring
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -160,7 +160,7 @@ def test_a_declared_function_stays_as_it_is() -> None:
 
 
 def test_a_docstring_gives_the_first_paragraph_and_each_parameter() -> None:
-    summary, parameters = parse(
+    summary, parameters = parse_docstring(
         """Find text
         in files.
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import fumehood_sdk
 import pytest
 from fumehood_sdk import Context
-from fumehood_sdk.declaration import LIMITS
 from fumehood_sdk.testing import ToolTester
+from fumehood_sdk.tools.declaration import LIMITS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins-python.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

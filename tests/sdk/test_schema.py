@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NotRequired
 import annotated_types
 import pytest
 from fumehood_sdk import Blob, Content, Context, Field, Plugin, Text
-from fumehood_sdk.schema import full, outputs, simple
+from fumehood_sdk.schema import by_pydantic, outputs, plain
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
@@ -176,14 +176,14 @@ def test_a_return_type_gives_the_schema_of_the_details(annotation: Any, expected
 
 @pytest.mark.parametrize("kind", [Roll, Point, Nested, list[Roll], dict[str, Point], Roll | None, list[Nested]])
 def test_schemas_of_results_are_those_that_pydantic_makes(kind: Any) -> None:
-    assert outputs.of(kind) == full.output(kind)[0]
+    assert outputs.json_schema_of(kind) == by_pydantic.output_schema(kind)[0]
 
 
 @pytest.mark.parametrize("kind", [Recursive, WithDefault, Model, list[Model], Roll | int | Model])
 def test_results_beyond_the_simple_are_left_to_pydantic(kind: Any) -> None:
-    with pytest.raises(simple.NotSimpleError):
-        outputs.of(kind)
-    assert full.output(kind)[0]
+    with pytest.raises(plain.NotPlainError):
+        outputs.json_schema_of(kind)
+    assert by_pydantic.output_schema(kind)[0]
 
 
 NUMBERS = st.one_of(
@@ -223,7 +223,7 @@ VALUES = st.recursive(
 
 @given(TYPES, st.lists(VALUES, max_size=8))
 def test_the_simple_way_says_and_does_what_pydantic_would(kind: Any, values: list[Any]) -> None:
-    core, schema = simple.of(kind)
+    core, schema = plain.schemas_of(kind)
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     assert schema == adapter.json_schema()
     ours = SchemaValidator(core)  # type: ignore[arg-type]  # a schema without the types of one

@@ -7,10 +7,10 @@ import math
 
 from fumehood.v1 import plugin_pb2 as pb
 from fumehood.v1.tool_pb2 import CallContext, ToolDefinition
-from fumehood_sdk.declaration import LEVELS, LIMITS, Declaration
 from fumehood_sdk.errors import WireError
-from fumehood_sdk.wire import answers, host, requests, varint
-from fumehood_sdk.wire import plugin as wire
+from fumehood_sdk.tools.declaration import LEVELS, LIMITS, Declaration
+from fumehood_sdk.wire import plugin_frames, plugin_requests, sidecar_answers, sidecar_frames, varint
+from fumehood_sdk.wire.fields import bytes_field
 from fumehood_sdk.wire.framing import FrameReader, delimited
 from google.protobuf.message import DecodeError
 from hypothesis import given
@@ -60,7 +60,7 @@ def host_frames(draw: st.DrawFn) -> pb.HostFrame:
 
 @given(host_frames())
 def test_what_the_sidecar_sends_is_read_field_by_field(frame: pb.HostFrame) -> None:
-    read = host.decode(frame.SerializeToString())
+    read = sidecar_frames.decode_frame(frame.SerializeToString())
     sent = getattr(frame, frame.WhichOneof("frame") or "")
     assert type(read).__name__.lower() == frame.WhichOneof("frame")
     for name in type(read).__slots__:
@@ -70,7 +70,7 @@ def test_what_the_sidecar_sends_is_read_field_by_field(frame: pb.HostFrame) -> N
         elif name == "arguments_json":
             assert value.decode() == sent.arguments_json
         elif name == "context":
-            fields = host.decode_context(value)
+            fields = sidecar_frames.decode_call_context(value)
             assert fields == {field: getattr(sent.context, field) for field in fields}
             assert list(fields) == [field.name for field in CallContext.DESCRIPTOR.fields]
         else:
@@ -101,18 +101,18 @@ def test_what_the_sidecar_answers_is_read_field_by_field(
     answer: pb.HttpResponse | pb.HttpBody | pb.SecretResponse,
 ) -> None:
     frame = pb.HostFrame(**{FRAME_OF[type(answer)]: answer})  # type: ignore[arg-type]  # its type goes with its name
-    read = host.decode(frame.SerializeToString())
-    assert isinstance(read, host.Answer)
+    read = sidecar_frames.decode_frame(frame.SerializeToString())
+    assert isinstance(read, sidecar_answers.Answer)
     assert (read.invocation_id, read.request_id) == (answer.invocation_id, answer.request_id)
-    if isinstance(read, answers.HttpHead):
+    if isinstance(read, sidecar_answers.HttpHead):
         assert isinstance(answer, pb.HttpResponse)
         assert (read.status, read.url, read.redirects) == (answer.status, answer.url, answer.redirects)
         assert read.headers == [(each.name, each.value) for each in answer.headers]
-    elif isinstance(read, answers.HttpPiece):
+    elif isinstance(read, sidecar_answers.HttpPiece):
         assert isinstance(answer, pb.HttpBody)
         assert (read.data, read.end) == (answer.data, answer.end)
     else:
-        assert isinstance(read, answers.SecretAnswer)
+        assert isinstance(read, sidecar_answers.SecretAnswer)
         assert isinstance(answer, pb.SecretResponse)
         assert (read.value, read.problem) == (answer.value, answer.problem)
         return
@@ -133,7 +133,7 @@ def test_what_the_sidecar_answers_is_read_field_by_field(
 def test_what_a_call_asks_is_what_the_sidecar_reads(  # noqa: PLR0917 - they are drawn, not passed
     call: int, number: int, word: str, headers: list[tuple[str, str]], body: bytes, bound: int | None
 ) -> None:
-    encoded = requests.http_request(
+    encoded = plugin_requests.encode_http_request(
         call, number, word, word, headers=headers, body=body, timeout_s=bound, max_bytes=bound, max_redirects=bound
     )
     read = pb.HttpRequest.FromString(encoded)
@@ -143,20 +143,20 @@ def test_what_a_call_asks_is_what_the_sidecar_reads(  # noqa: PLR0917 - they are
     if bound is not None:
         assert read.timeout.ToNanoseconds() == max(bound * 10**9, 1)
         assert (read.max_response_bytes, read.max_redirects) == (max(bound, 1), bound)
-    secret = pb.SecretRequest.FromString(requests.secret_request(call, number, word))
+    secret = pb.SecretRequest.FromString(plugin_requests.encode_secret_request(call, number, word))
     assert (secret.invocation_id, secret.request_id, secret.name) == (call, number, word)
 
 
 @given(st.sampled_from([0x2A, 0x32, 0x3A]), st.binary(max_size=60))
 def test_hostile_answers_are_read_or_refused(tag: int, data: bytes) -> None:
     with contextlib.suppress(WireError):
-        assert isinstance(host.decode(wire.span(tag, data)), host.Answer)
+        assert isinstance(sidecar_frames.decode_frame(bytes_field(tag, data)), sidecar_answers.Answer)
 
 
 @given(st.binary(max_size=200))
 def test_hostile_bytes_are_read_as_the_generated_code_reads_them_or_refused(data: bytes) -> None:
     try:
-        read = host.decode(data)
+        read = sidecar_frames.decode_frame(data)
     except WireError:
         return
     try:
@@ -174,7 +174,9 @@ def test_hostile_bytes_are_read_as_the_generated_code_reads_them_or_refused(data
 def test_updates_are_what_the_generated_code_reads(
     number: int, message: str, progress: float | None, total: float | None, data: str
 ) -> None:
-    sent = wire.frame(wire.UPDATE, wire.update(number, message, progress, total, data.encode()))
+    sent = plugin_frames.delimited_frame(
+        plugin_frames.UPDATE, plugin_frames.encode_update(number, message, progress, total, data.encode())
+    )
     update = pb.PluginFrame.FromString(undelimited(sent)).update
     assert (update.invocation_id, update.message, update.data_json) == (number, message, data)
     for value, name in ((progress, "progress"), (total, "total")):
@@ -184,11 +186,11 @@ def test_updates_are_what_the_generated_code_reads(
 
 @given(U64, st.lists(TEXT | st.tuples(st.binary(), TEXT)), TEXT, st.booleans())
 def test_results_are_what_the_generated_code_reads(
-    number: int, content: list[wire.Block], details: str, terminate: bool
+    number: int, content: list[plugin_frames.Block], details: str, terminate: bool
 ) -> None:
-    body = wire.result(number, content, details.encode(), terminate=terminate)
-    sent = wire.frame(wire.RESULT, body)
-    assert wire.frame_bytes(body) == len(undelimited(sent))
+    body = plugin_frames.encode_result(number, content, details.encode(), terminate=terminate)
+    sent = plugin_frames.delimited_frame(plugin_frames.RESULT, body)
+    assert plugin_frames.frame_size_bytes(body) == len(undelimited(sent))
     result = pb.PluginFrame.FromString(undelimited(sent)).result
     assert (result.invocation_id, result.details_json, result.terminate) == (number, details, terminate)
     assert [
@@ -201,8 +203,10 @@ def test_results_are_what_the_generated_code_reads(
 def test_failures_are_what_the_generated_code_reads(
     number: int, message: str, reason: str, retryable: bool, details: str
 ) -> None:
-    failure = wire.Failure(message, reason, retryable=retryable, details_json=details.encode())
-    result = pb.PluginFrame.FromString(undelimited(wire.frame(wire.RESULT, wire.failed(number, failure)))).result
+    failure = plugin_frames.Failure(message, reason, retryable=retryable, details_json=details.encode())
+    result = pb.PluginFrame.FromString(
+        undelimited(plugin_frames.delimited_frame(plugin_frames.RESULT, plugin_frames.encode_failure(number, failure)))
+    ).result
     assert result.HasField("error")
     read = result.error
     assert (read.message, read.reason, read.retryable, read.details_json) == (message, reason, retryable, details)
@@ -211,7 +215,11 @@ def test_failures_are_what_the_generated_code_reads(
 @given(U64, st.integers(1, 4), TEXT, TEXT)
 def test_log_lines_are_what_the_generated_code_reads(number: int, level: int, message: str, fields: str) -> None:
     log = pb.PluginFrame.FromString(
-        undelimited(wire.frame(wire.LOG, wire.log(number, level, message, fields.encode())))
+        undelimited(
+            plugin_frames.delimited_frame(
+                plugin_frames.LOG, plugin_frames.encode_log(number, level, message, fields.encode())
+            )
+        )
     ).log
     assert (log.invocation_id, log.level, log.message, log.fields_json) == (number, level, message, fields)
 
@@ -243,7 +251,7 @@ def test_definitions_are_what_the_generated_code_reads(  # noqa: PLR0917
         sequential=sequential,
         limits=limits,
     )
-    read = ToolDefinition.FromString(declaration.encode("It does.", b'{"type":"object"}', b""))
+    read = ToolDefinition.FromString(declaration.encode_definition("It does.", b'{"type":"object"}', b""))
     assert (read.name, read.title, read.description) == ("a_tool", "A tool", "It does.")
     assert (read.input_schema_json, read.output_schema_json) == ('{"type":"object"}', "")
     assert read.side_effects == LEVELS.index(level) + 1
@@ -293,10 +301,10 @@ def read_all(stream: bytes, data: st.DataObject, *, cap: int) -> list[bytes]:
     reader = FrameReader(read, cap)
     messages = []
     while True:
-        message = reader.buffered()
+        message = reader.next_buffered_frame()
         if message is not None:
             messages.append(message)
-        elif not reader.fill():
+        elif not reader.fill_buffer():
             return messages
 
 

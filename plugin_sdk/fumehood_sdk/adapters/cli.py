@@ -13,20 +13,20 @@ import tomllib
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from fumehood_sdk.adapters import process
+from fumehood_sdk.adapters.run_program import FinishedProgram, Wakeup, run_program
 from fumehood_sdk.adapters.template import ArgumentError, Template, TemplateError
 from fumehood_sdk.call import Call
 from fumehood_sdk.errors import Cancelled, PluginError, ToolError
-from fumehood_sdk.jsontext import dumps
-from fumehood_sdk.runtime.entry import Runnable
-from fumehood_sdk.runtime.serve import DEFAULT_MAX_FRAME_BYTES, Served, end_process, serve_plugin
-from fumehood_sdk.wire import plugin as wire
-from fumehood_sdk.wire.host import Hello
+from fumehood_sdk.json_text import dumps
+from fumehood_sdk.runtime.registered_tool import Runnable
+from fumehood_sdk.runtime.serve import DEFAULT_MAX_FRAME_BYTES, ServedPlugin, exit_process, serve_plugin
+from fumehood_sdk.wire import plugin_frames
+from fumehood_sdk.wire.sidecar_frames import Hello
 
 DEFAULT_OUTPUT_BYTES = 1024 * 1024
 """The sidecar's default of `output_bytes`."""
-_SPARE_BYTES = 4096
-"""For a result's other fields, and the frame around it."""
+_OVERHEAD_BYTES = 4096
+"""Room for a result's other fields, and the frame around it."""
 _CUT_STEP = 0.9
 _USAGE = 2
 
@@ -52,7 +52,7 @@ class CliTool:
         self._program = program
         self._success = frozenset(table.get("success_exit_codes", (0,)))
         limit_bytes = table.get("limits", {}).get("output_bytes", DEFAULT_OUTPUT_BYTES)
-        self._limit_bytes = max(0, min(limit_bytes, max_frame_bytes) - _SPARE_BYTES)
+        self._limit_bytes = max(0, min(limit_bytes, max_frame_bytes) - _OVERHEAD_BYTES)
         schema = table["input_schema"]
         schema = json.loads(schema) if isinstance(schema, str) else schema
         self._defaults = {
@@ -65,24 +65,24 @@ class CliTool:
         except TemplateError as error:
             raise PluginError(f"tool {self.name}: {error}") from error
 
-    def invoke(self, call: Call) -> wire.Sent:
+    def invoke(self, call: Call) -> plugin_frames.Sent:
         """Run the program for a call.
 
         Raises:
             ToolError: an argument can't stand in the command, the program can't be started, or it failed.
             Cancelled: the call was cancelled, and the program has ended.
         """
-        argv = [self._binary, *self._rendered(call)]
-        bell = process.Bell()
+        argv = [self._binary, *self._render_argv(call)]
+        wakeup = Wakeup()
         try:
-            call.on_cancel(bell.ring)
+            call.add_cancel_callback(wakeup.wake)
             if call.cancel_reason is not None:
                 raise Cancelled(call.cancel_reason)
-            finished = process.run(
+            finished = run_program(
                 argv,
                 self._program,
                 stdout_limit_bytes=self._limit_bytes // 2,
-                bell=bell,
+                wakeup=wakeup,
                 cancelled=lambda: call.cancel_reason is not None,
             )
         except OSError as error:
@@ -92,16 +92,16 @@ class CliTool:
                 details={"binary": self._binary, "errno": error.errno},
             ) from error
         finally:
-            bell.close()
+            wakeup.close()
         if call.cancel_reason is not None:
             raise Cancelled(call.cancel_reason)
         return self._result(call, finished)
 
-    def invoke_async(self, call: Call) -> Awaitable[wire.Sent]:
+    def invoke_async(self, call: Call) -> Awaitable[plugin_frames.Sent]:
         """Never called: `is_async` is False."""
         raise NotImplementedError
 
-    def _rendered(self, call: Call) -> list[str]:
+    def _render_argv(self, call: Call) -> list[str]:
         # Numbers stay the text that they were sent as: a float would lose digits, and the program wants text anyway.
         arguments = json.loads(call.arguments_json or b"{}", parse_int=str, parse_float=str)
         try:
@@ -113,7 +113,7 @@ class CliTool:
                 f"invalid arguments: {error}", reason="invalid_arguments", details={"arguments": [entry]}
             ) from error
 
-    def _result(self, call: Call, finished: process.Finished) -> wire.Sent:
+    def _result(self, call: Call, finished: FinishedProgram) -> plugin_frames.Sent:
         stderr = finished.stderr.decode("utf-8", "replace")
         if finished.exit_code not in self._success:
             if finished.exit_code < 0:
@@ -126,7 +126,7 @@ class CliTool:
                 details={"exit_code": finished.exit_code, "stderr": stderr},
             )
         if stderr.strip():
-            call.sink.log(call, wire.WARNING, stderr.strip(), b"")
+            call.sink.write_log(call, plugin_frames.WARNING, stderr.strip(), b"")
         text = finished.stdout.decode("utf-8", "replace")
         truncated = finished.truncated
         while True:
@@ -158,7 +158,9 @@ class CliPlugin:
         self.name: str = plugin["name"]
         self.concurrency: int | None = plugin.get("concurrency")
         binary: str = plugin["binary"]
-        tools = [CliTool(table, binary, program or _found(binary), max_frame_bytes) for table in manifest["tool"]]
+        tools = [
+            CliTool(table, binary, program or _find_program(binary), max_frame_bytes) for table in manifest["tool"]
+        ]
         self.tools: Mapping[str, Runnable] = {tool.name: tool for tool in tools}
 
     def definitions(self) -> list[bytes]:
@@ -175,7 +177,7 @@ def main(arguments: list[str]) -> int:
     if os.path.isdir(path):  # noqa: PTH112 - pathlib takes 4 ms to import
         path = os.path.join(path, "plugin.toml")  # noqa: PTH118 - likewise
 
-    def load(hello: Hello) -> Served:
+    def load(hello: Hello) -> ServedPlugin:
         with open(path, "rb") as file:  # noqa: PTH123 - likewise
             manifest = tomllib.load(file)
         program = arguments[1] if arguments[1:] else ""
@@ -184,7 +186,7 @@ def main(arguments: list[str]) -> int:
     return serve_plugin(load)
 
 
-def _found(binary: str) -> str:
+def _find_program(binary: str) -> str:
     import shutil  # noqa: PLC0415 - the sidecar has looked already; this is for a run by hand
 
     found = shutil.which(binary)
@@ -194,4 +196,4 @@ def _found(binary: str) -> str:
 
 
 if __name__ == "__main__":
-    end_process(main(sys.argv[1:]))
+    exit_process(main(sys.argv[1:]))

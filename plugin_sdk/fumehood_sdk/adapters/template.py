@@ -63,7 +63,7 @@ class Template:
         Raises:
             TemplateError: an element is malformed.
         """
-        self._words = tuple(_words(argv))
+        self._words = tuple(_parse_words(argv))
 
     def problems(self, properties: Mapping[str, object], required: Iterable[str]) -> list[tuple[str, str, str]]:
         """What is wrong with the template beside the input schema's top level: place, name and problem of each.
@@ -97,7 +97,7 @@ class Template:
                 continue
             if word.parts == (END_OF_OPTIONS,):
                 options_ended = True
-            for text in _rendered(word, arguments):
+            for text in _render_word(word, arguments):
                 if not options_ended and not word.parts[0] and word.names and text.startswith("-"):
                     raise ArgumentError(
                         word.names[0],
@@ -108,11 +108,11 @@ class Template:
         return out
 
 
-def _words(argv: Sequence[object]) -> Iterable[_Word]:
+def _parse_words(argv: Sequence[object]) -> Iterable[_Word]:
     for index, element in enumerate(argv):
         place = f"argv.{index}"
         if isinstance(element, str):
-            yield _word(element, None, place)
+            yield _parse_word(element, None, place)
             continue
         if not isinstance(element, Mapping) or set(element) != {"if", "args"}:
             raise TemplateError(place, f"is not an element of a template: {SHAPE}")
@@ -122,10 +122,10 @@ def _words(argv: Sequence[object]) -> Iterable[_Word]:
         for string in strings:
             if not isinstance(string, str):
                 raise TemplateError(place, f"`args` holds what is no string: {SHAPE}")
-            yield _word(string, condition, place)
+            yield _parse_word(string, condition, place)
 
 
-def _word(string: str, condition: str | None, place: str) -> _Word:
+def _parse_word(string: str, condition: str | None, place: str) -> _Word:
     parts = [""]
     end = 0
     for match in _TOKEN.finditer(string):
@@ -143,7 +143,7 @@ def _word(string: str, condition: str | None, place: str) -> _Word:
     return _Word(tuple(parts), condition, place)
 
 
-def _rendered(word: _Word, arguments: Mapping[str, object]) -> Iterable[str]:
+def _render_word(word: _Word, arguments: Mapping[str, object]) -> Iterable[str]:
     values: list[object] = [arguments.get(name) for name in word.names]
     lists = [index for index, value in enumerate(values) if isinstance(value, list)]
     if len(lists) > 1:
@@ -152,14 +152,14 @@ def _rendered(word: _Word, arguments: Mapping[str, object]) -> Iterable[str]:
         if value is None:
             raise ArgumentError(name, "required", "is missing, and the command has no place without it")
     if not lists:
-        yield _joined(word, values)
+        yield _join_parts(word, values)
         return
     items = values[lists[0]]
     for item in items if isinstance(items, list) else ():
-        yield _joined(word, [item if index == lists[0] else value for index, value in enumerate(values)])
+        yield _join_parts(word, [item if index == lists[0] else value for index, value in enumerate(values)])
 
 
-def _joined(word: _Word, values: list[object]) -> str:
+def _join_parts(word: _Word, values: list[object]) -> str:
     out = word.parts[0]
     for index, value in enumerate(values):
         name = word.names[index]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from fumehood_sdk.call import Call
 from fumehood_sdk.runtime import failures
-from fumehood_sdk.runtime.entry import Entry
-from fumehood_sdk.wire.plugin import Failure, Sent
+from fumehood_sdk.runtime.registered_tool import RegisteredTool
+from fumehood_sdk.wire.plugin_frames import Failure, Sent
 
 
 class AsyncCalls:
@@ -18,15 +18,15 @@ class AsyncCalls:
     def __init__(self, end: Callable[[Call, Sent | Failure], None], *, threaded: bool = True) -> None:
         """`end` takes each call with its outcome, once. Without a thread the loop runs one call, by `run`."""
         self._end = end
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._sequential_locks: dict[str, asyncio.Lock] = {}
         self._loop = asyncio.new_event_loop()
         if threaded:
             threading.Thread(target=self._serve, name="fumehood-async", daemon=True).start()
 
-    def run(self, call: Call) -> None:
+    def run_call(self, call: Call) -> None:
         """Run one call in this thread, for a loop without a thread of its own."""
         asyncio.set_event_loop(self._loop)
-        call.task = self._loop.create_task(self._run(call))
+        call.task = self._loop.create_task(self._run_to_end(call))
         while not call.task.done():
             try:
                 self._loop.run_until_complete(call.task)
@@ -35,13 +35,13 @@ class AsyncCalls:
                     {"message": "a task tried to end the process", "exception": _as_exception(error)}
                 )
 
-    def start(self, call: Call) -> None:
+    def start_call(self, call: Call) -> None:
         """Start a call. From any thread."""
-        self._loop.call_soon_threadsafe(self._begin, call)
+        self._loop.call_soon_threadsafe(self._begin_call, call)
 
-    def cancel(self, call: Call) -> None:
+    def cancel_call(self, call: Call) -> None:
         """Cancel a call's task. From any thread, after `call.cancel`."""
-        self._loop.call_soon_threadsafe(self._cancel, call)
+        self._loop.call_soon_threadsafe(self._cancel_task, call)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -53,33 +53,33 @@ class AsyncCalls:
                     {"message": "a task tried to end the process", "exception": _as_exception(error)}
                 )
 
-    def _begin(self, call: Call) -> None:
+    def _begin_call(self, call: Call) -> None:
         if call.cancel_reason is not None:
-            self._end(call, failures.cancelled(call))
+            self._end(call, failures.cancelled_failure(call))
         else:
-            call.task = self._loop.create_task(self._run(call))
+            call.task = self._loop.create_task(self._run_to_end(call))
 
-    def _cancel(self, call: Call) -> None:
+    def _cancel_task(self, call: Call) -> None:
         if call.task is None:
             return
         call.task.cancel(call.cancel_reason)
-        if call.unended:
+        if call.end_claim:
             # A task that is cancelled before its first step takes none, so it can't answer.
-            call.unended.pop()
-            self._end(call, failures.cancelled(call))
+            call.end_claim.pop()
+            self._end(call, failures.cancelled_failure(call))
 
-    async def _run(self, call: Call) -> None:
-        entry: Entry = call.tool
+    async def _run_to_end(self, call: Call) -> None:
+        entry: RegisteredTool = call.tool
         outcome: Sent | Failure
-        call.unended.pop()
+        call.end_claim.pop()
         try:
             if entry.sequential:
-                async with self._turns.setdefault(entry.name, asyncio.Lock()):
+                async with self._sequential_locks.setdefault(entry.name, asyncio.Lock()):
                     outcome = await entry.tool.invoke_async(call)
             else:
                 outcome = await entry.tool.invoke_async(call)
         except BaseException as error:  # noqa: BLE001 - the process outlives its calls, SystemExit included
-            outcome = failures.describe(call, error)
+            outcome = failures.describe_exception(call, error)
         self._end(call, outcome)
 
 

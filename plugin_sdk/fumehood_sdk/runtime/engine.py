@@ -1,12 +1,11 @@
-"""Runs calls, several at a time, with as few steps between a frame and its answer as can be.
+"""Runs calls by the Leader/Followers pattern: one thread at a time reads frames, and runs each call itself.
 
-One thread *leads*: it reads a frame and runs the call itself, so that a quick call is handed to nobody. The main thread
-*watches*: when the leader is still in one call after a tick, it gives the lead to another thread, which reads on while
-the first finishes its call and then stands by. A tool whose last call was slow hands the lead on before it starts. So a
-slow call holds up nobody for longer than a tick, and a cancel frame is read while calls run.
+A quick call is handed to no other thread. While the *leader* runs a call it holds a *lease* on the leadership; the main
+thread monitors it, and revokes the lease of a call that takes longer than a tick: a standby thread reads on, and the
+former leader stands by when its call is finished. A tool whose last call was slow passes the leadership on before it
+starts. So a slow call holds up the others for a tick at most, and a cancel frame is read while calls run.
 
-Tried and left, with a small validated tool: one thread that reads and a pool that runs (twice the processor time a
-call, half the rate at 32 in flight), handing the lead on before every call (twice the time, a fifth of the rate).
+docs/decisions/sdk-leader-followers.md has what else was tried.
 """
 
 from __future__ import annotations
@@ -20,31 +19,31 @@ from typing import TYPE_CHECKING
 from fumehood_sdk.call import Call, Grants
 from fumehood_sdk.errors import WireError
 from fumehood_sdk.runtime import failures
-from fumehood_sdk.runtime.entry import Entry, Runnable
-from fumehood_sdk.runtime.execute import execute
-from fumehood_sdk.runtime.interrupt import interrupt
-from fumehood_sdk.wire import host
-from fumehood_sdk.wire import plugin as wire
+from fumehood_sdk.runtime.execute import execute_call
+from fumehood_sdk.runtime.interrupt import interrupt_call
+from fumehood_sdk.runtime.registered_tool import RegisteredTool, Runnable
+from fumehood_sdk.wire import plugin_frames, sidecar_frames
+from fumehood_sdk.wire.sidecar_answers import Answer
 
 if TYPE_CHECKING:
     from fumehood_sdk.runtime.aio import AsyncCalls
-    from fumehood_sdk.runtime.host_port import HostPort
-    from fumehood_sdk.runtime.writer import Writer
+    from fumehood_sdk.runtime.frame_writer import FrameWriter
+    from fumehood_sdk.runtime.sidecar_calls import PipeSidecarCalls
     from fumehood_sdk.wire.framing import FrameReader
 
 TICK_S = 0.002
-"""How long a call may keep the lead. Shorter costs more ticks, longer delays the calls behind a slow one."""
+"""How long a call may hold its lease. Shorter costs more ticks, longer delays the calls behind a slow one."""
 IDLE_TICKS = 5
-"""Ticks without a call after which the watch sleeps until the next one: an idle worker must not use the processor."""
+"""Ticks without a call after which the monitor sleeps until the next one: an idle worker must not use the processor."""
 SLOW_S = 0.001
-"""A call this long is worth handing the lead on for, which costs some 30 µs."""
+"""A call this long is worth a change of leadership, which costs some 30 µs."""
 INTERRUPT_AFTER_S = 0.25
 """A synchronous call that was told to end has this long, or half of its grace, to look at `ctx.cancelled`."""
 SHORTEST_GRACE_S = 0.02
-"""Under a shorter grace, if one was named, nothing is interrupted: what that takes the first time is 10 ms of the
-processor, which the end of the process needs more."""
+"""Under a shorter grace, if one was named, nothing is interrupted: importing ctypes for it takes 10 ms of processor
+time, which the end of the process needs more."""
 EOF_GRACE_S = 1.0
-"""At the end of stdin nobody waits for results any more: as long as a tool may need to clean up."""
+"""From the end of stdin, when no result can be delivered any more, to the end of the process: time to clean up."""
 
 REASONS = {1: "deadline", 2: "caller", 3: "shutdown", 4: "limit"}
 
@@ -55,7 +54,7 @@ class Engine:
     def __init__(
         self,
         reader: FrameReader,
-        writer: Writer,
+        writer: FrameWriter,
         tools: Mapping[str, Runnable],
         *,
         max_calls: int,
@@ -63,24 +62,24 @@ class Engine:
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self._entries = {name: Entry(tool) for name, tool in tools.items()}
+        self._tools = {name: RegisteredTool(tool) for name, tool in tools.items()}
         self._grants = grants
-        grants.host = self._host_port
-        self._port: HostPort | None = None
+        grants.sidecar = self._get_sidecar_calls
+        self._sidecar_calls: PipeSidecarCalls | None = None
         self._max_calls = max_calls
         self._calls: dict[int, Call] = {}
-        self._ending: list[Call] = []
-        """Calls whose results are being written."""
+        self._writing: list[Call] = []
+        """Calls whose results are being written, and which the end of the process waits for."""
         self._async_calls: AsyncCalls | None = None
-        self._stint: list[bool] = []
-        """Not empty while the leader runs a call and still has the lead. Emptied by whoever takes the lead from it, or
-        by the leader when it goes on: `list.pop` is atomic, so exactly one of them succeeds."""
-        self._spares: list[Callable[[], None]] = []
-        """What wakes each of the threads that stand by."""
+        self._lease: list[bool] = []
+        """Not empty while the leader runs a call and still leads. Emptied by whoever revokes it, or by the leader that
+        reads on: `list.pop` is atomic, so exactly one of them succeeds."""
+        self._standby: list[Callable[[], None]] = []
+        """Wakes each of the standby threads."""
         self._threads = 0
-        self._spawning = threading.Lock()
-        self._bell = threading.Lock()
-        self._asleep = False
+        self._threads_lock = threading.Lock()
+        self._wakeup = threading.Lock()
+        self._monitor_sleeps = False
         self._interruptions: list[tuple[float, Call]] = []
         self._stop_at: float | None = None
         self._cancel_at: float | None = None
@@ -92,62 +91,62 @@ class Engine:
         Raises:
             RuntimeError: not even the first thread can be had.
         """
-        if any(entry.is_async for entry in self._entries.values()):
+        if any(entry.is_async for entry in self._tools.values()):
             from fumehood_sdk.runtime.aio import AsyncCalls  # noqa: PLC0415 - asyncio takes as long as all the rest
 
-            self._async_calls = AsyncCalls(self._end)
-        self._bell.acquire()
-        if not self._hand_on():
+            self._async_calls = AsyncCalls(self._finish_call)
+        self._wakeup.acquire()
+        if not self._pass_leadership():
             raise RuntimeError("can't start a thread")
-        self._watch()
-        self._writer.drain()
+        self._monitor_leader()
+        self._writer.drain_results()
         return self._error
 
     # The leader.
 
-    def _thread(self, wake: threading.Lock) -> None:
+    def _run_thread(self, wake: threading.Lock) -> None:
         wake.acquire()
-        while self._lead():
-            self._spares.append(wake.release)
+        while self._read_and_run():
+            self._standby.append(wake.release)
             wake.acquire()
 
-    def _lead(self) -> bool:
-        """Read frames and run calls until the lead is lost (True) or the stream has ended (False)."""
+    def _read_and_run(self) -> bool:
+        """Read frames and run calls until the leadership is lost (True) or the stream has ended (False)."""
         reader = self._reader
         try:
             while True:
-                data = reader.buffered()
+                data = reader.next_buffered_frame()
                 if data is None:
-                    self._writer.flush()
-                    if not reader.fill():
-                        self._stop(time.monotonic() + EOF_GRACE_S, cancel_now=True)
+                    self._writer.flush_results()
+                    if not reader.fill_buffer():
+                        self._begin_shutdown(time.monotonic() + EOF_GRACE_S, cancel_now=True)
                         return False
                     continue
-                frame = host.decode(data)
-                if isinstance(frame, host.Invoke):
-                    if not self._invoke(frame):
+                frame = sidecar_frames.decode_frame(data)
+                if isinstance(frame, sidecar_frames.Invoke):
+                    if not self._start_call(frame):
                         return True
                 elif frame is not None:
-                    self._heed(frame)
+                    self._handle_frame(frame)
         except (WireError, OSError) as error:
             self._error = error if isinstance(error, WireError) else WireError(str(error))
-            self._stop(time.monotonic() + EOF_GRACE_S, cancel_now=True)
+            self._begin_shutdown(time.monotonic() + EOF_GRACE_S, cancel_now=True)
             return False
 
-    def _heed(self, frame: host.HostFrame) -> None:
-        """A frame that starts nothing."""
-        if isinstance(frame, host.Cancel):
-            self._cancel(frame)
-        elif isinstance(frame, host.Shutdown):
-            self._stop(time.monotonic() + frame.grace_s, cancel_now=False)
-        elif isinstance(frame, host.Answer) and self._port is not None:
-            self._port.deliver(frame)
+    def _handle_frame(self, frame: sidecar_frames.HostFrame) -> None:
+        """Handle a frame that is no `Invoke`."""
+        if isinstance(frame, sidecar_frames.Cancel):
+            self._handle_cancel(frame)
+        elif isinstance(frame, sidecar_frames.Shutdown):
+            self._begin_shutdown(time.monotonic() + frame.grace_s, cancel_now=False)
+        elif isinstance(frame, Answer) and self._sidecar_calls is not None:
+            self._sidecar_calls.deliver_answer(frame)
 
-    def _invoke(self, frame: host.Invoke) -> bool:
-        """Start a call, and run it unless it waits its turn or is asynchronous. False: the lead was lost meanwhile."""
-        entry = self._entries.get(frame.tool)
+    def _start_call(self, frame: sidecar_frames.Invoke) -> bool:
+        """Start a call, and run it unless it is queued or asynchronous. False: the leadership was lost meanwhile."""
+        entry = self._tools.get(frame.tool)
         if entry is None or len(self._calls) >= self._max_calls or frame.invocation_id in self._calls:
-            self._refuse(frame)
+            self._refuse_call(frame)
             return True
         call = Call(
             frame.invocation_id,
@@ -163,58 +162,62 @@ class Engine:
         self._calls[frame.invocation_id] = call
         if entry.is_async:
             if self._async_calls is not None:
-                self._async_calls.start(call)
+                self._async_calls.start_call(call)
             return True
-        if entry.sequential and not entry.begin(call):
+        if entry.sequential and not entry.run_or_queue(call):
             return True
-        if entry.slow and self._hand_on():
-            self._run(call, hold=False)
+        if entry.slow and self._pass_leadership():
+            self._run_call(call, may_wait=False)
             return False
-        stint = [True]
-        self._stint = stint
-        if self._asleep:
-            self._asleep = False
-            self._ring()
-        self._run(call, hold=True)
+        lease = [True]
+        self._lease = lease
+        if self._monitor_sleeps:
+            self._monitor_sleeps = False
+            self._wake_monitor()
+        self._run_call(call, may_wait=True)
         try:
-            stint.pop()
+            lease.pop()
         except IndexError:
-            self._writer.flush()
+            self._writer.flush_results()
             return False
         return True
 
-    def _run(self, call: Call, *, hold: bool) -> None:
+    def _run_call(self, call: Call, *, may_wait: bool) -> None:
         following: Call | None = call
         while following is not None:
             call = following
-            entry: Entry = call.tool
+            entry: RegisteredTool = call.tool
             begun = time.monotonic()
-            outcome = execute(call)
+            outcome = execute_call(call)
             entry.slow = time.monotonic() - begun > SLOW_S
-            following = entry.following() if entry.sequential else None
-            self._end(call, outcome, hold=hold and following is None)
+            following = entry.next_queued() if entry.sequential else None
+            self._finish_call(call, outcome, may_wait=may_wait and following is None)
 
-    def _end(self, call: Call, outcome: wire.Sent | wire.Failure, *, hold: bool = False) -> None:
-        # Its place is free before its result is out, since the sidecar may fill it at once; the process waits for both.
-        self._ending.append(call)
+    def _finish_call(
+        self, call: Call, outcome: plugin_frames.Sent | plugin_frames.Failure, *, may_wait: bool = False
+    ) -> None:
+        # The sidecar may send the next call as soon as it has the result, so the call is taken off the table before.
+        self._writing.append(call)
         self._calls.pop(call.invocation_id, None)
-        self._writer.finish(call, outcome, hold=hold)
-        self._ending.remove(call)
+        self._writer.write_result(call, outcome, may_wait=may_wait)
+        self._writing.remove(call)
         if self._stop_at is not None:
-            self._ring()
+            self._wake_monitor()
 
-    def _refuse(self, frame: host.Invoke) -> None:
+    def _refuse_call(self, frame: sidecar_frames.Invoke) -> None:
         if frame.invocation_id in self._calls:
-            self._writer.log(None, wire.ERROR, f"call {frame.invocation_id} was started twice: ignored", b"")
+            self._writer.write_log(
+                None, plugin_frames.ERROR, f"call {frame.invocation_id} was started twice: ignored", b""
+            )
             return
-        if frame.tool in self._entries:
+        if frame.tool in self._tools:
             message, reason = f"{self._max_calls} calls are under way here already", "too_many_calls"
         else:
             message, reason = f"this plugin has no tool {frame.tool!r}", "unknown_tool"
-        failure = wire.Failure(message, reason, retryable=reason == "too_many_calls")
-        self._writer.finish(Call(frame.invocation_id, None, b"", self._writer), failure, hold=False)
+        failure = plugin_frames.Failure(message, reason, retryable=reason == "too_many_calls")
+        self._writer.write_result(Call(frame.invocation_id, None, b"", self._writer), failure, may_wait=False)
 
-    def _cancel(self, frame: host.Cancel) -> None:
+    def _handle_cancel(self, frame: sidecar_frames.Cancel) -> None:
         call = self._calls.get(frame.invocation_id)
         if call is not None:
             self._cancel_call(call, REASONS.get(frame.reason, "unspecified"), frame.grace_s)
@@ -222,128 +225,129 @@ class Engine:
     def _cancel_call(self, call: Call, reason: str, grace_s: float) -> None:
         if call.cancel_reason is not None:
             return  # an asynchronous tool that cleans up must not be cancelled again while it does
-        entry: Entry = call.tool
+        entry: RegisteredTool = call.tool
         call.cancel(reason)
         if entry.is_async:
             if self._async_calls is not None:
-                self._async_calls.cancel(call)
-        elif entry.sequential and entry.withdraw(call):
-            self._end(call, failures.cancelled(call))
+                self._async_calls.cancel_call(call)
+        elif entry.sequential and entry.remove_queued(call):
+            self._finish_call(call, failures.cancelled_failure(call))
         elif entry.tool.interruptible and not 0 < grace_s < SHORTEST_GRACE_S:
             self._interruptions.append((time.monotonic() + min(INTERRUPT_AFTER_S, max(0.0, grace_s) / 2), call))
-            self._ring()
+            self._wake_monitor()
 
-    # Requests of calls.
+    # Requests of calls to the sidecar.
 
-    def _host_port(self) -> HostPort:
-        if self._port is None:
-            from fumehood_sdk.runtime.host_port import HostPort  # noqa: PLC0415 - few plugins ask for anything
+    def _get_sidecar_calls(self) -> PipeSidecarCalls:
+        if self._sidecar_calls is None:
+            from fumehood_sdk.runtime.sidecar_calls import PipeSidecarCalls  # noqa: PLC0415 - few plugins ask for anything
 
-            with self._spawning:
-                if self._port is None:
-                    self._port = HostPort(self._writer, self._hand_over)
-        return self._port
+            with self._threads_lock:
+                if self._sidecar_calls is None:
+                    self._sidecar_calls = PipeSidecarCalls(self._writer, self._ensure_reader)
+        return self._sidecar_calls
 
-    def _hand_over(self) -> bool:
-        """Before a call waits for an answer: if its thread leads, another must. False: none can be had.
+    def _ensure_reader(self) -> bool:
+        """Have another thread read while a call waits for an answer. False: none can be had.
 
-        Any thread may ask. Where another one leads, that one loses the lead a little early.
+        Any thread may ask. Where another one leads, that one's lease ends a little early.
         """
-        stint = self._stint
-        return not stint or self._take_lead(stint)
+        lease = self._lease
+        return not lease or self._revoke_lease(lease)
 
     # Threads.
 
-    def _hand_on(self) -> bool:
-        """Give the lead to another thread. False: none can be had."""
-        wake = self._spare()
+    def _pass_leadership(self) -> bool:
+        """Wake another thread as the leader. False: none can be had."""
+        wake = self._claim_standby()
         if wake is None:
             return False
         wake()
         return True
 
-    def _spare(self) -> Callable[[], None] | None:
+    def _claim_standby(self) -> Callable[[], None] | None:
+        """Take a standby thread, or start one. Returns what wakes it; None: no thread can be had."""
         try:
-            return self._spares.pop()
+            return self._standby.pop()
         except IndexError:
             pass
-        with self._spawning:
+        with self._threads_lock:
             if self._threads > self._max_calls:
                 return None
             wake = threading.Lock()
             wake.acquire()
             try:
-                threading.Thread(target=self._thread, args=(wake,), name="fumehood", daemon=True).start()
+                threading.Thread(target=self._run_thread, args=(wake,), name="fumehood", daemon=True).start()
             except RuntimeError:
-                # The sandbox's limit on processes and threads. Those that there are have to do.
+                # The sandbox's limit on processes and threads: those that run have to do.
                 return None
             self._threads += 1
             return wake.release
 
-    # The watch, in the main thread.
+    # The monitor, in the main thread.
 
-    def _watch(self) -> None:
+    def _monitor_leader(self) -> None:
         idle_ticks = 0
-        while not self._over():
-            stint = self._stint
-            if idle_ticks >= IDLE_TICKS and not self._waits_for_the_clock():
-                self._asleep = True
-                # Looked at again after the flag was set: a leader that starts a call now rings.
-                if self._stint is stint and not stint and not self._waits_for_the_clock():
-                    self._bell.acquire()
-                self._asleep = False
+        while not self._has_ended():
+            lease = self._lease
+            if idle_ticks >= IDLE_TICKS and not self._has_timers():
+                self._monitor_sleeps = True
+                # Looked at again after the flag was set: a leader that starts a call from now on wakes this thread.
+                if self._lease is lease and not lease and not self._has_timers():
+                    self._wakeup.acquire()
+                self._monitor_sleeps = False
                 idle_ticks = 0
                 continue
-            self._bell.acquire(timeout=TICK_S)
-            if stint is not self._stint:
+            self._wakeup.acquire(timeout=TICK_S)
+            if lease is not self._lease:
                 idle_ticks = 0
-            elif stint:
-                self._take_lead(stint)
+            elif lease:
+                self._revoke_lease(lease)
             else:
                 idle_ticks += 1
-            self._act_on_what_is_due()
+            self._run_due_actions()
 
-    def _take_lead(self, stint: list[bool]) -> bool:
-        """Give the lead to a thread that stands by. False: there is none."""
-        wake = self._spare()
+    def _revoke_lease(self, lease: list[bool]) -> bool:
+        """Make a standby thread the leader in place of the one that runs a call. False: no thread can be had."""
+        wake = self._claim_standby()
         if wake is None:
             return False
         try:
-            stint.pop()
+            lease.pop()
         except IndexError:
-            self._spares.append(wake)
+            self._standby.append(wake)
             return True
-        self._writer.flush()
+        self._writer.flush_results()
         wake()
         return True
 
-    def _ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it rings already
-            self._bell.release()
+    def _wake_monitor(self) -> None:
+        with contextlib.suppress(RuntimeError):  # released already
+            self._wakeup.release()
 
-    def _waits_for_the_clock(self) -> bool:
+    def _has_timers(self) -> bool:
         return bool(self._interruptions) or self._stop_at is not None or self._cancel_at is not None
 
-    def _act_on_what_is_due(self) -> None:
+    def _run_due_actions(self) -> None:
         now = time.monotonic()
         if self._cancel_at is not None and now >= self._cancel_at:
             self._cancel_at = None
             for call in list(self._calls.values()):
                 self._cancel_call(call, "shutdown", (self._stop_at or now) - now)
         for due in list(self._interruptions):
-            if now >= due[0] and (not due[1].unended or due[1].closed or self._interrupt(due[1])):
+            if now >= due[0] and (not due[1].end_claim or due[1].closed or self._try_interrupt(due[1])):
                 self._interruptions.remove(due)
 
-    def _interrupt(self, call: Call) -> bool:
-        # A call that has no thread yet is about to get one; it looks at `cancelled` no sooner than that.
-        return bool(call.thread_id) and interrupt(call, self._writer.lock)
+    def _try_interrupt(self, call: Call) -> bool:
+        # A call that has no thread yet gets one soon, and can't be interrupted before.
+        return bool(call.thread_id) and interrupt_call(call, self._writer.lock)
 
-    def _stop(self, stop_at: float, *, cancel_now: bool) -> None:
+    def _begin_shutdown(self, stop_at: float, *, cancel_now: bool) -> None:
         """Have the process end once its calls have, and at `stop_at` at the latest."""
         now = time.monotonic()
         self._stop_at = stop_at if self._stop_at is None else min(stop_at, self._stop_at)
         self._cancel_at = now if cancel_now else now + (self._stop_at - now) / 2
-        self._ring()
+        self._wake_monitor()
 
-    def _over(self) -> bool:
-        return self._stop_at is not None and (not (self._calls or self._ending) or time.monotonic() >= self._stop_at)
+    def _has_ended(self) -> bool:
+        return self._stop_at is not None and (not (self._calls or self._writing) or time.monotonic() >= self._stop_at)

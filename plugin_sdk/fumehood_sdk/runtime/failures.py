@@ -1,13 +1,12 @@
-"""From an exception to the failure that the caller reads."""
+"""Maps exceptions to the `ToolFailure` that the caller reads."""
 
 from __future__ import annotations
 
-from fumehood_sdk.call import Call
-from fumehood_sdk.context import MAX_LINE_BYTES
+from fumehood_sdk.call import MAX_LINE_BYTES, Call
 from fumehood_sdk.errors import Cancelled, ToolError
-from fumehood_sdk.jsontext import dumps
-from fumehood_sdk.runtime.exhausted import reached_limit
-from fumehood_sdk.wire.plugin import ERROR, WARNING, Failure
+from fumehood_sdk.json_text import dumps
+from fumehood_sdk.runtime.reached_limit import reached_limit
+from fumehood_sdk.wire.plugin_frames import ERROR, WARNING, Failure
 
 MAX_MESSAGE_CHARACTERS = 4096
 """What fumehood/v1/plugin.proto keeps of a failure's message."""
@@ -15,27 +14,27 @@ MAX_DETAILS_BYTES = 60_000
 """What the sidecar keeps of a failure's details: 64 KiB less what it adds."""
 
 
-def describe(call: Call, error: BaseException) -> Failure:
+def describe_exception(call: Call, error: BaseException) -> Failure:
     """What the caller reads of an exception that ended a call. Never raises.
 
     An exception that the author did not mean is logged.
     """
     try:
         if isinstance(error, ToolError):
-            return _meant(call, error)
+            return _intended(call, error)
         if call.cancel_reason is not None and type(error).__name__ in ("Cancelled", "CancelledError"):
-            return cancelled(call)
-        return _unmeant(call, error)
+            return cancelled_failure(call)
+        return _unexpected(call, error)
     except Exception:  # noqa: BLE001 - the author's exception class takes part in its description
         return Failure("the tool failed, and so did the description of its failure", "exception")
 
 
-def cancelled(call: Call) -> Failure:
+def cancelled_failure(call: Call) -> Failure:
     """What is said of a call that ended because it was told to."""
     return Failure(f"the call was cancelled ({call.cancel_reason})", "cancelled")
 
 
-def too_large(size_bytes: int, limit_bytes: int) -> Failure:
+def output_too_large(size_bytes: int, limit_bytes: int) -> Failure:
     """What is said of a call whose result does not fit."""
     return Failure(
         f"the result takes {size_bytes} bytes and {limit_bytes} are allowed: return less, or in parts",
@@ -44,21 +43,21 @@ def too_large(size_bytes: int, limit_bytes: int) -> Failure:
     )
 
 
-def _meant(call: Call, error: ToolError) -> Failure:
+def _intended(call: Call, error: ToolError) -> Failure:
     details_json = b""
     if error.details is not None:
         try:
             details_json = dumps(dict(error.details))
         except (TypeError, ValueError):
-            call.sink.log(call, WARNING, "the failure's details can't be written as JSON and were dropped", b"")
+            call.sink.write_log(call, WARNING, "the failure's details can't be written as JSON and were dropped", b"")
         if len(details_json) > MAX_DETAILS_BYTES:
-            call.sink.log(call, WARNING, f"the failure's details exceed {MAX_DETAILS_BYTES} bytes: dropped", b"")
+            call.sink.write_log(call, WARNING, f"the failure's details exceed {MAX_DETAILS_BYTES} bytes: dropped", b"")
             details_json = b""
     reason = str(error.reason) or ("transient" if error.retryable else "")
     return Failure(_cut(str(error.message)), reason, retryable=error.retryable, details_json=details_json)
 
 
-def _unmeant(call: Call, error: BaseException) -> Failure:
+def _unexpected(call: Call, error: BaseException) -> Failure:
     name = type(error).__name__
     limit = reached_limit(error)
     try:
@@ -101,4 +100,4 @@ def _log(call: Call, error: BaseException, name: str) -> None:
         told = f"{told[:half]}\n…\n{told[-half:]}"
     told = told.encode("utf-8", "replace").decode()  # JSON has no lone surrogates
     message = f"{call.tool.name} raised {name}: {_text(error)}"
-    call.sink.log(call, ERROR, message[:MAX_LINE_BYTES], dumps({"traceback": told}))
+    call.sink.write_log(call, ERROR, message[:MAX_LINE_BYTES], dumps({"traceback": told}))

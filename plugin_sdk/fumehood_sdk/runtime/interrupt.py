@@ -8,12 +8,12 @@ from fumehood_sdk.call import Call
 from fumehood_sdk.errors import Cancelled
 
 LOCK_TIMEOUT_S = 0.05
-"""The writer's lock is held for longer only while the sidecar does not read; then there is nobody to hurry for."""
-SETTLE_TIMEOUT_S = 5.0
+"""The writer's lock is held for longer only while the sidecar does not read; then the end can wait as well."""
+RETRACT_TIMEOUT_S = 5.0
 """Between taking the right to interrupt and doing so lie two lines; more is a machine that stands still."""
 
 
-def interrupt(call: Call, write_lock: threading.Lock) -> bool:
+def interrupt_call(call: Call, write_lock: threading.Lock) -> bool:
     """Interrupt a call, unless it has ended. False: try again later.
 
     `write_lock` is the one that the call's words are written under: whoever holds it is in no write then.
@@ -27,7 +27,7 @@ def interrupt(call: Call, write_lock: threading.Lock) -> bool:
         done = threading.Event()
         call.interruption = done
         try:
-            call.unended.pop()
+            call.end_claim.pop()
         except IndexError:
             return True
         try:
@@ -39,11 +39,11 @@ def interrupt(call: Call, write_lock: threading.Lock) -> bool:
         write_lock.release()
 
 
-def settle(call: Call) -> None:
-    """In the call's own thread, after `interrupt` took it: see to it that the exception is not raised any more."""
+def retract_interruption(call: Call) -> None:
+    """In the call's own thread, after `interrupt_call`: have the exception raised no later than here."""
     while True:
         try:
-            call.interruption.wait(SETTLE_TIMEOUT_S)
+            call.interruption.wait(RETRACT_TIMEOUT_S)
             _raise_in(threading.get_ident(), None)
         except Cancelled:
             # It arrived here rather than in the tool. There is only one.

@@ -1,4 +1,4 @@
-"""The life of a plugin's process: the wire taken away, `Hello`, the plugin, `Ready`, calls, the end."""
+"""The life of a plugin's process: take the wire from stdin and stdout, `Hello`, load, `Ready`, calls, exit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from fumehood_sdk.call import Grants
 from fumehood_sdk.errors import WireError
 from fumehood_sdk.runtime.descriptors import close_in_forks, prepare_streams, take_wire
 from fumehood_sdk.runtime.engine import Engine
-from fumehood_sdk.runtime.entry import Runnable
-from fumehood_sdk.runtime.writer import Writer
-from fumehood_sdk.wire import host
-from fumehood_sdk.wire import plugin as wire
+from fumehood_sdk.runtime.frame_writer import FrameWriter
+from fumehood_sdk.runtime.registered_tool import Runnable
+from fumehood_sdk.wire import plugin_frames, sidecar_frames
 from fumehood_sdk.wire.framing import FrameReader
 
 PROTOCOL_VERSION = 1
@@ -30,7 +29,7 @@ slow one."""
 OK, FAILED = 0, 1
 
 
-class Served(Protocol):
+class ServedPlugin(Protocol):
     """What is served: an author's plugin, or a manifest's tools."""
 
     @property
@@ -53,7 +52,7 @@ class Served(Protocol):
         """An encoded `ToolDefinition` for each tool; none where the manifest has them."""
 
 
-def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
+def serve_plugin(load: Callable[[sidecar_frames.Hello], ServedPlugin]) -> int:
     """Serve what `load` returns over stdin and stdout, until they end or a shutdown is asked for.
 
     `load` runs after the wire was moved away, and may import the author's code. Returns the exit status: 0, or 1 with
@@ -71,7 +70,7 @@ def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
     # Importing makes many objects and no garbage; collections during it are a tenth of its time.
     gc.disable()
     reader = FrameReader(lambda size: os.read(fd_in, size), DEFAULT_MAX_FRAME_BYTES)
-    writer = Writer(fd_out, DEFAULT_MAX_FRAME_BYTES)
+    writer = FrameWriter(fd_out, DEFAULT_MAX_FRAME_BYTES)
     try:
         hello = _read_hello(reader)
         if hello is None:
@@ -80,7 +79,7 @@ def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
             reader.max_frame_bytes = writer.max_frame_bytes = hello.max_frame_bytes
         if PROTOCOL_VERSION not in hello.protocol_versions:
             # Said in its own words as well: the sidecar finds a version that it did not offer.
-            writer.ready(wire.ready(PROTOCOL_VERSION, SDK, [], 0))
+            writer.write_ready(plugin_frames.encode_ready(PROTOCOL_VERSION, SDK, [], 0))
             return _fail(
                 f"the sidecar speaks versions {hello.protocol_versions} of the wire, this SDK {PROTOCOL_VERSION}"
             )
@@ -99,27 +98,37 @@ def serve_plugin(load: Callable[[host.Hello], Served]) -> int:
         # What was imported stays: the collector need not look at it again.
         gc.freeze()
         gc.enable()
-        writer.ready(wire.ready(PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0, served.version))
+        writer.write_ready(
+            plugin_frames.encode_ready(
+                PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0, served.version
+            )
+        )
         wrong = engine.run()
     except (WireError, ValueError, RuntimeError) as error:
         return _fail(str(error))
     return OK if wrong is None else _fail(str(wrong))
 
 
-def _fork_for_calls(zygote: Any, fd_in: int, writer: Writer, served: Served, grants: Grants) -> int:  # noqa: ANN401
+def _fork_for_calls(zygote: Any, fd_in: int, writer: FrameWriter, served: ServedPlugin, grants: Grants) -> int:  # noqa: ANN401
     """Say that the plugin is ready, and have the sandbox's module fork a process for each call; see `PythonModule`."""
-    from fumehood_sdk.runtime.one_call import OneCall  # noqa: PLC0415 - before the forks, so that none imports it
+    from fumehood_sdk.runtime.single_call import SingleCallEngine  # noqa: PLC0415 - before the forks, so that none imports it
 
     if any(tool.is_async for tool in served.tools.values()):
         import fumehood_sdk.runtime.aio  # noqa: F401, PLC0415 - asyncio, once and not in each process
-    one_call = OneCall(served.tools, grants, max_frame_bytes=writer.max_frame_bytes)
-    one_call.prepare()
-    writer.ready(wire.ready(PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0, served.version))
-    zygote.serve(fd_in, one_call.serve)
+    engine = SingleCallEngine(served.tools, grants, max_frame_bytes=writer.max_frame_bytes)
+    engine.prepare_for_fork()
+    writer.write_ready(_encode_ready(served))
+    zygote.serve(fd_in, engine.serve)
     return OK
 
 
-def end_process(status: int) -> None:
+def _encode_ready(served: ServedPlugin) -> bytes:
+    return plugin_frames.encode_ready(
+        PROTOCOL_VERSION, SDK, served.definitions(), served.concurrency or 0, served.version
+    )
+
+
+def exit_process(status: int) -> None:
     """End the process without waiting for threads that don't end: a tool's may be stuck for good."""
     import atexit  # noqa: PLC0415 - needed once
 
@@ -132,21 +141,21 @@ def end_process(status: int) -> None:
     os._exit(status)
 
 
-def _read_hello(reader: FrameReader) -> host.Hello | None:
+def _read_hello(reader: FrameReader) -> sidecar_frames.Hello | None:
     """The first frame. None: the stream ended before it, as when a start was given up.
 
     Raises:
         WireError: it is another frame, or none.
     """
     while True:
-        data = reader.buffered()
+        data = reader.next_buffered_frame()
         if data is not None:
-            frame = host.decode(data)
-            if isinstance(frame, host.Hello):
+            frame = sidecar_frames.decode_frame(data)
+            if isinstance(frame, sidecar_frames.Hello):
                 return frame
             if frame is not None:
                 raise WireError(f"the first frame is {type(frame).__name__}, not Hello")
-        elif not reader.fill():
+        elif not reader.fill_buffer():
             return None
 
 

@@ -1,5 +1,5 @@
-"""The frames between the sidecar and a plugin, as docs/protocol.md describes them.
+"""protobuf frames between the sidecar and a plugin, encoded and decoded by hand; docs/protocol.md describes them.
 
-Written by hand because importing generated code costs a worker more time than the rest of this package together, and a
-worker's start is what a caller waits for. The tests hold both directions against the generated code.
+Importing the generated code takes a worker longer than importing the rest of this package
+(docs/decisions/sdk-own-wire-codec.md). The tests hold both directions against the generated code.
 """

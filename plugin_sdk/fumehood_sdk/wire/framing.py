@@ -1,4 +1,4 @@
-"""Cuts a stream of bytes into frames: each message preceded by its length as a varint."""
+"""Length-delimited framing of protobuf messages in a stream of bytes: each preceded by its length as a varint."""
 
 from __future__ import annotations
 
@@ -21,36 +21,34 @@ def delimited(message: bytes) -> bytes:
 class FrameReader:
     """Reads frames from a source of bytes.
 
-    Not safe for several threads at a time: whoever leads owns it.
+    Not safe for several threads at a time: the leader of the engine's threads owns it.
     """
 
-    __slots__ = ("_buffer", "_read", "_read_bytes", "max_frame_bytes", "position")
+    __slots__ = ("_buffer", "_position", "_read", "max_frame_bytes")
 
-    def __init__(self, read: Callable[[int], bytes], max_frame_bytes: int, *, read_bytes: int = READ_BYTES) -> None:
+    def __init__(self, read: Callable[[int], bytes], max_frame_bytes: int) -> None:
         """`read` returns up to that many bytes, waiting for at least one, and none at the end.
 
-        It is asked for `read_bytes`, or for what is missing of a frame if that is more.
+        It is asked for `READ_BYTES`, or for what is missing of a frame if that is more.
         """
         self._read = read
-        self._read_bytes = read_bytes
         self._buffer = b""
-        self.position = 0
-        """Where the next frame begins. Set back before more is read, it makes a frame the next again."""
+        self._position = 0
         self.max_frame_bytes = max_frame_bytes
 
     @property
-    def holds_more(self) -> bool:
+    def has_buffered_bytes(self) -> bool:
         """Whether anything was read beyond the last frame."""
-        return self.position < len(self._buffer)
+        return self._position < len(self._buffer)
 
-    def buffered(self) -> bytes | None:
+    def next_buffered_frame(self) -> bytes | None:
         """Take the next frame if all of it was read already. None: it must be read first.
 
         Raises:
             WireError: the next frame is larger than the cap, or its length can't be read.
         """
         buffer = self._buffer
-        start = self.position
+        start = self._position
         available = len(buffer) - start
         if not available:
             return None
@@ -66,24 +64,24 @@ class FrameReader:
             raise WireError(f"a frame of {length} bytes exceeds the cap of {self.max_frame_bytes}")
         if end > len(buffer):
             return None
-        self.position = end
+        self._position = end
         return buffer[start:end]
 
-    def fill(self) -> bool:
+    def fill_buffer(self) -> bool:
         """Read more, waiting for it. False at the end of the stream.
 
         Raises:
             WireError: the stream ends within a frame.
         """
-        rest = self._buffer[self.position :]
-        self.position = 0
+        rest = self._buffer[self._position :]
+        self._position = 0
         if not rest:
-            self._buffer = self._read(self._read_bytes)
+            self._buffer = self._read(READ_BYTES)
             return bool(self._buffer)
         chunks = [rest]
         missing = self._missing(rest)
         while missing > 0:
-            chunk = self._read(max(missing, self._read_bytes))
+            chunk = self._read(max(missing, READ_BYTES))
             if not chunk:
                 raise WireError("the stream ended within a frame")
             chunks.append(chunk)

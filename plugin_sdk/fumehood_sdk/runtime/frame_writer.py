@@ -1,4 +1,4 @@
-"""Writes frames to the sidecar, each whole, whichever thread it comes from."""
+"""Writes frames to the sidecar from several threads, each frame whole."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import threading
 
 from fumehood_sdk.call import Call
 from fumehood_sdk.runtime import failures
-from fumehood_sdk.wire import plugin as wire
+from fumehood_sdk.wire import plugin_frames
 
 HELD_FRAMES = 8
-"""Results that may wait for one another while more calls are there already: one write(2) costs as much as a call."""
+"""Results that are written together while more calls are buffered: one write(2) costs as much as a call."""
 DRAIN_TIMEOUT_S = 1.0
 """A sidecar that leaves the pipe full for so long does not wait for a result."""
 HELD_BYTES = 32768
 """Half of what a pipe holds, so that what was held goes out in one piece."""
 
 
-class Writer:
-    """Owns the descriptor. The `Sink` of every call of this process."""
+class FrameWriter:
+    """Owns the descriptor of the pipe. The `CallSink` of every call of this process."""
 
     __slots__ = ("_fd", "_held", "_held_bytes", "broken", "lock", "max_frame_bytes")
 
@@ -32,42 +32,44 @@ class Writer:
         self.lock = threading.Lock()
         """Held for each frame. Who holds it may interrupt another thread: that one is not within a write then.
 
-        A thread that was interrupted while it waited for the lock meets the exception at its next call of a Python
+        A thread that is interrupted while it waits for the lock has the exception raised at its next call of a Python
         function. Hence the writes below happen in functions of their own.
         """
 
-    def use(self, fd: int) -> None:
-        """Write to this one from now on."""
+    def use_descriptor(self, fd: int) -> None:
+        """Write to this descriptor from now on."""
         self._fd = fd
 
-    def finish(self, call: Call, outcome: wire.Sent | wire.Failure, *, hold: bool) -> None:
+    def write_result(self, call: Call, outcome: plugin_frames.Sent | plugin_frames.Failure, *, may_wait: bool) -> None:
         """Write a call's result; nothing of the call is written afterwards.
 
-        `hold` lets it wait for `flush`, for a few others or for many bytes, whichever comes first.
+        With `may_wait` it is written with the next few, or by `flush_results`.
         """
-        if isinstance(outcome, wire.Failure):
-            body = wire.failed(call.invocation_id, outcome)
+        if isinstance(outcome, plugin_frames.Failure):
+            body = plugin_frames.encode_failure(call.invocation_id, outcome)
         else:
             content, details_json, terminate = outcome
-            body = wire.result(call.invocation_id, content, details_json, terminate=terminate)
-        size = wire.frame_bytes(body)
+            body = plugin_frames.encode_result(call.invocation_id, content, details_json, terminate=terminate)
+        size = plugin_frames.frame_size_bytes(body)
         if size > self.max_frame_bytes:
-            body = wire.failed(call.invocation_id, failures.too_large(size, self.max_frame_bytes))
-        frame = wire.frame(wire.RESULT, body)
+            body = plugin_frames.encode_failure(
+                call.invocation_id, failures.output_too_large(size, self.max_frame_bytes)
+            )
+        frame = plugin_frames.delimited_frame(plugin_frames.RESULT, body)
         with self.lock:
             call.closed = True
             self._held.append(frame)
             self._held_bytes += len(frame)
-            if not hold or len(self._held) >= HELD_FRAMES or self._held_bytes >= HELD_BYTES:
+            if not may_wait or len(self._held) >= HELD_FRAMES or self._held_bytes >= HELD_BYTES:
                 self._write_held()
 
-    def flush(self) -> None:
+    def flush_results(self) -> None:
         """Write what was held."""
         if self._held:
             with self.lock:
                 self._write_held()
 
-    def drain(self) -> None:
+    def drain_results(self) -> None:
         """Write what was held and wait for what another thread is writing: the last step before the process ends."""
         if self.lock.acquire(timeout=DRAIN_TIMEOUT_S):
             try:
@@ -75,55 +77,57 @@ class Writer:
             finally:
                 self.lock.release()
 
-    def ready(self, body: bytes) -> None:
+    def write_ready(self, body: bytes) -> None:
         """Write the answer to `Hello`.
 
         Raises:
             ValueError: it does not fit into a frame.
         """
-        size = wire.frame_bytes(body)
+        size = plugin_frames.frame_size_bytes(body)
         if size > self.max_frame_bytes:
             raise ValueError(f"the tools' definitions take {size} bytes and {self.max_frame_bytes} are allowed")
         with self.lock:
-            self._write(wire.frame(wire.READY, body))
+            self._write(plugin_frames.delimited_frame(plugin_frames.READY, body))
 
-    def update(self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes) -> None:
+    def write_update(
+        self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes
+    ) -> None:
         """Write an update of a call that has not ended.
 
         Raises:
             ValueError: it does not fit into a frame.
         """
-        body = wire.update(call.invocation_id, message, progress, total, data_json)
-        size = wire.frame_bytes(body)
+        body = plugin_frames.encode_update(call.invocation_id, message, progress, total, data_json)
+        size = plugin_frames.frame_size_bytes(body)
         if size > self.max_frame_bytes:
             raise ValueError(f"the update takes {size} bytes and {self.max_frame_bytes} are allowed")
         with self.lock:
             if not call.closed:
-                self._write(wire.frame(wire.UPDATE, body))
+                self._write(plugin_frames.delimited_frame(plugin_frames.UPDATE, body))
 
-    def request(self, call: Call, tag: int, body: bytes) -> None:
+    def write_request(self, call: Call, tag: int, body: bytes) -> None:
         """Write what a call asks of the sidecar.
 
         Raises:
             ValueError: it does not fit into a frame.
             RuntimeError: the call has ended.
         """
-        size = wire.frame_bytes(body)
+        size = plugin_frames.frame_size_bytes(body)
         if size > self.max_frame_bytes:
             raise ValueError(f"the request takes {size} bytes and {self.max_frame_bytes} are allowed")
         with self.lock:
             if call.closed:
                 raise RuntimeError("the call has ended: nothing more is done for it")
-            self._write(wire.frame(tag, body))
+            self._write(plugin_frames.delimited_frame(tag, body))
 
-    def log(self, call: Call | None, level: int, message: str, fields_json: bytes) -> None:
+    def write_log(self, call: Call | None, level: int, message: str, fields_json: bytes) -> None:
         """Write a line to the log, without its fields where those don't fit into a frame."""
         with self.lock:
             invocation_id = 0 if call is None or call.closed else call.invocation_id
-            body = wire.log(invocation_id, level, message, fields_json)
-            if wire.frame_bytes(body) > self.max_frame_bytes:
-                body = wire.log(invocation_id, level, message, b"")
-            self._write(wire.frame(wire.LOG, body))
+            body = plugin_frames.encode_log(invocation_id, level, message, fields_json)
+            if plugin_frames.frame_size_bytes(body) > self.max_frame_bytes:
+                body = plugin_frames.encode_log(invocation_id, level, message, b"")
+            self._write(plugin_frames.delimited_frame(plugin_frames.LOG, body))
 
     def _write_held(self) -> None:
         if self._held:

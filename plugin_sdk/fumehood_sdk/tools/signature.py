@@ -1,4 +1,4 @@
-"""Reads a tool's function: its parameters, its context, what it returns."""
+"""Reads the signature of a tool's function: parameters, context, return type."""
 
 from __future__ import annotations
 
@@ -7,26 +7,11 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fumehood_sdk import docstring
 from fumehood_sdk.context import Context
 from fumehood_sdk.errors import PluginError
 from fumehood_sdk.schema.field import Field
-
-NO_DEFAULT: Any = object()
-"""Stands for the default of a parameter without one."""
-
-
-class Parameter:
-    """One argument of a tool."""
-
-    __slots__ = ("annotation", "default", "description", "has_default", "name")
-
-    def __init__(self, name: str, annotation: object, default: object, description: str) -> None:
-        self.name = name
-        self.annotation = annotation
-        self.has_default = default is not NO_DEFAULT
-        self.default = default
-        self.description = description
+from fumehood_sdk.schema.parameter import NO_DEFAULT, Parameter
+from fumehood_sdk.tools.docstring import parse_docstring
 
 
 class Signature:
@@ -52,7 +37,9 @@ class Signature:
         self.is_async = is_async
 
 
-def read(function: Callable[..., Any], tool: str, description: str | None, namespace: Mapping[str, Any]) -> Signature:
+def read_signature(
+    function: Callable[..., Any], tool: str, description: str | None, namespace: Mapping[str, Any]
+) -> Signature:
     """Read a function.
 
     Args:
@@ -65,7 +52,7 @@ def read(function: Callable[..., Any], tool: str, description: str | None, names
         PluginError: the function can't be a tool; the message says what to change.
     """
     defaults = _defaults(function, tool)
-    summary, explained = docstring.parse(function.__doc__ or "")
+    summary, explained = parse_docstring(function.__doc__ or "")
     if not (description or summary):
         raise PluginError(f"{tool} has no docstring: its first paragraph tells the model what the tool does")
     hints = _hints(function, tool, namespace)

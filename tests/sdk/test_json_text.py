@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from fumehood_sdk.jsontext import dumps
+from fumehood_sdk.json_text import dumps
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel

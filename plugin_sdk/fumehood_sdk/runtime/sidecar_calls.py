@@ -1,4 +1,4 @@
-"""Carries what calls ask of the sidecar, and the answers back to whoever waits. Imported when the first call asks."""
+"""Requests of calls to the sidecar over the pipes, and the correlation of its answers. Imported for the first one."""
 
 from __future__ import annotations
 
@@ -7,80 +7,79 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from fumehood_sdk.errors import Cancelled, HttpRefused, SecretRefused
-from fumehood_sdk.wire import requests
-from fumehood_sdk.wire.answers import HttpHead, HttpPiece, SecretAnswer
+from fumehood_sdk.errors import Cancelled, HttpFailed, HttpRefused, SecretRefused
+from fumehood_sdk.http import HttpRequest, HttpResponse
+from fumehood_sdk.wire import plugin_requests
+from fumehood_sdk.wire.sidecar_answers import Answer, HttpHead, HttpPiece, SecretAnswer
 
 if TYPE_CHECKING:
     from fumehood_sdk.call import Call
-    from fumehood_sdk.http import HttpRequest, HttpResponse
-    from fumehood_sdk.runtime.writer import Writer
-    from fumehood_sdk.wire.host import Answer
+    from fumehood_sdk.runtime.frame_writer import FrameWriter
 
 _Kind = TypeVar("_Kind", bound="Answer")
 _HttpKind = TypeVar("_HttpKind", HttpHead, HttpPiece)
 _Put = Callable[["Answer | None"], None]
 
 
-class HostPort:
-    """The `Host` of a process that serves calls. Safe for several threads."""
+class PipeSidecarCalls:
+    """The `SidecarCalls` of a process that serves calls. Safe for several threads."""
 
-    def __init__(self, writer: Writer, hand_over: Callable[[], bool]) -> None:
-        """`hand_over` sees to it that another thread reads frames while this one waits; False: none can be had."""
+    def __init__(self, writer: FrameWriter, ensure_reader: Callable[[], bool]) -> None:
+        """`ensure_reader` sees to it that another thread reads frames while this one waits; False: none can be had."""
         self._writer = writer
-        self._hand_over = hand_over
+        self._ensure_reader = ensure_reader
         self._numbers = itertools.count(1)
         self._waiting: dict[tuple[int, int], _Put] = {}
 
-    def deliver(self, answer: Answer) -> None:
+    def deliver_answer(self, answer: Answer) -> None:
         """Hand an answer to whoever waits for it. One that nobody waits for any more is dropped."""
         put = self._waiting.get((answer.invocation_id, answer.request_id))
         if put is not None:
             put(answer)
 
-    def secret(self, call: Call, name: str) -> bytes:
-        """See `Host`."""
-        with _Waiting(self, call, lambda number: self._ask_secret(call, number, name)) as waiting:
-            return _value(waiting.next(SecretAnswer))
+    def fetch_secret(self, call: Call, name: str) -> bytes:
+        """See `SidecarCalls`."""
+        with _PendingRequest(self, call, lambda number: self._ask_secret(call, number, name)) as pending:
+            return _value(pending.next_answer(SecretAnswer))
 
-    async def secret_async(self, call: Call, name: str) -> bytes:
-        """See `Host`."""
-        async with _AsyncWaiting(self, call, lambda number: self._ask_secret(call, number, name)) as waiting:
-            return _value(await waiting.next(SecretAnswer))
+    async def fetch_secret_async(self, call: Call, name: str) -> bytes:
+        """See `SidecarCalls`."""
+        async with _AsyncPendingRequest(self, call, lambda number: self._ask_secret(call, number, name)) as pending:
+            return _value(await pending.next_answer(SecretAnswer))
 
-    def http(self, call: Call, request: HttpRequest) -> HttpResponse:
-        """See `Host`."""
-        with _Waiting(self, call, lambda number: self._ask_http(call, number, request)) as waiting:
-            head = _whole(waiting.next(HttpHead))
+    def send_http(self, call: Call, request: HttpRequest) -> HttpResponse:
+        """See `SidecarCalls`."""
+        with _PendingRequest(self, call, lambda number: self._ask_http(call, number, request)) as pending:
+            head = _whole(pending.next_answer(HttpHead))
             pieces = []
             while True:
-                piece = _whole(waiting.next(HttpPiece))
+                piece = _whole(pending.next_answer(HttpPiece))
                 pieces.append(piece.data)
                 if piece.end:
                     return _response(head, pieces)
 
-    async def http_async(self, call: Call, request: HttpRequest) -> HttpResponse:
-        """See `Host`."""
-        async with _AsyncWaiting(self, call, lambda number: self._ask_http(call, number, request)) as waiting:
-            head = _whole(await waiting.next(HttpHead))
+    async def send_http_async(self, call: Call, request: HttpRequest) -> HttpResponse:
+        """See `SidecarCalls`."""
+        async with _AsyncPendingRequest(self, call, lambda number: self._ask_http(call, number, request)) as pending:
+            head = _whole(await pending.next_answer(HttpHead))
             pieces = []
             while True:
-                piece = _whole(await waiting.next(HttpPiece))
+                piece = _whole(await pending.next_answer(HttpPiece))
                 pieces.append(piece.data)
                 if piece.end:
                     return _response(head, pieces)
 
-    def wait(self, call: Call, put: _Put) -> int:
+    def register_request(self, call: Call, put: _Put) -> int:
         """Have the answers to a request put somewhere. Returns the request's number."""
         number = next(self._numbers)
         self._waiting[call.invocation_id, number] = put
         return number
 
-    def forget(self, call: Call, number: int) -> None:
+    def forget_request(self, call: Call, number: int) -> None:
         """Nobody waits for this request any more."""
         self._waiting.pop((call.invocation_id, number), None)
 
-    def read_elsewhere(self) -> None:
+    def ensure_reader(self) -> None:
         """See to it that frames are read while this thread waits.
 
         Raises:
@@ -89,14 +88,18 @@ class HostPort:
         asyncio = sys.modules.get("asyncio")
         if asyncio is not None and asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises
             raise RuntimeError("this would hold up every asynchronous call: await the form whose name begins with a")
-        if not self._hand_over():
+        if not self._ensure_reader():
             raise RuntimeError("no thread can be had to read the answer: raise the limit of processes")
 
     def _ask_secret(self, call: Call, number: int, name: str) -> None:
-        self._writer.request(call, requests.SECRET_REQUEST, requests.secret_request(call.invocation_id, number, name))
+        self._writer.write_request(
+            call,
+            plugin_requests.SECRET_REQUEST,
+            plugin_requests.encode_secret_request(call.invocation_id, number, name),
+        )
 
     def _ask_http(self, call: Call, number: int, request: HttpRequest) -> None:
-        body = requests.http_request(
+        body = plugin_requests.encode_http_request(
             call.invocation_id,
             number,
             request.method,
@@ -108,20 +111,20 @@ class HostPort:
             max_redirects=request.max_redirects,
         )
         try:
-            self._writer.request(call, requests.HTTP_REQUEST, body)
+            self._writer.write_request(call, plugin_requests.HTTP_REQUEST, body)
         except ValueError as error:
             raise HttpRefused(str(error), reason="request_too_large") from error
 
 
-class _Waiting:
+class _PendingRequest:
     """One request of a synchronous tool, from before it is sent until its last answer."""
 
-    __slots__ = ("_ask", "_call", "_number", "_port", "_queue", "_wake")
+    __slots__ = ("_ask", "_call", "_calls", "_number", "_queue", "_wake")
 
-    def __init__(self, port: HostPort, call: Call, ask: Callable[[int], None]) -> None:
+    def __init__(self, calls: PipeSidecarCalls, call: Call, ask: Callable[[int], None]) -> None:
         from queue import SimpleQueue  # noqa: PLC0415 - asynchronous tools don't need it
 
-        self._port = port
+        self._calls = calls
         self._call = call
         self._ask = ask
         self._number = 0
@@ -129,9 +132,9 @@ class _Waiting:
         self._wake = lambda: self._queue.put(None)
 
     def __enter__(self) -> Self:
-        self._port.read_elsewhere()
-        self._number = self._port.wait(self._call, self._queue.put)
-        self._call.on_cancel(self._wake)
+        self._calls.ensure_reader()
+        self._number = self._calls.register_request(self._call, self._queue.put)
+        self._call.add_cancel_callback(self._wake)
         try:
             self._ask(self._number)
         except BaseException:
@@ -140,10 +143,10 @@ class _Waiting:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._call.wakers.remove(self._wake)
-        self._port.forget(self._call, self._number)
+        self._call.cancel_callbacks.remove(self._wake)
+        self._calls.forget_request(self._call, self._number)
 
-    def next(self, kind: type[_Kind]) -> _Kind:
+    def next_answer(self, kind: type[_Kind]) -> _Kind:
         """The next answer.
 
         Raises:
@@ -155,15 +158,15 @@ class _Waiting:
         return _of(kind, answer)
 
 
-class _AsyncWaiting:
+class _AsyncPendingRequest:
     """The same of an asynchronous one, whose task is cancelled by the runtime."""
 
-    __slots__ = ("_ask", "_call", "_number", "_port", "_queue")
+    __slots__ = ("_ask", "_call", "_calls", "_number", "_queue")
 
-    def __init__(self, port: HostPort, call: Call, ask: Callable[[int], None]) -> None:
+    def __init__(self, calls: PipeSidecarCalls, call: Call, ask: Callable[[int], None]) -> None:
         import asyncio  # noqa: PLC0415 - loaded already by whoever awaits this
 
-        self._port = port
+        self._calls = calls
         self._call = call
         self._ask = ask
         self._number = 0
@@ -178,18 +181,18 @@ class _AsyncWaiting:
         def put(answer: Answer | None) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, answer)
 
-        self._number = self._port.wait(self._call, put)
+        self._number = self._calls.register_request(self._call, put)
         try:
             self._ask(self._number)
         except BaseException:
-            self._port.forget(self._call, self._number)
+            self._calls.forget_request(self._call, self._number)
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._port.forget(self._call, self._number)
+        self._calls.forget_request(self._call, self._number)
 
-    async def next(self, kind: type[_Kind]) -> _Kind:
+    async def next_answer(self, kind: type[_Kind]) -> _Kind:
         """The next answer."""
         return _of(kind, await self._queue.get())
 
@@ -207,16 +210,14 @@ def _value(answer: SecretAnswer) -> bytes:
 
 
 def _whole(answer: _HttpKind) -> _HttpKind:
-    if answer.problem is not None:
-        from fumehood_sdk.http import problem_error  # noqa: PLC0415 - loaded already by whoever asked
-
-        raise problem_error(answer.problem.reason, answer.problem.message, retryable=answer.problem.retryable)
+    problem = answer.problem
+    if problem is not None:
+        kind = HttpFailed if problem.retryable else HttpRefused
+        raise kind(problem.message or "the request was refused", reason=problem.reason or "http_failed")
     return answer
 
 
 def _response(head: HttpHead, pieces: list[bytes]) -> HttpResponse:
-    from fumehood_sdk.http import HttpResponse  # noqa: PLC0415 - likewise
-
     return HttpResponse(
         head.status, url=head.url, headers=tuple(head.headers), content=b"".join(pieces), redirects=head.redirects
     )

@@ -1,12 +1,22 @@
-# ruff: noqa: PLR2004 - the numbers are the tags of fields, as in `host`
-"""Answers of the sidecar to what a call asked of it, decoded. Imported when the first one comes."""
+# ruff: noqa: PLR2004 - the numbers are the tags of fields, as in `sidecar_frames`
+"""Decodes the sidecar's answers to requests of calls: `HttpResponse`, `HttpBody` and `SecretResponse`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from fumehood_sdk.wire import varint
-from fumehood_sdk.wire.host import Answer, skip, span, text
+from fumehood_sdk.wire.fields import decode_text, skip_field, value_span
+
+
+class Answer:
+    """An answer to a request of a call, or a part of one."""
+
+    __slots__ = ("invocation_id", "request_id")
+
+    def __init__(self) -> None:
+        self.invocation_id = 0
+        self.request_id = 0
 
 
 class HttpProblem:
@@ -57,28 +67,28 @@ class SecretAnswer(Answer):
         self.problem = ""
 
 
-def http_head(data: bytes, position: int, end: int) -> HttpHead:
+def decode_http_head(data: bytes, position: int, end: int) -> HttpHead:
     """Decode an `HttpResponse`."""
     frame = HttpHead()
     while position < end:
         tag = data[position]
         if tag in (0x08, 0x10, 0x18, 0x30):
             value, position = varint.decode(data, position + 1, end)
-            setattr(frame, _NUMBERS[tag], value)
+            setattr(frame, _NUMBER_ATTRIBUTES[tag], value)
         elif tag in (0x22, 0x2A, 0x3A):
-            start, position = span(data, position + 1, end)
+            start, position = value_span(data, position + 1, end)
             if tag == 0x22:
-                frame.url = text(data, start, position)
+                frame.url = decode_text(data, start, position)
             elif tag == 0x2A:
-                frame.headers.append(_header(data, start, position))
+                frame.headers.append(_decode_header(data, start, position))
             else:
-                frame.problem = _problem(data, start, position)
+                frame.problem = _decode_problem(data, start, position)
         else:
-            position = skip(data, position, end)
+            position = skip_field(data, position, end)
     return frame
 
 
-def http_piece(data: bytes, position: int, end: int) -> HttpPiece:
+def decode_http_piece(data: bytes, position: int, end: int) -> HttpPiece:
     """Decode an `HttpBody`."""
     frame = HttpPiece()
     while position < end:
@@ -88,70 +98,74 @@ def http_piece(data: bytes, position: int, end: int) -> HttpPiece:
             if tag == 0x20:
                 frame.end = bool(value)
             else:
-                setattr(frame, _NUMBERS[tag], value)
+                setattr(frame, _NUMBER_ATTRIBUTES[tag], value)
         elif tag in (0x1A, 0x2A):
-            start, position = span(data, position + 1, end)
+            start, position = value_span(data, position + 1, end)
             if tag == 0x1A:
                 frame.data = data[start:position]
             else:
-                frame.problem = _problem(data, start, position)
+                frame.problem = _decode_problem(data, start, position)
         else:
-            position = skip(data, position, end)
+            position = skip_field(data, position, end)
     return frame
 
 
-def secret_answer(data: bytes, position: int, end: int) -> SecretAnswer:
+def decode_secret_answer(data: bytes, position: int, end: int) -> SecretAnswer:
     """Decode a `SecretResponse`."""
     frame = SecretAnswer()
     while position < end:
         tag = data[position]
         if tag in (0x08, 0x10):
             value, position = varint.decode(data, position + 1, end)
-            setattr(frame, _NUMBERS[tag], value)
+            setattr(frame, _NUMBER_ATTRIBUTES[tag], value)
         elif tag in (0x1A, 0x22):
-            start, position = span(data, position + 1, end)
+            start, position = value_span(data, position + 1, end)
             if tag == 0x1A:
                 frame.value = data[start:position]
             else:
-                frame.problem = text(data, start, position)
+                frame.problem = decode_text(data, start, position)
         else:
-            position = skip(data, position, end)
+            position = skip_field(data, position, end)
     return frame
 
 
-DECODERS: dict[int, Callable[[bytes, int, int], Answer]] = {0x2A: http_head, 0x32: http_piece, 0x3A: secret_answer}
+ANSWER_DECODERS: dict[int, Callable[[bytes, int, int], Answer]] = {
+    0x2A: decode_http_head,
+    0x32: decode_http_piece,
+    0x3A: decode_secret_answer,
+}
 """By the tag of the frame in `HostFrame`."""
-_NUMBERS = {0x08: "invocation_id", 0x10: "request_id", 0x18: "status", 0x30: "redirects"}
+_NUMBER_ATTRIBUTES = {0x08: "invocation_id", 0x10: "request_id", 0x18: "status", 0x30: "redirects"}
 
 
-def _header(data: bytes, position: int, end: int) -> tuple[str, str]:
+def _decode_header(data: bytes, position: int, end: int) -> tuple[str, str]:
     name = value = ""
     while position < end:
         tag = data[position]
         if tag in (0x0A, 0x12):
-            start, position = span(data, position + 1, end)
+            start, position = value_span(data, position + 1, end)
             if tag == 0x0A:
-                name = text(data, start, position)
+                name = decode_text(data, start, position)
             else:
-                value = text(data, start, position)
+                value = decode_text(data, start, position)
         else:
-            position = skip(data, position, end)
+            position = skip_field(data, position, end)
     return name, value
 
 
-def _problem(data: bytes, position: int, end: int) -> HttpProblem:
+def _decode_problem(data: bytes, position: int, end: int) -> HttpProblem:
     problem = HttpProblem()
     while position < end:
         tag = data[position]
         if tag in (0x0A, 0x12):
-            start, position = span(data, position + 1, end)
+            start, position = value_span(data, position + 1, end)
             if tag == 0x0A:
-                problem.reason = text(data, start, position)
+                problem.reason = decode_text(data, start, position)
             else:
-                problem.message = text(data, start, position)
+                problem.message = decode_text(data, start, position)
         elif tag == 0x18:
             value, position = varint.decode(data, position + 1, end)
             problem.retryable = bool(value)
         else:
-            position = skip(data, position, end)
+            position = skip_field(data, position, end)
     return problem

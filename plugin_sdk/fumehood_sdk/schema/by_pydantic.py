@@ -1,4 +1,4 @@
-"""Schemas of everything that pydantic knows. Importing this module imports pydantic."""
+"""JSON Schemas and validators by pydantic, for every type that it knows. Importing this module imports pydantic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, SchemaSerializer, core_schema
 
-    from fumehood_sdk.signature import Parameter
+    from fumehood_sdk.schema.parameter import Parameter
 
 
 class _WithoutFieldTitles(GenerateJsonSchema):
@@ -30,8 +30,8 @@ class _WithoutFieldTitles(GenerateJsonSchema):
         return False
 
 
-class ModelArguments:
-    """Arguments of a tool, checked by a pydantic model that is made for them."""
+class PydanticValidator:
+    """Validates a tool's arguments by a pydantic model that is made for them."""
 
     __slots__ = ("_model", "_names", "json_schema")
 
@@ -57,13 +57,13 @@ class ModelArguments:
         self.json_schema = self._model.model_json_schema(by_alias=True, schema_generator=_WithoutFieldTitles)
         self.json_schema.pop("title", None)
 
-    def validate(self, arguments_json: bytes) -> dict[str, Any]:
+    def validate_json(self, arguments_json: bytes) -> dict[str, Any]:
         """Check arguments. Raises `pydantic_core.ValidationError`."""
         values = self._model.model_validate_json(arguments_json, strict=True).__dict__
         return {name: values[field] for field, name in self._names}
 
 
-def output(annotation: Any) -> tuple[dict[str, Any], SchemaSerializer]:  # noqa: ANN401 - can be anything
+def output_schema(annotation: Any) -> tuple[dict[str, Any], SchemaSerializer]:  # noqa: ANN401 - can be anything
     """The JSON Schema of a return type, and what writes its values."""
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     json = adapter.json_schema(mode="serialization", schema_generator=_WithoutFieldTitles)

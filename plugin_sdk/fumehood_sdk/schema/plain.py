@@ -1,7 +1,7 @@
-"""Schemas of the types that most tools are made of, without pydantic.
+"""JSON Schemas and validation schemas of plain types, without pydantic.
 
 Each builder returns what `pydantic_core` validates by and the JSON Schema, equal to what pydantic would make of the
-same type. Whatever is not surely equal raises `NotSimpleError`, and pydantic decides.
+same type. Whatever is not surely equal raises `NotPlainError`, and pydantic decides.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Json = dict[str, Any]
 Pair = tuple[Core, Json]
 
 
-class NotSimpleError(Exception):
+class NotPlainError(Exception):
     """A type is outside of what this module covers."""
 
 
-def of(annotation: Any) -> Pair:  # noqa: ANN401 - an annotation can be anything
+def schemas_of(annotation: Any) -> Pair:  # noqa: ANN401 - an annotation can be anything
     """Schemas of a type hint.
 
     Raises:
-        NotSimpleError: pydantic must decide.
+        NotPlainError: pydantic must decide.
         TypeError: a bound makes no sense for its type, which pydantic would say no sooner than in a call.
     """
     scalar = _SCALARS.get(annotation) if isinstance(annotation, typing.Hashable) else None
@@ -45,7 +45,7 @@ def of(annotation: Any) -> Pair:  # noqa: ANN401 - an annotation can be anything
         return {"type": "any"}, {}
     build = _BUILDERS.get(typing.get_origin(annotation) or annotation)
     if build is None:
-        raise NotSimpleError
+        raise NotPlainError
     return build(annotation)
 
 
@@ -53,7 +53,7 @@ def _list(annotation: Any) -> Pair:  # noqa: ANN401
     arguments = typing.get_args(annotation)
     if not arguments:
         return {"type": "list"}, {"items": {}, "type": "array"}
-    core, json = of(arguments[0])
+    core, json = schemas_of(arguments[0])
     return {"type": "list", "items_schema": core}, {"items": json, "type": "array"}
 
 
@@ -62,8 +62,8 @@ def _dict(annotation: Any) -> Pair:  # noqa: ANN401
     if not arguments:
         return {"type": "dict"}, {"additionalProperties": True, "type": "object"}
     if arguments[0] is not str:
-        raise NotSimpleError
-    core, json = of(arguments[1])
+        raise NotPlainError
+    core, json = schemas_of(arguments[1])
     json.pop("title", None)  # as pydantic does
     schema = {"type": "dict", "keys_schema": {"type": "str"}, "values_schema": core}
     return schema, {"additionalProperties": json or True, "type": "object"}
@@ -73,7 +73,7 @@ def _literal(annotation: Any) -> Pair:  # noqa: ANN401
     expected = list(typing.get_args(annotation))
     kinds = {type(value) for value in expected}
     if kinds not in ({str}, {int}):
-        raise NotSimpleError
+        raise NotPlainError
     kind = "string" if kinds == {str} else "integer"
     json: Json = {"const": expected[0], "type": kind} if len(expected) == 1 else {"enum": expected, "type": kind}
     return {"type": "literal", "expected": expected}, json
@@ -82,9 +82,9 @@ def _literal(annotation: Any) -> Pair:  # noqa: ANN401
 def _union(annotation: Any) -> Pair:  # noqa: ANN401
     choices = [choice for choice in typing.get_args(annotation) if choice is not type(None)]
     nullable = len(choices) < len(typing.get_args(annotation))
-    pairs = [of(choice) for choice in choices]
+    pairs = [schemas_of(choice) for choice in choices]
     if any("anyOf" in json or not json for _, json in pairs):
-        raise NotSimpleError
+        raise NotPlainError
     alternatives = [json for _, json in pairs]
     core = pairs[0][0] if len(pairs) == 1 else {"type": "union", "choices": [choice for choice, _ in pairs]}
     if nullable:
@@ -95,12 +95,12 @@ def _union(annotation: Any) -> Pair:  # noqa: ANN401
 
 def _annotated(annotation: Any) -> Pair:  # noqa: ANN401
     inner, *metadata = typing.get_args(annotation)
-    core, json = of(inner)
+    core, json = schemas_of(inner)
     keywords = _KEYWORDS.get(core["type"], {})
     for entry in metadata:
         said = arguments_of(entry)
         if said is None:
-            raise NotSimpleError
+            raise NotPlainError
         for name, value in said.items():
             if name in NOTES:
                 json[name] = value
@@ -108,7 +108,7 @@ def _annotated(annotation: Any) -> Pair:  # noqa: ANN401
                 raise TypeError(f"{name} says nothing of a value of type {core['type']}")
             elif name not in keywords or name in core or not _fits(core["type"], name, value):
                 # Two bounds of one kind, or a bound that the type can't have: pydantic knows what to do or to say.
-                raise NotSimpleError
+                raise NotPlainError
             else:
                 core[name] = value
                 json[keywords[name]] = value

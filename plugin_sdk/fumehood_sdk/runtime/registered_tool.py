@@ -1,4 +1,4 @@
-"""A tool as the engine keeps it."""
+"""What the engine can run, and the queue of each tool whose calls run one at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from fumehood_sdk.call import Call
-from fumehood_sdk.wire.plugin import Sent
+from fumehood_sdk.wire.plugin_frames import Sent
 
 
 class Runnable(Protocol):
@@ -37,8 +37,8 @@ class Runnable(Protocol):
         """Run one call. Raises what the tool raises."""
 
 
-class Entry:
-    """A tool, how long it took lately, and the calls that wait for their turn."""
+class RegisteredTool:
+    """A tool, whether its last call was slow, and the queue of its calls if they run one at a time."""
 
     __slots__ = ("_busy", "_lock", "_waiting", "invoke", "is_async", "name", "sequential", "slow", "tool")
 
@@ -49,13 +49,13 @@ class Entry:
         self.sequential = tool.sequential
         self.invoke = tool.invoke
         self.slow = False
-        """Whether its last call took so long that another thread had better read frames meanwhile."""
+        """Whether its last call took so long that the next one passes the leadership on before it starts."""
         self._lock = threading.Lock()
         self._busy = False
         self._waiting: deque[Call] = deque()
 
-    def begin(self, call: Call) -> bool:
-        """Whether a call of a sequential tool may run now. If not it waits, and `following` returns it in its turn."""
+    def run_or_queue(self, call: Call) -> bool:
+        """Whether a call of a sequential tool may run now. If not it is queued, and `next_queued` returns it later."""
         with self._lock:
             if self._busy:
                 self._waiting.append(call)
@@ -63,16 +63,16 @@ class Entry:
             self._busy = True
             return True
 
-    def following(self) -> Call | None:
-        """After a call of a sequential tool: the one that is to run next in the same thread."""
+    def next_queued(self) -> Call | None:
+        """After a call of a sequential tool: the next one, to run in the same thread."""
         with self._lock:
             if self._waiting:
                 return self._waiting.popleft()
             self._busy = False
             return None
 
-    def withdraw(self, call: Call) -> bool:
-        """Take a call out of those that wait. False: it does not."""
+    def remove_queued(self, call: Call) -> bool:
+        """Take a call out of the queue. False: it is not in there."""
         with self._lock:
             try:
                 self._waiting.remove(call)

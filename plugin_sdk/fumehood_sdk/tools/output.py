@@ -1,4 +1,4 @@
-"""Turns what a tool returned into what is sent."""
+"""Serializes what a tool returned, and describes its type by a JSON Schema."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from fumehood_sdk.content import Blob, Content, Text
 from fumehood_sdk.errors import ToolError
-from fumehood_sdk.jsontext import dumps
+from fumehood_sdk.json_text import dumps
 from fumehood_sdk.schema import outputs
-from fumehood_sdk.schema.simple import NotSimpleError
-from fumehood_sdk.wire.plugin import Block, Sent
+from fumehood_sdk.schema.plain import NotPlainError
+from fumehood_sdk.wire.plugin_frames import Block, Sent
 
 
 class Output:
-    """Results of one tool.
+    """Serializes the results of one tool.
 
     Their types are not checked here but by the sidecar, against the output schema, whose word is the one that counts.
     """
@@ -32,14 +32,14 @@ class Output:
         if not self._details:
             return
         try:
-            self.json_schema = outputs.of(self.annotation)
-        except NotSimpleError:
-            from fumehood_sdk.schema import full  # noqa: PLC0415 - imports pydantic
+            self.json_schema = outputs.json_schema_of(self.annotation)
+        except NotPlainError:
+            from fumehood_sdk.schema import by_pydantic  # noqa: PLC0415 - imports pydantic
 
-            self.json_schema, serializer = full.output(self.annotation)
+            self.json_schema, serializer = by_pydantic.output_schema(self.annotation)
             self._write = lambda value: serializer.to_json(value, warnings=False)
 
-    def encode(self, value: Any) -> Sent:  # noqa: ANN401
+    def encode_result(self, value: Any) -> Sent:  # noqa: ANN401
         """What is sent for a returned value.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Takes apart a docstring in Google's style."""
+"""Parses docstrings in Google's style."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SECTION = re.compile(r"(Args|Arguments|Returns|Yields|Raises|Example|Examples|N
 _ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 
 
-def parse(docstring: str) -> tuple[str, dict[str, str]]:
+def parse_docstring(docstring: str) -> tuple[str, dict[str, str]]:
     """Split a docstring into its first paragraph, as one line, and what its `Args:` section says of each parameter."""
     lines = inspect.cleandoc(docstring).splitlines()
     summary: list[str] = []

@@ -1,18 +1,18 @@
-"""Checks what `@plugin.tool` was told, and writes it as a `ToolDefinition`."""
+"""Validates the arguments of `@plugin.tool`, and encodes them as a `ToolDefinition`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
+from fumehood_sdk.call import MAX_TIMEOUT_S
 from fumehood_sdk.errors import PluginError
 from fumehood_sdk.wire import varint
-from fumehood_sdk.wire.plugin import number, optional, span, text
+from fumehood_sdk.wire.fields import bytes_field, encode_text, number_field, optional_bytes_field, text_field
 
 LEVELS = ("none", "read", "write", "external")
 """Side-effect levels; a level's number on the wire is its place, from 1."""
 ISOLATIONS = ("process", "call")
-MAX_TIMEOUT_S = 3600.0
 MAX_DESCRIPTION_CHARACTERS = 8192
 MAX_SCHEMA_BYTES = 256 * 1024
 LIMITS = (
@@ -71,30 +71,30 @@ class Declaration:
         self.sequential = sequential
         self.limits = _checked_limits(name, limits or {})
 
-    def encode(self, description: str, input_schema_json: bytes, output_schema_json: bytes) -> bytes:
+    def encode_definition(self, description: str, input_schema_json: bytes, output_schema_json: bytes) -> bytes:
         """Write a `ToolDefinition`."""
         timeout = b""
         if self.timeout_s is not None:
             seconds = int(self.timeout_s)
             nanos = round((self.timeout_s - seconds) * 1e9)
-            timeout = span(0x4A, number(0x08, seconds) + number(0x10, nanos))
+            timeout = bytes_field(0x4A, number_field(0x08, seconds) + number_field(0x10, nanos))
         limits = b"".join(
             bytes((LIMITS.index(limit) + 1 << 3,)) + varint.encode(value) for limit, value in self.limits.items()
         )
         return b"".join(
             (
-                optional(0x0A, text(self.name)),
-                optional(0x12, text(self.title)),
-                optional(0x1A, text(description)),
-                optional(0x22, input_schema_json),
-                optional(0x2A, output_schema_json),
-                number(0x30, LEVELS.index(self.side_effects) + 1),
-                number(0x38, int(self.idempotent)),
-                *(span(0x42, text(capability)) for capability in self.requires),
+                text_field(0x0A, self.name),
+                text_field(0x12, self.title),
+                text_field(0x1A, description),
+                optional_bytes_field(0x22, input_schema_json),
+                optional_bytes_field(0x2A, output_schema_json),
+                number_field(0x30, LEVELS.index(self.side_effects) + 1),
+                number_field(0x38, int(self.idempotent)),
+                *(bytes_field(0x42, encode_text(capability)) for capability in self.requires),
                 timeout,
-                number(0x50, ISOLATIONS.index(self.isolation) + 1 if self.isolation else 0),
-                number(0x58, 2 if self.sequential else 1),
-                optional(0x62, limits),
+                number_field(0x50, ISOLATIONS.index(self.isolation) + 1 if self.isolation else 0),
+                number_field(0x58, 2 if self.sequential else 1),
+                optional_bytes_field(0x62, limits),
             )
         )
 

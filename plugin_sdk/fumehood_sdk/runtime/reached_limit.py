@@ -1,4 +1,4 @@
-"""Which limit of the sandbox made an exception, if one did. The sidecar looks whether the kernel says the same."""
+"""Maps exceptions to the resource limit that caused them. The sidecar compares it with what the kernel counted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: PLR2004 - the numbers are the tags of fields; a name for each would be one more thing to look up
-"""Frames from the sidecar: `HostFrame` of fumehood/v1/plugin.proto, decoded.
+"""Decodes what the sidecar sends: `HostFrame` of fumehood/v1/plugin.proto.
 
 Unknown fields are skipped, so that a newer sidecar can say more.
 """
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fumehood_sdk.errors import WireError
 from fumehood_sdk.wire import varint
-
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
-_NANOS_PER_S = 1e9
+from fumehood_sdk.wire.fields import LENGTH_DELIMITED, decode_duration, decode_text, skip_field, value_span
+from fumehood_sdk.wire.sidecar_answers import ANSWER_DECODERS, Answer
 
 
 class Hello:
@@ -76,16 +74,6 @@ class Shutdown:
         self.grace_s = 0.0
 
 
-class Answer:
-    """Answers what a call asked of the sidecar. What kinds there are is in `answers`."""
-
-    __slots__ = ("invocation_id", "request_id")
-
-    def __init__(self) -> None:
-        self.invocation_id = 0
-        self.request_id = 0
-
-
 HostFrame = Hello | Invoke | Cancel | Shutdown | Answer
 
 CONTEXT_FIELDS = (
@@ -101,7 +89,7 @@ CONTEXT_FIELDS = (
 """The fields of `CallContext` in the order of their numbers, from 1."""
 
 
-def decode(data: bytes) -> HostFrame | None:
+def decode_frame(data: bytes) -> HostFrame | None:
     """Decode one frame. None for a kind of frame that this version does not know.
 
     Raises:
@@ -111,34 +99,30 @@ def decode(data: bytes) -> HostFrame | None:
     position, size = 0, len(data)
     while position < size:
         tag = data[position]
-        if tag in _FRAMES:
-            start, position = span(data, position + 1, size)
-            frame = _FRAMES[tag](data, start, position)
-        elif tag in _ANSWERS:
-            from fumehood_sdk.wire.answers import DECODERS  # noqa: PLC0415 - few plugins ask for anything
-
-            start, position = span(data, position + 1, size)
-            frame = DECODERS[tag](data, start, position)
+        decoder = _FRAME_DECODERS.get(tag)
+        if decoder is not None:
+            start, position = value_span(data, position + 1, size)
+            frame = decoder(data, start, position)
         else:
-            position = skip(data, position, size)
+            position = skip_field(data, position, size)
     return frame
 
 
-def decode_context(data: bytes) -> dict[str, str]:
+def decode_call_context(data: bytes) -> dict[str, str]:
     """Decode a `CallContext` into its fields by name. Absent ones are empty."""
     out = dict.fromkeys(CONTEXT_FIELDS, "")
     position, size = 0, len(data)
     while position < size:
         number, kind = data[position] >> 3, data[position] & 7
-        if kind == _LENGTH and 1 <= number <= len(CONTEXT_FIELDS):
-            start, position = span(data, position + 1, size)
-            out[CONTEXT_FIELDS[number - 1]] = text(data, start, position)
+        if kind == LENGTH_DELIMITED and 1 <= number <= len(CONTEXT_FIELDS):
+            start, position = value_span(data, position + 1, size)
+            out[CONTEXT_FIELDS[number - 1]] = decode_text(data, start, position)
         else:
-            position = skip(data, position, size)
+            position = skip_field(data, position, size)
     return out
 
 
-def _invoke(data: bytes, position: int, end: int) -> Invoke:
+def _decode_invoke(data: bytes, position: int, end: int) -> Invoke:
     # On the path of each call: one byte a tag, since the field numbers are below 16.
     frame = Invoke()
     while position < end:
@@ -148,23 +132,23 @@ def _invoke(data: bytes, position: int, end: int) -> Invoke:
         elif tag == 0x28:
             frame.attempt, position = varint.decode(data, position + 1, end)
         elif tag in _INVOKE_SPANS:
-            start, position = span(data, position + 1, end)
+            start, position = value_span(data, position + 1, end)
             if tag == 0x12:
-                frame.tool = text(data, start, position)
+                frame.tool = decode_text(data, start, position)
             elif tag == 0x1A:
                 frame.arguments_json = data[start:position]
             elif tag == 0x22:
-                frame.call_id = text(data, start, position)
+                frame.call_id = decode_text(data, start, position)
             elif tag == 0x32:
-                frame.timeout_s = _duration(data, start, position)
+                frame.timeout_s = decode_duration(data, start, position)
             else:
                 frame.context = data[start:position]
         else:
-            position = skip(data, position, end)
+            position = skip_field(data, position, end)
     return frame
 
 
-def _hello(data: bytes, position: int, end: int) -> Hello:
+def _decode_hello(data: bytes, position: int, end: int) -> Hello:
     frame = Hello()
     while position < end:
         tag = data[position]
@@ -175,21 +159,21 @@ def _hello(data: bytes, position: int, end: int) -> Hello:
             else:
                 setattr(frame, _HELLO_NUMBERS[tag], value)
         elif tag in _HELLO_SPANS:
-            start, position = span(data, position + 1, end)
+            start, position = value_span(data, position + 1, end)
             if tag == 0x0A:
                 while start < position:
                     value, start = varint.decode(data, start, position)
                     frame.protocol_versions.append(value)
             elif tag in (0x3A, 0x42):
-                getattr(frame, _HELLO_SPANS[tag]).append(text(data, start, position))
+                getattr(frame, _HELLO_SPANS[tag]).append(decode_text(data, start, position))
             else:
-                setattr(frame, _HELLO_SPANS[tag], text(data, start, position))
+                setattr(frame, _HELLO_SPANS[tag], decode_text(data, start, position))
         else:
-            position = skip(data, position, end)
+            position = skip_field(data, position, end)
     return frame
 
 
-def _cancel(data: bytes, position: int, end: int) -> Cancel:
+def _decode_cancel(data: bytes, position: int, end: int) -> Cancel:
     frame = Cancel()
     while position < end:
         tag = data[position]
@@ -198,31 +182,32 @@ def _cancel(data: bytes, position: int, end: int) -> Cancel:
         elif tag == 0x10:
             frame.reason, position = varint.decode(data, position + 1, end)
         elif tag == 0x1A:
-            start, position = span(data, position + 1, end)
-            frame.grace_s = _duration(data, start, position)
+            start, position = value_span(data, position + 1, end)
+            frame.grace_s = decode_duration(data, start, position)
         else:
-            position = skip(data, position, end)
+            position = skip_field(data, position, end)
     return frame
 
 
-def _shutdown(data: bytes, position: int, end: int) -> Shutdown:
+def _decode_shutdown(data: bytes, position: int, end: int) -> Shutdown:
     frame = Shutdown()
     while position < end:
         if data[position] == 0x0A:
-            start, position = span(data, position + 1, end)
-            frame.grace_s = _duration(data, start, position)
+            start, position = value_span(data, position + 1, end)
+            frame.grace_s = decode_duration(data, start, position)
         else:
-            position = skip(data, position, end)
+            position = skip_field(data, position, end)
     return frame
 
 
-_FRAMES: dict[int, Callable[[bytes, int, int], HostFrame]] = {
-    0x0A: _hello,
-    0x12: _invoke,
-    0x1A: _cancel,
-    0x22: _shutdown,
+_FRAME_DECODERS: dict[int, Callable[[bytes, int, int], HostFrame]] = {
+    0x0A: _decode_hello,
+    0x12: _decode_invoke,
+    0x1A: _decode_cancel,
+    0x22: _decode_shutdown,
+    **ANSWER_DECODERS,
 }
-_ANSWERS = frozenset((0x2A, 0x32, 0x3A))
+"""By the tag of the frame in `HostFrame`."""
 _INVOKE_SPANS = frozenset((0x12, 0x1A, 0x22, 0x32, 0x3A))
 _HELLO_NUMBERS = {
     0x08: "protocol_versions",
@@ -237,72 +222,3 @@ _HELLO_SPANS = {
     0x3A: "readable_paths",
     0x42: "writable_paths",
 }
-
-
-def _duration(data: bytes, position: int, end: int) -> float:
-    seconds = nanos = 0
-    while position < end:
-        tag = data[position]
-        if tag == 0x08:
-            seconds, position = varint.decode(data, position + 1, end)
-        elif tag == 0x10:
-            nanos, position = varint.decode(data, position + 1, end)
-        else:
-            position = skip(data, position, end)
-    return _signed(seconds) + _signed(nanos) / _NANOS_PER_S
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
-
-
-def text(data: bytes, start: int, end: int) -> str:
-    """A string.
-
-    Raises:
-        WireError: it is not UTF-8.
-    """
-    try:
-        return str(data[start:end], "utf-8")
-    except UnicodeDecodeError as error:
-        raise WireError("a string is not UTF-8") from error
-
-
-def span(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Start and end of a value whose length comes first.
-
-    Raises:
-        WireError: it goes on behind `end`.
-    """
-    if position < end and data[position] < varint.CONTINUES:
-        start = position + 1
-        stop = start + data[position]
-    else:
-        length, start = varint.decode(data, position, end)
-        stop = start + length
-    if stop > end:
-        raise WireError("a field is longer than its message")
-    return start, stop
-
-
-def skip(data: bytes, position: int, end: int) -> int:
-    """The position behind a field that is not known, which begins with its tag at `position`.
-
-    Raises:
-        WireError: it is malformed.
-    """
-    tag, position = varint.decode(data, position, end)
-    kind = tag & 7
-    if tag >> 3 == 0:
-        raise WireError("a field has no number")
-    if kind == _VARINT:
-        return varint.decode(data, position, end)[1]
-    if kind == _LENGTH:
-        return span(data, position, end)[1]
-    if kind not in (_FIXED64, _FIXED32):
-        # Groups (kinds 3 and 4) are of proto2 alone and not on this wire.
-        raise WireError(f"a field is of the unknown wire type {kind}")
-    position += 8 if kind == _FIXED64 else 4
-    if position > end:
-        raise WireError("a field is longer than its message")
-    return position

@@ -1,4 +1,4 @@
-"""Checks a call's arguments and says what is wrong with them."""
+"""Validates a call's arguments against the types of its tool's parameters."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic_core import SchemaValidator, ValidationError, from_json
 
 from fumehood_sdk.errors import ToolError
-from fumehood_sdk.jsontext import dumps
-from fumehood_sdk.schema import simple
+from fumehood_sdk.json_text import dumps
+from fumehood_sdk.schema import plain
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from fumehood_sdk.signature import Parameter
+    from fumehood_sdk.schema.parameter import Parameter
 
 MAX_ENTRIES = 20
 """A model mends its call by the first few; a hostile one can make as many as there are arguments."""
 
 
-class Arguments(Protocol):
-    """Arguments of one tool."""
+class ArgumentValidator(Protocol):
+    """Validates the arguments of one tool."""
 
     @property
     def json_schema(self) -> dict[str, Any]:
         """Their JSON Schema: an object."""
 
-    def validate(self, arguments_json: bytes) -> dict[str, Any]:
+    def validate_json(self, arguments_json: bytes) -> dict[str, Any]:
         """The function's keyword arguments. Raises `pydantic_core.ValidationError`."""
 
 
-class SimpleArguments:
+class PlainValidator:
     """Arguments whose types `schema.simple` covers.
 
     Raises:
-        NotSimpleError: it doesn't.
+        NotPlainError: it doesn't.
     """
 
     __slots__ = ("_validate", "json_schema")
@@ -45,12 +45,12 @@ class SimpleArguments:
         properties: dict[str, Any] = {}
         required: list[str] = []
         for parameter in parameters:
-            core, json = simple.of(parameter.annotation)
+            core, json = plain.schemas_of(parameter.annotation)
             if parameter.description and "description" not in json:
                 json["description"] = parameter.description
             if parameter.has_default:
                 if not isinstance(parameter.default, _PLAIN):
-                    raise simple.NotSimpleError
+                    raise plain.NotPlainError
                 core = {"type": "default", "schema": core, "default": parameter.default}
                 json["default"] = parameter.default
             else:
@@ -67,7 +67,7 @@ class SimpleArguments:
         if required:
             self.json_schema["required"] = required
 
-    def validate(self, arguments_json: bytes) -> dict[str, Any]:
+    def validate_json(self, arguments_json: bytes) -> dict[str, Any]:
         """The function's keyword arguments. Raises `pydantic_core.ValidationError`."""
         out: dict[str, Any] = self._validate(arguments_json)
         return out
@@ -76,30 +76,30 @@ class SimpleArguments:
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def make(tool: str, parameters: list[Parameter], namespace: Mapping[str, Any]) -> Arguments:
-    """What checks the arguments of a tool. Raises what pydantic raises for a type that it can't check."""
+def make_validator(tool: str, parameters: list[Parameter], namespace: Mapping[str, Any]) -> ArgumentValidator:
+    """Make the validator of a tool's arguments. Raises what pydantic raises for a type that it can't check."""
     try:
-        return SimpleArguments(parameters)
-    except simple.NotSimpleError:
-        from fumehood_sdk.schema.full import ModelArguments  # noqa: PLC0415 - imports pydantic
+        return PlainValidator(parameters)
+    except plain.NotPlainError:
+        from fumehood_sdk.schema.by_pydantic import PydanticValidator  # noqa: PLC0415 - imports pydantic
 
-        return ModelArguments(tool, parameters, namespace)
+        return PydanticValidator(tool, parameters, namespace)
 
 
-def check(arguments: Arguments, arguments_json: bytes) -> dict[str, Any]:
+def validate_arguments(validator: ArgumentValidator, arguments_json: bytes) -> dict[str, Any]:
     """Check arguments as JSON does: no text for a number, no number for text; 2.0 is an integer (JSON Schema, 4.2.3).
 
     Raises:
         ToolError: they are wrong, with reason "invalid_arguments" and one entry for each that is.
     """
     try:
-        return arguments.validate(arguments_json or b"{}")
+        return validator.validate_json(arguments_json or b"{}")
     except ValidationError as error:
         whole = _whole_numbers(error, arguments_json)
         if whole is None:
             raise _refusal(error) from None
     try:
-        return arguments.validate(whole)
+        return validator.validate_json(whole)
     except ValidationError as error:
         raise _refusal(error) from None
 

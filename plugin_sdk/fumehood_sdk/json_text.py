@@ -1,4 +1,4 @@
-"""Writes JSON: plain values by the standard library, which is small, and whatever else pydantic can by pydantic."""
+"""Serializes JSON: plain values by the standard library, all others by `pydantic_core`."""
 
 from __future__ import annotations
 

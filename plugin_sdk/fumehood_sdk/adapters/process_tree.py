@@ -1,7 +1,7 @@
-"""A started program with all that it starts, and how to signal and to end it.
+"""The process tree of a started program: signals to it, and its end.
 
-As a rule it is a process group of its own. A sandbox without namespaces lets nobody leave its group, since it is the
-group that it kills: there this process becomes the parent of what programs leave behind, and ends that.
+As a rule the program leads a process group of its own. A sandbox without namespaces lets no process leave its group,
+because it ends a plugin by that group: there this process is the subreaper (prctl(2)) of what programs leave behind.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ import time
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
-_SWEEP_S = 1.0
-"""Ending orphans takes milliseconds. What makes new ones for longer than this ends with the worker."""
+_ORPHANS_S = 1.0
+"""Bound of ending orphans, which takes milliseconds. What forks for longer than this ends with the worker."""
 
 
-class Tree:
+class ProcessTree:
     """A program that runs in a process group of its own."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the program and its group."""
         # It may be gone already; kernels differ in what they answer for a group of nothing but zombies.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
-    def end(self) -> None:
+    def kill_and_reap(self) -> None:
         """Kill what is left, before the leader is reaped: its number may belong to somebody else afterwards."""
-        self.signal(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
-class _Foundlings:
-    """What this process has adopted: every child of its that it did not start itself."""
+class _Subreaper:
+    """Adopts the orphans of programs: the children of this process that it did not start itself."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._started: set[int] = set()
-        self._adopts = False
+        self._is_subreaper = False
 
-    def start(self, argv: list[str], program: str) -> subprocess.Popen[bytes]:
-        with self._lock:  # nobody may take the new process for an orphan before it is noted
-            if not self._adopts:
+    def start_program(self, argv: list[str], program: str) -> subprocess.Popen[bytes]:
+        with self._lock:  # the new process is no orphan, so it must be in the set before anyone looks
+            if not self._is_subreaper:
                 if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
                     raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-                self._adopts = True
+                self._is_subreaper = True
             process = _popen(argv, program, process_group=None)
             self._started.add(process.pid)
         return process
 
-    def end(self, process: subprocess.Popen[bytes]) -> None:
+    def reap_with_orphans(self, process: subprocess.Popen[bytes]) -> None:
         """Reap a killed program, then end every orphan, whoever's: no program's daemons outlive a call here."""
         process.wait()
-        deadline = time.monotonic() + _SWEEP_S
+        deadline = time.monotonic() + _ORPHANS_S
         with self._lock:
             self._started.discard(process.pid)
             while (orphans := self._orphans()) and time.monotonic() < deadline:
@@ -73,31 +73,31 @@ class _Foundlings:
         return set(map(int, children.split())) - self._started
 
 
-class _UngroupedTree(Tree):
+class _UngroupedTree(ProcessTree):
     """A program in this process's own group."""
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
 
-    def end(self) -> None:
-        self.signal(signal.SIGKILL)
-        _foundlings.end(self.process)
+    def kill_and_reap(self) -> None:
+        self.send_signal(signal.SIGKILL)
+        _subreaper.reap_with_orphans(self.process)
 
 
-_foundlings = _Foundlings()
+_subreaper = _Subreaper()
 
 
-def start(argv: list[str], program: str) -> Tree:
+def start_process_tree(argv: list[str], program: str) -> ProcessTree:
     """Start a program with pipes for stdout and stderr and an empty stdin.
 
     Raises:
         OSError: it can't be started.
     """
     try:
-        return Tree(_popen(argv, program, process_group=0))
+        return ProcessTree(_popen(argv, program, process_group=0))
     except PermissionError:  # of setpgid(2), or of execve(2), which will say so once more
-        return _UngroupedTree(_foundlings.start(argv, program))
+        return _UngroupedTree(_subreaper.start_program(argv, program))
 
 
 def _popen(argv: list[str], program: str, *, process_group: int | None) -> subprocess.Popen[bytes]:
