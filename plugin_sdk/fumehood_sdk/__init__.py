@@ -1,4 +1,4 @@
-"""What the author of a Fumehood plugin imports."""
+"""The public names of the SDK for Fumehood plugins, imported lazily (PEP 562)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _MODULES = {
     "ToolError": "errors",
     "Transient": "errors",
 }
-"""Where each name lives. Looked up when asked for: the shim of kind `cli` starts without pydantic that way."""
+"""The module of each public name. Imported when asked for, so that the shim of kind `cli` starts without pydantic."""
 
 
 def __getattr__(name: str) -> object:

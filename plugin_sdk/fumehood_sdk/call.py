@@ -51,11 +51,11 @@ class Grants:
         self.readable_paths = readable_paths
         self.writable_paths = writable_paths
         self.sidecar: Callable[[], SidecarCalls] = _no_sidecar
-        """Returns what performs requests of calls; set by whoever runs the calls."""
+        """Returns what performs requests of calls; set by the runtime that runs the calls."""
 
 
 def _no_sidecar() -> SidecarCalls:
-    raise RuntimeError("nobody answers requests here")
+    raise RuntimeError("no sidecar answers requests here")
 
 
 NO_GRANTS = Grants()
@@ -86,7 +86,7 @@ class Call:
     def __init__(
         self,
         invocation_id: int,
-        tool: Any,  # noqa: ANN401 - what each runtime keeps of a tool is its own affair
+        tool: Any,  # noqa: ANN401 - a `Tool` in tests, a `RegisteredTool` in a worker
         arguments_json: bytes,
         sink: CallSink,
         *,
@@ -114,7 +114,7 @@ class Call:
         before that."""
         self.thread_id = 0
         self.interruption: Any = None
-        """An event that is set once `Cancelled` was raised in the call's thread. None: nobody interrupts it."""
+        """An event that is set once `Cancelled` was raised in the call's thread. None: it was not interrupted."""
         self.task: Any = None
         self.cancel_callbacks: list[Callable[[], None]] = []
 

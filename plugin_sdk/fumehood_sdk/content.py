@@ -1,4 +1,4 @@
-"""What a tool can show beside, or instead of, a value."""
+"""Content blocks of results: text, bytes, and a whole result of both."""
 
 from __future__ import annotations
 

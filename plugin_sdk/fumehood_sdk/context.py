@@ -152,19 +152,19 @@ class ToolLog:
         self._call = call
 
     def debug(self, message: str, **fields: Any) -> None:  # noqa: ANN401 - anything that JSON can hold
-        """Write a line for whoever mends the plugin."""
+        """Write a line at the level "debug"."""
         self._write(DEBUG, message, fields)
 
     def info(self, message: str, **fields: Any) -> None:  # noqa: ANN401
-        """Write a line for whoever watches the plugin."""
+        """Write a line at the level "info"."""
         self._write(INFO, message, fields)
 
     def warning(self, message: str, **fields: Any) -> None:  # noqa: ANN401
-        """Write a line about what may become wrong."""
+        """Write a line at the level "warning"."""
         self._write(WARNING, message, fields)
 
     def error(self, message: str, **fields: Any) -> None:  # noqa: ANN401
-        """Write a line about what is wrong."""
+        """Write a line at the level "error"."""
         self._write(ERROR, message, fields)
 
     def _write(self, level: int, message: str, fields: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a plugin's code raises, and what is raised at it."""
+"""Exceptions that plugins raise, and that are raised in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the plugin that a manifest's entry point names."""
+"""Imports the plugin that an entry point names, "module:attribute"."""
 
 from __future__ import annotations
 

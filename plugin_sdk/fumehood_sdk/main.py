@@ -1,4 +1,4 @@
-"""What the sidecar starts for a plugin of kind `python`: `python -m fumehood_sdk.main MODULE:ATTRIBUTE [FOLDER]`."""
+"""The program of a plugin of kind `python`: `python -m fumehood_sdk.main MODULE:ATTRIBUTE [FOLDER]`."""
 
 from __future__ import annotations
 

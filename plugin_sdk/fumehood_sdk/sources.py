@@ -1,4 +1,4 @@
-"""Imports a plugin's modules from their sources alone.
+"""An import hook that loads a plugin's modules from their sources, never from cached bytecode.
 
 A plugin's digest covers its sources and not `__pycache__`, which Python writes by itself. Bytecode that lies there
 would run in place of the source that was pinned if only its recorded time and size fit, and both can be forged.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SourceOnlyLoader(SourceFileLoader):
-    """Compiles the source each time."""
+    """Source loader that neither reads nor writes `__pycache__`."""
 
     def path_stats(self, path: str) -> Mapping[str, float]:
         """Refuse: importlib then leaves cached bytecode alone, and writes none."""

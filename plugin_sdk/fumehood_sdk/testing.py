@@ -38,9 +38,9 @@ from fumehood_sdk.wire.sidecar_frames import CONTEXT_FIELDS
 __all__ = ["CallError", "CallLog", "CallResult", "CallUpdate", "RunningCall", "ToolTester"]
 
 DEFAULT_TIMEOUT_S = 30.0
-"""What a tool that says nothing gets from the sidecar."""
+"""The sidecar's default of `timeout_s`."""
 DEFAULT_OUTPUT_BYTES = 1024 * 1024
-"""What the sidecar lets a tool return that says nothing."""
+"""The sidecar's default of `output_bytes`."""
 INTERRUPT_AFTER_S = 0.1
 """A synchronous tool that was cancelled has this long before `Cancelled` is raised in it."""
 _METHODS: dict[str | None, tuple[str, ...]] = {"none": (), "read": ("GET", "HEAD"), "write": ("GET", "HEAD")}
@@ -49,7 +49,7 @@ _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallUpdate:
-    """What `ctx.update()` said."""
+    """An update that the tool sent by `ctx.update()`."""
 
     message: str
     progress: float | None
@@ -288,7 +288,7 @@ class RunningCall:
 
 
 class _SidecarCalls:
-    """Plays the sidecar: gives what the test has, by the sidecar's rules on levels and on what a tool requires."""
+    """A fake of the sidecar's secrets and HTTP, by its rules on levels and on what a tool requires."""
 
     def __init__(self, secrets: Mapping[str, str | bytes], http: Callable[[HttpRequest], HttpResponse] | None) -> None:
         self._secrets = secrets
@@ -323,7 +323,7 @@ class _SidecarCalls:
 
 
 class _Sink:
-    """Keeps what a call says."""
+    """A `CallSink` that keeps updates and log lines in lists."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

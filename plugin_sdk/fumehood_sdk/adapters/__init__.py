@@ -1,1 +1,1 @@
-"""Makes existing programs into tools."""
+"""The shim of kind `cli`, which runs an existing program for each call."""

@@ -1,4 +1,4 @@
-"""The program that stands for a plugin of kind `cli`: it speaks the wire and runs the plugin's binary for each call.
+"""The shim of kind `cli`: speaks the wire to the sidecar, and runs the plugin's binary for each call.
 
 Started by the sidecar as `python -m fumehood_sdk.adapters.cli MANIFEST [BINARY]`, where MANIFEST is plugin.toml or its
 folder and BINARY the path that the sidecar found for the manifest's `binary`.
@@ -32,13 +32,13 @@ _USAGE = 2
 
 
 class CliTool:
-    """One tool of the manifest."""
+    """A `[[tool]]` table of the manifest: an argument template, and how the program's exit becomes a result."""
 
     __slots__ = ("_binary", "_defaults", "_limit_bytes", "_program", "_success", "_template", "name", "sequential")
 
     is_async = False
     interruptible = False
-    """Its cancellation is the program's; an exception in the middle would leave the program behind."""
+    """Cancelling it ends the program. An exception raised in between would leave the program running."""
 
     def __init__(self, table: Mapping[str, Any], binary: str, program: str, max_frame_bytes: int) -> None:
         """Read a `[[tool]]` table, which the sidecar has checked.
@@ -140,7 +140,7 @@ class CliTool:
 
 
 class CliPlugin:
-    """The tools of one manifest."""
+    """The tools of one plugin.toml."""
 
     __slots__ = ("concurrency", "name", "tools")
     version = ""

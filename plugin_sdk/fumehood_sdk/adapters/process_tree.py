@@ -33,7 +33,7 @@ class ProcessTree:
             os.killpg(self.process.pid, number)
 
     def kill_and_reap(self) -> None:
-        """Kill what is left, before the leader is reaped: its number may belong to somebody else afterwards."""
+        """Kill what is left, before the leader is reaped: its number may be given to another process afterwards."""
         self.send_signal(signal.SIGKILL)
         self.process.wait()
 
@@ -57,7 +57,7 @@ class _Subreaper:
         return process
 
     def reap_with_orphans(self, process: subprocess.Popen[bytes]) -> None:
-        """Reap a killed program, then end every orphan, whoever's: no program's daemons outlive a call here."""
+        """Reap a killed program, then kill every orphan, of other calls too: no daemon outlives a call here."""
         process.wait()
         deadline = time.monotonic() + _ORPHANS_S
         with self._lock:
@@ -74,7 +74,7 @@ class _Subreaper:
 
 
 class _UngroupedTree(ProcessTree):
-    """A program in this process's own group."""
+    """A program in this process's own group, where it may not have another."""
 
     def send_signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

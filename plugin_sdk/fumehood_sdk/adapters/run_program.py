@@ -14,14 +14,14 @@ from fumehood_sdk.adapters.process_tree import ProcessTree, start_process_tree
 TERMINATE_GRACE_S = 0.5
 """Between SIGTERM and SIGKILL: half of what the sidecar gives a cancelled call by default."""
 PIPE_DRAIN_S = 0.2
-"""After the program's end, for what its children still write to the pipes that they inherited."""
+"""From the program's exit to the end of reading, for children that still write to the pipes that they inherited."""
 STDERR_TAIL_BYTES = 8192
 """What a failed program wrote last says why it failed. As much as a line of the log holds."""
 _READ_BYTES = 65536
 
 
 class FinishedProgram:
-    """How a program ended."""
+    """The exit status and the captured output of a program."""
 
     __slots__ = ("exit_code", "stderr", "stdout", "truncated")
 
@@ -36,7 +36,7 @@ class FinishedProgram:
 
 
 class Wakeup:
-    """Wakes a poll(2) from another thread. Safe to ring after it was closed."""
+    """Wakes a poll(2) from another thread. An eventfd(2), safe to use after it was closed."""
 
     __slots__ = ("_lock", "fd")
 
@@ -45,7 +45,7 @@ class Wakeup:
         self._lock = threading.Lock()
 
     def wake(self) -> None:
-        """Wake the one that polls."""
+        """Make the descriptor readable."""
         with self._lock:
             if self.fd >= 0:
                 os.eventfd_write(self.fd, 1)

@@ -1,4 +1,4 @@
-"""The argument template of a `cli` tool: from a call's arguments to a program's, without a shell.
+"""Argument templates of `cli` tools: make a program's argv of a call's arguments, without a shell.
 
 A template is an array. An element is a string, or `{if = "NAME", args = [strings]}`, whose strings stand only when the
 argument NAME is given and is neither false nor null. Within a string `{NAME}` is the argument's value; `{{` and `}}`
@@ -53,7 +53,7 @@ class _Word:
 
 
 class Template:
-    """A checked template."""
+    """A parsed argument template."""
 
     __slots__ = ("_words",)
 

@@ -1,1 +1,1 @@
-"""Serves calls over a pair of pipes: what runs inside a plugin's process."""
+"""Serves calls over a pair of pipes, inside a plugin's process."""

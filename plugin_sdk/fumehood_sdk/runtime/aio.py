@@ -13,7 +13,7 @@ from fumehood_sdk.wire.plugin_frames import Failure, Sent
 
 
 class AsyncCalls:
-    """The event loop and the calls on it. Lives as long as the process."""
+    """The event loop and the calls on it, for as long as the process lives."""
 
     def __init__(self, end: Callable[[Call, Sent | Failure], None], *, threaded: bool = True) -> None:
         """`end` takes each call with its outcome, once. Without a thread the loop runs one call, by `run`."""
@@ -69,15 +69,15 @@ class AsyncCalls:
             self._end(call, failures.cancelled_failure(call))
 
     async def _run_to_end(self, call: Call) -> None:
-        entry: RegisteredTool = call.tool
+        tool: RegisteredTool = call.tool
         outcome: Sent | Failure
         call.end_claim.pop()
         try:
-            if entry.sequential:
-                async with self._sequential_locks.setdefault(entry.name, asyncio.Lock()):
-                    outcome = await entry.tool.invoke_async(call)
+            if tool.sequential:
+                async with self._sequential_locks.setdefault(tool.name, asyncio.Lock()):
+                    outcome = await tool.runnable.invoke_async(call)
             else:
-                outcome = await entry.tool.invoke_async(call)
+                outcome = await tool.runnable.invoke_async(call)
         except BaseException as error:  # noqa: BLE001 - the process outlives its calls, SystemExit included
             outcome = failures.describe_exception(call, error)
         self._end(call, outcome)

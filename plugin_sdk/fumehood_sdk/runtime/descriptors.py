@@ -1,4 +1,4 @@
-"""Takes the wire away from stdin and stdout, before any of the author's code can touch it."""
+"""Moves the wire from stdin and stdout to descriptors of its own (dup(2)), before the author's code runs."""
 
 from __future__ import annotations
 

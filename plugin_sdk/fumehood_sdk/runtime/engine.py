@@ -91,7 +91,7 @@ class Engine:
         Raises:
             RuntimeError: not even the first thread can be had.
         """
-        if any(entry.is_async for entry in self._tools.values()):
+        if any(tool.is_async for tool in self._tools.values()):
             from fumehood_sdk.runtime.aio import AsyncCalls  # noqa: PLC0415 - asyncio takes as long as all the rest
 
             self._async_calls = AsyncCalls(self._finish_call)
@@ -144,29 +144,18 @@ class Engine:
 
     def _start_call(self, frame: sidecar_frames.Invoke) -> bool:
         """Start a call, and run it unless it is queued or asynchronous. False: the leadership was lost meanwhile."""
-        entry = self._tools.get(frame.tool)
-        if entry is None or len(self._calls) >= self._max_calls or frame.invocation_id in self._calls:
+        tool = self._tools.get(frame.tool)
+        if tool is None or len(self._calls) >= self._max_calls or frame.invocation_id in self._calls:
             self._refuse_call(frame)
             return True
-        call = Call(
-            frame.invocation_id,
-            entry,
-            frame.arguments_json,
-            self._writer,
-            call_id=frame.call_id,
-            attempt=frame.attempt or 1,
-            timeout_s=frame.timeout_s,
-            context=frame.context,
-            grants=self._grants,
-        )
-        self._calls[frame.invocation_id] = call
-        if entry.is_async:
+        call = self._register_call(frame, tool)
+        if tool.is_async:
             if self._async_calls is not None:
                 self._async_calls.start_call(call)
             return True
-        if entry.sequential and not entry.run_or_queue(call):
+        if tool.sequential and not tool.run_or_queue(call):
             return True
-        if entry.slow and self._pass_leadership():
+        if tool.slow and self._pass_leadership():
             self._run_call(call, may_wait=False)
             return False
         lease = [True]
@@ -182,15 +171,30 @@ class Engine:
             return False
         return True
 
+    def _register_call(self, frame: sidecar_frames.Invoke, tool: RegisteredTool) -> Call:
+        call = Call(
+            frame.invocation_id,
+            tool,
+            frame.arguments_json,
+            self._writer,
+            call_id=frame.call_id,
+            attempt=frame.attempt or 1,
+            timeout_s=frame.timeout_s,
+            context=frame.context,
+            grants=self._grants,
+        )
+        self._calls[frame.invocation_id] = call
+        return call
+
     def _run_call(self, call: Call, *, may_wait: bool) -> None:
         following: Call | None = call
         while following is not None:
             call = following
-            entry: RegisteredTool = call.tool
+            tool: RegisteredTool = call.tool
             begun = time.monotonic()
             outcome = execute_call(call)
-            entry.slow = time.monotonic() - begun > SLOW_S
-            following = entry.next_queued() if entry.sequential else None
+            tool.slow = time.monotonic() - begun > SLOW_S
+            following = tool.next_queued() if tool.sequential else None
             self._finish_call(call, outcome, may_wait=may_wait and following is None)
 
     def _finish_call(
@@ -225,14 +229,14 @@ class Engine:
     def _cancel_call(self, call: Call, reason: str, grace_s: float) -> None:
         if call.cancel_reason is not None:
             return  # an asynchronous tool that cleans up must not be cancelled again while it does
-        entry: RegisteredTool = call.tool
+        tool: RegisteredTool = call.tool
         call.cancel(reason)
-        if entry.is_async:
+        if tool.is_async:
             if self._async_calls is not None:
                 self._async_calls.cancel_call(call)
-        elif entry.sequential and entry.remove_queued(call):
+        elif tool.sequential and tool.remove_queued(call):
             self._finish_call(call, failures.cancelled_failure(call))
-        elif entry.tool.interruptible and not 0 < grace_s < SHORTEST_GRACE_S:
+        elif tool.runnable.interruptible and not 0 < grace_s < SHORTEST_GRACE_S:
             self._interruptions.append((time.monotonic() + min(INTERRUPT_AFTER_S, max(0.0, grace_s) / 2), call))
             self._wake_monitor()
 

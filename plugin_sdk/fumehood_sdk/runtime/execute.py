@@ -1,4 +1,4 @@
-"""Runs one synchronous call in this thread."""
+"""Runs one synchronous call in the current thread, and makes a failure of whatever it raises."""
 
 from __future__ import annotations
 

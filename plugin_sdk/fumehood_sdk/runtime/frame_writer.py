@@ -9,23 +9,23 @@ from fumehood_sdk.call import Call
 from fumehood_sdk.runtime import failures
 from fumehood_sdk.wire import plugin_frames
 
-HELD_FRAMES = 8
+BATCH_FRAMES = 8
 """Results that are written together while more calls are buffered: one write(2) costs as much as a call."""
 DRAIN_TIMEOUT_S = 1.0
-"""A sidecar that leaves the pipe full for so long does not wait for a result."""
-HELD_BYTES = 32768
-"""Half of what a pipe holds, so that what was held goes out in one piece."""
+"""Bound of writing at the end: a sidecar that has left the pipe full for so long does not read any more."""
+BATCH_BYTES = 32768
+"""Half of a pipe's capacity, so that a batch is written by one write(2)."""
 
 
 class FrameWriter:
     """Owns the descriptor of the pipe. The `CallSink` of every call of this process."""
 
-    __slots__ = ("_fd", "_held", "_held_bytes", "broken", "lock", "max_frame_bytes")
+    __slots__ = ("_fd", "_pending", "_pending_bytes", "broken", "lock", "max_frame_bytes")
 
     def __init__(self, fd: int, max_frame_bytes: int) -> None:
         self._fd = fd
-        self._held: list[bytes] = []
-        self._held_bytes = 0
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
         self.max_frame_bytes = max_frame_bytes
         self.broken = False
         """Whether the sidecar has gone. What is written from then on is dropped."""
@@ -58,22 +58,22 @@ class FrameWriter:
         frame = plugin_frames.delimited_frame(plugin_frames.RESULT, body)
         with self.lock:
             call.closed = True
-            self._held.append(frame)
-            self._held_bytes += len(frame)
-            if not may_wait or len(self._held) >= HELD_FRAMES or self._held_bytes >= HELD_BYTES:
-                self._write_held()
+            self._pending.append(frame)
+            self._pending_bytes += len(frame)
+            if not may_wait or len(self._pending) >= BATCH_FRAMES or self._pending_bytes >= BATCH_BYTES:
+                self._write_pending()
 
     def flush_results(self) -> None:
-        """Write what was held."""
-        if self._held:
+        """Write the results that wait."""
+        if self._pending:
             with self.lock:
-                self._write_held()
+                self._write_pending()
 
     def drain_results(self) -> None:
-        """Write what was held and wait for what another thread is writing: the last step before the process ends."""
+        """Write the results that wait, after what another thread is writing: the last step before the process ends."""
         if self.lock.acquire(timeout=DRAIN_TIMEOUT_S):
             try:
-                self._write_held()
+                self._write_pending()
             finally:
                 self.lock.release()
 
@@ -129,16 +129,16 @@ class FrameWriter:
                 body = plugin_frames.encode_log(invocation_id, level, message, b"")
             self._write(plugin_frames.delimited_frame(plugin_frames.LOG, body))
 
-    def _write_held(self) -> None:
-        if self._held:
-            data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
-            self._held.clear()
-            self._held_bytes = 0
+    def _write_pending(self) -> None:
+        if self._pending:
+            data = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
+            self._pending.clear()
+            self._pending_bytes = 0
             self._write_all(data)
 
     def _write(self, frame: bytes) -> None:
-        """Write a frame behind those that were held, since frames of one call must not overtake each other."""
-        self._write_held()
+        """Write a frame behind the results that wait, since frames of one call must not overtake each other."""
+        self._write_pending()
         self._write_all(frame)
 
     def _write_all(self, data: bytes) -> None:

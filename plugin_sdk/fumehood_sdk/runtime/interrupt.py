@@ -1,4 +1,4 @@
-"""Raises `Cancelled` in the thread of a synchronous call that was asked to end and did not."""
+"""Raises `Cancelled` in the thread of a synchronous call that does not end (PyThreadState_SetAsyncExc)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fumehood_sdk.errors import Cancelled
 LOCK_TIMEOUT_S = 0.05
 """The writer's lock is held for longer only while the sidecar does not read; then the end can wait as well."""
 RETRACT_TIMEOUT_S = 5.0
-"""Between taking the right to interrupt and doing so lie two lines; more is a machine that stands still."""
+"""Bound of waiting for the interrupting thread, which has two lines left to run."""
 
 
 def interrupt_call(call: Call, write_lock: threading.Lock) -> bool:
     """Interrupt a call, unless it has ended. False: try again later.
 
-    `write_lock` is the one that the call's words are written under: whoever holds it is in no write then.
+    `write_lock` guards the writing of frames: while this thread holds it, the call's thread is not within a write.
 
     The exception arrives at the thread's next step of Python code, so code that waits inside a C function goes on
     until that returns.
@@ -40,13 +40,13 @@ def interrupt_call(call: Call, write_lock: threading.Lock) -> bool:
 
 
 def retract_interruption(call: Call) -> None:
-    """In the call's own thread, after `interrupt_call`: have the exception raised no later than here."""
+    """In the call's own thread, after `interrupt_call`: catch the exception or take it back; none is raised later."""
     while True:
         try:
             call.interruption.wait(RETRACT_TIMEOUT_S)
             _raise_in(threading.get_ident(), None)
         except Cancelled:
-            # It arrived here rather than in the tool. There is only one.
+            # Raised here and not in the tool. No second one follows.
             return
         else:
             return

@@ -12,7 +12,7 @@ from fumehood_sdk.wire.plugin_frames import Sent
 
 
 class Runnable(Protocol):
-    """What the engine can run."""
+    """A tool that the engine can run: an author's function, or a program of kind `cli`."""
 
     @property
     def name(self) -> str:
@@ -40,10 +40,10 @@ class Runnable(Protocol):
 class RegisteredTool:
     """A tool, whether its last call was slow, and the queue of its calls if they run one at a time."""
 
-    __slots__ = ("_busy", "_lock", "_waiting", "invoke", "is_async", "name", "sequential", "slow", "tool")
+    __slots__ = ("_busy", "_lock", "_waiting", "invoke", "is_async", "name", "runnable", "sequential", "slow")
 
     def __init__(self, tool: Runnable) -> None:
-        self.tool = tool
+        self.runnable = tool
         self.name = tool.name
         self.is_async = tool.is_async
         self.sequential = tool.sequential

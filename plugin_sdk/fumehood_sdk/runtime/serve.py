@@ -30,7 +30,7 @@ OK, FAILED = 0, 1
 
 
 class ServedPlugin(Protocol):
-    """What is served: an author's plugin, or a manifest's tools."""
+    """A plugin that is served: its author's, or the tools of a manifest of kind `cli`."""
 
     @property
     def name(self) -> str:

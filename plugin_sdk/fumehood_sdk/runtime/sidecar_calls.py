@@ -1,4 +1,4 @@
-"""Requests of calls to the sidecar over the pipes, and the correlation of its answers. Imported for the first one."""
+"""Sends requests of calls to the sidecar, and correlates its answers by number. Imported for the first one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PipeSidecarCalls:
         self._waiting: dict[tuple[int, int], _Put] = {}
 
     def deliver_answer(self, answer: Answer) -> None:
-        """Hand an answer to whoever waits for it. One that nobody waits for any more is dropped."""
+        """Hand an answer to the request that it belongs to. Without such a request it is dropped."""
         put = self._waiting.get((answer.invocation_id, answer.request_id))
         if put is not None:
             put(answer)
@@ -159,12 +159,12 @@ class _PendingRequest:
 
 
 class _AsyncPendingRequest:
-    """The same of an asynchronous one, whose task is cancelled by the runtime."""
+    """One request of an asynchronous tool, whose task `aio` cancels with the call."""
 
     __slots__ = ("_ask", "_call", "_calls", "_number", "_queue")
 
     def __init__(self, calls: PipeSidecarCalls, call: Call, ask: Callable[[int], None]) -> None:
-        import asyncio  # noqa: PLC0415 - loaded already by whoever awaits this
+        import asyncio  # noqa: PLC0415 - an awaited request has it loaded
 
         self._calls = calls
         self._call = call

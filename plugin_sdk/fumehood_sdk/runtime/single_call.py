@@ -53,37 +53,28 @@ class SingleCallEngine(Engine):
     def prepare_for_fork(self) -> None:
         """Set the handlers that its process needs, and let the collector forget what is there. Before the fork."""
         signal.signal(signal.SIGTERM, _exit_on_sigterm)
-        signal.signal(signal.SIGIO, self.on_sigio)
+        signal.signal(signal.SIGIO, self._on_sigio)
         gc.enable()
         gc.collect()
         gc.freeze()  # a collection in a child would write to every page of what was imported
 
     def serve(self) -> None:
-        """Wait for one call on stdin, answer it on stdout, and wait to be killed. Comes back if there is no call."""
-        fd_in, fd_out = take_wire()
-        close_in_forks(fd_in, fd_out)
-        self.use_descriptors(fd_in, fd_out)
-        self.run()
-
-    def use_descriptors(self, fd_in: int, fd_out: int) -> None:
-        """Read and write these."""
-        self._fd_in = fd_in
+        """Wait for one call on stdin, answer it on stdout, and wait to be killed. Returns if there is no call."""
+        self._fd_in, fd_out = take_wire()
+        close_in_forks(self._fd_in, fd_out)
         self._writer.use_descriptor(fd_out)
-
-    def run(self) -> WireError | None:
-        """Serve the call. Comes back only without one."""
         try:
-            frame = self.read_invoke()
-        except (WireError, OSError) as error:
-            return error if isinstance(error, WireError) else WireError(str(error))
+            frame = self._read_invoke()
+        except (WireError, OSError):
+            return
         if frame is None:
-            return None
-        self.run_invoke(frame)
+            return
+        self._run_invoke(frame)
         while True:  # the sidecar kills this process when it has the result
             signal.pause()
 
-    def read_invoke(self) -> sidecar_frames.Invoke | None:
-        """The call. None: the sidecar wants none."""
+    def _read_invoke(self) -> sidecar_frames.Invoke | None:
+        """Read up to the call. None: the sidecar has none for this process."""
         while True:
             data = self._reader.next_buffered_frame()
             if data is None:
@@ -96,25 +87,13 @@ class SingleCallEngine(Engine):
             if isinstance(frame, sidecar_frames.Shutdown):
                 return None
 
-    def run_invoke(self, frame: sidecar_frames.Invoke) -> None:
-        """Run it."""
-        entry = self._tools.get(frame.tool)
-        if entry is None:
+    def _run_invoke(self, frame: sidecar_frames.Invoke) -> None:
+        tool = self._tools.get(frame.tool)
+        if tool is None:
             self._refuse_call(frame)
             return
-        call = Call(
-            frame.invocation_id,
-            entry,
-            frame.arguments_json,
-            self._writer,
-            call_id=frame.call_id,
-            attempt=frame.attempt or 1,
-            timeout_s=frame.timeout_s,
-            context=frame.context,
-            grants=self._grants,
-        )
-        self._calls[frame.invocation_id] = call
-        if entry.is_async:
+        call = self._register_call(frame, tool)
+        if tool.is_async:
             from fumehood_sdk.runtime.aio import AsyncCalls  # noqa: PLC0415 - imported by the zygote if it is needed
 
             self._async_calls = AsyncCalls(self._finish_call, threaded=False)
@@ -141,9 +120,9 @@ class SingleCallEngine(Engine):
         fcntl.fcntl(self._fd_in, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(self._fd_in, fcntl.F_SETFL, os.O_ASYNC)  # and to block, as before
         if self._reader.has_buffered_bytes or _is_readable(self._fd_in):
-            self.on_sigio()
+            self._on_sigio()
 
-    def on_sigio(self, _number: int = signal.SIGIO, _frame: FrameType | None = None) -> None:
+    def _on_sigio(self, _number: int = signal.SIGIO, _frame: FrameType | None = None) -> None:
         """Start the engine's threads, once: the kernel says that there is more to read.
 
         A signal handler, which may interrupt this thread anywhere: takes no lock.

@@ -1,1 +1,1 @@
-"""One tool: what its author declares, and what validates its arguments and writes its results."""
+"""Makes one tool of a function: declaration, signature, arguments, results."""

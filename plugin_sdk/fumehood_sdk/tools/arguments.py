@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fumehood_sdk.schema.parameter import Parameter
 
 MAX_ENTRIES = 20
-"""A model mends its call by the first few; a hostile one can make as many as there are arguments."""
+"""Enough to mend a call by; a hostile caller can cause one for each argument."""
 
 
 class ArgumentValidator(Protocol):
@@ -32,7 +32,7 @@ class ArgumentValidator(Protocol):
 
 
 class PlainValidator:
-    """Arguments whose types `schema.simple` covers.
+    """Validates arguments whose types `schema.plain` covers.
 
     Raises:
         NotPlainError: it doesn't.
@@ -181,4 +181,4 @@ _RULES = {
     ),
     "json_invalid": "json",
 }
-"""JSON Schema's words for pydantic's, so that a caller meets one vocabulary whoever found the fault."""
+"""JSON Schema's keywords for pydantic's error types: the sidecar, which validates too, names rules by keywords."""

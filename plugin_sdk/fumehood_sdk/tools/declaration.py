@@ -34,7 +34,7 @@ _CAPABILITY = re.compile(
 
 
 class Declaration:
-    """What an author declares of one tool beside its function. Checked when made."""
+    """What an author declares of one tool beside its function: side effects, limits, isolation. Validated when made."""
 
     __slots__ = (
         "idempotent",

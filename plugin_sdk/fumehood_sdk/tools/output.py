@@ -27,7 +27,7 @@ class Output:
         self.annotation = _details_annotation(annotation)
         self.json_schema: dict[str, Any] | None = None
         self._write: Callable[[Any], bytes] = dumps
-        # A tool that returns None says nothing, not "null"; one that may return something says which of the two.
+        # `-> None` has no details, not "null"; `-> int | None` has details, of which null is one.
         self._details = self.annotation not in (None, type(None), Any)
         if not self._details:
             return

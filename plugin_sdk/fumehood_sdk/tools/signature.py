@@ -15,7 +15,7 @@ from fumehood_sdk.tools.docstring import parse_docstring
 
 
 class Signature:
-    """What a function says of itself."""
+    """Parameters, context, description and return type of a tool's function."""
 
     __slots__ = ("context_name", "description", "is_async", "parameters", "returns")
 

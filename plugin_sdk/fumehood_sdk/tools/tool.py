@@ -17,7 +17,7 @@ from fumehood_sdk.wire.plugin_frames import Sent
 
 
 class Tool:
-    """One tool: its declaration, its function, and what checks and writes for it."""
+    """A function with its declaration, the validator of its arguments and the serializer of its results."""
 
     interruptible = True
 

@@ -31,7 +31,7 @@ class HttpProblem:
 
 
 class HttpHead(Answer):
-    """The head of a response, or why there is none."""
+    """Status and headers of a response, or why there are none."""
 
     __slots__ = ("headers", "problem", "redirects", "status", "url")
 
@@ -45,7 +45,7 @@ class HttpHead(Answer):
 
 
 class HttpPiece(Answer):
-    """A piece of a response's body."""
+    """A part of a response's body."""
 
     __slots__ = ("data", "end", "problem")
 

@@ -14,7 +14,7 @@ from fumehood_sdk.wire.sidecar_answers import ANSWER_DECODERS, Answer
 
 
 class Hello:
-    """Opens the exchange."""
+    """Opens the exchange: versions, bounds and grants."""
 
     __slots__ = (
         "max_concurrent_calls",
