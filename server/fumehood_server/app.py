@@ -20,7 +20,7 @@ from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.plugin_requests import Host
 from fumehood_server.plugins.catalog import Catalog, Log
-from fumehood_server.rpc import Admission, Parts, serving
+from fumehood_server.rpc import Admission, ServerContext, serving
 from fumehood_server.secrets import SecretStore
 from fumehood_server.telemetry import configure_logging, get_logger
 from fumehood_server.workers import LogLine, LogSink, Pools, WorkerSettings
@@ -91,7 +91,7 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
             async with (
                 Executor(catalog, pools, max_concurrent_calls=server.max_concurrent_calls) as executor,
                 serving(
-                    Parts(
+                    ServerContext(
                         catalog=catalog,
                         executor=executor,
                         pools=pools,

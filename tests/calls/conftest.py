@@ -1,11 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
+import orjson
 import pytest
+import structlog
 from fumehood_server.calls import Executor
+from fumehood_server.telemetry import configure_logging
 
-from tests.calls.fake import FakePools, FakeTools, FakeWorker, tool
+from tests.calls.fake import FakePools, FakeTools, FakeWorker, Log, tool
 
 
 @pytest.fixture
@@ -29,3 +35,23 @@ async def executor(tools: FakeTools, pools: FakePools) -> AsyncIterator[Executor
         yield executor
         assert executor.calls_in_flight == 0
     assert pools.leases == 0
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    """The lines of the log so far."""
+    path = tmp_path / "log"
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
+    library = logging.getLogger()
+    before = library.handlers[:], library.level
+    flush = configure_logging("info", descriptor=descriptor)
+
+    def lines() -> list[dict[str, object]]:
+        flush()
+        return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+    yield lines
+    structlog.reset_defaults()
+    library.handlers[:] = before[0]
+    library.setLevel(before[1])
+    os.close(descriptor)

@@ -7,17 +7,39 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fumehood_sandbox import Executable, Level, Policy, Receipt
+from fumehood_server.calls import Call, Executor
 from fumehood_server.errors import WorkerUnavailableError
-from fumehood_server.model.call import Block, CallContext, CallError, CallRequest, CallUpdate
+from fumehood_server.model.call import Block, CallContext, CallError, CallOutcome, CallRequest, CallUpdate
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
-from fumehood_server.model.plugin_requests import EgressUsage
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import ExecutionMode, Permission, Reason, ToolDefinition
 from fumehood_server.model.worker import CancelReason, Invocation, InvocationResult, Used, WorkerInfo
 
 RECEIPT = Receipt(level=Level.NONE, backend="bubblewrap", policy_digest="sha256:0", layers=())
 
-Answer = Callable[["FakeHandle"], None]
+Log = Callable[[], list[dict[str, object]]]
+"""The lines of the log so far."""
+
+USED = Used(cpu_s=0.25, peak_memory_bytes=4096, source="cgroup2")
+
+
+BOUND_S = 10.0
+
+
+async def outcome_of(executor: Executor, **more: object) -> CallOutcome:
+    """How a call of `request(**more)` ends."""
+    return await ended(executor.start(request(**more)))  # type: ignore[arg-type] # its own keywords
+
+
+async def ended(call: Call) -> CallOutcome:
+    async with asyncio.timeout(BOUND_S):
+        return await call.outcome()
+
+
+def code_of(outcome: CallOutcome) -> Code:
+    assert outcome.error is not None
+    assert outcome.content[0].text, "a failure says something to a model"
+    return outcome.error.code
 
 
 def answered(text: str = "", *, details_json: str = "", error: CallError | None = None) -> InvocationResult:
@@ -26,36 +48,34 @@ def answered(text: str = "", *, details_json: str = "", error: CallError | None 
     return InvocationResult(content=content, details_json=details_json, terminate=False, error=error, output_bytes=size)
 
 
-class FakeHandle:
+class FakeAttempt:
     """One attempt. `resolve` is the knob that ends it."""
 
-    def __init__(self, invocation: Invocation, *, ignores_cancel: bool) -> None:
+    def __init__(self, invocation: Invocation, worker: FakeWorker) -> None:
         self.invocation = invocation
-        self.done: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
-        self.cancelled: list[CancelReason] = []
-        self.egress: EgressUsage | None = None
-        self._ignores_cancel = ignores_cancel
-        self._when_done: Callable[[InvocationResult], None] | None = None
+        self.reasons: list[CancelReason] = []
+        """Why it was to end."""
+        self._result: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
+        self._worker = worker
 
-    def when_done(self, callback: Callable[[InvocationResult], None]) -> None:
-        if self.done.done():
-            callback(self.done.result())
-        else:
-            self._when_done = callback
+    @property
+    def ended(self) -> bool:
+        return self._result.done()
 
-    def used(self) -> Used:
-        return Used(cpu_s=0.25, peak_memory_bytes=4096, source="cgroup2")
+    async def result(self) -> InvocationResult:
+        return await asyncio.shield(self._result)
 
-    def cancel(self, reason: CancelReason) -> None:
-        self.cancelled.append(reason)
-        if not self._ignores_cancel and not self.done.done():
-            details = {"ended_by": "cancel_frame"}
-            self.resolve(answered(error=CallError(code=Code.CANCELLED_SIGNAL, message="ended", details=details)))
+    async def end(self, reason: CancelReason) -> InvocationResult:
+        if not self.ended:
+            self.reasons.append(reason)
+            self._worker.was_told()
+            if not self._worker.ignores_end:
+                details = {"ended_by": "cancel_frame"}
+                self.resolve(answered(error=CallError(code=Code.CANCELLED_SIGNAL, message="ended", details=details)))
+        return await self.result()
 
     def resolve(self, result: InvocationResult) -> None:
-        self.done.set_result(result)
-        if self._when_done is not None:
-            self._when_done(result)
+        self._result.set_result(replace(result, used=USED))
 
     def update(self, message: str, sequence: int) -> None:
         if self.invocation.on_update is not None:
@@ -67,25 +87,36 @@ class FakeWorker:
     """Answers at once with `answer`, or leaves the attempt open when that is None."""
 
     answer: Callable[[Invocation], InvocationResult] | None = None
-    ignores_cancel: bool = False
+    ignores_end: bool = False
     worker_id: str = "fake-1"
     receipt: Receipt = RECEIPT
-    handles: list[FakeHandle] = field(default_factory=list)
-    _begun: asyncio.Event = field(default_factory=asyncio.Event)
+    attempts: list[FakeAttempt] = field(default_factory=list)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def invoked(self, count: int) -> None:
         """Return once so many attempts have begun."""
-        while len(self.handles) < count:
-            self._begun.clear()
-            await self._begun.wait()
+        await self._until(lambda: len(self.attempts) >= count)
 
-    def invoke(self, invocation: Invocation) -> FakeHandle:
-        handle = FakeHandle(invocation, ignores_cancel=self.ignores_cancel)
-        self.handles.append(handle)
-        self._begun.set()
+    def was_told(self) -> None:
+        self._changed.set()
+
+    async def told(self, count: int) -> None:
+        """Return once so many attempts were told to end."""
+        await self._until(lambda: sum(bool(each.reasons) for each in self.attempts) >= count)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(BOUND_S):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def invoke(self, invocation: Invocation) -> FakeAttempt:
+        attempt = FakeAttempt(invocation, self)
+        self.attempts.append(attempt)
+        self._changed.set()
         if self.answer is not None:
-            handle.resolve(self.answer(invocation))
-        return handle
+            attempt.resolve(self.answer(invocation))
+        return attempt
 
 
 class FakeLease:

@@ -1,11 +1,13 @@
-"""What a call leaves behind for the collector of circles: nothing, since thousands come a second."""
+"""What a call leaves behind for the collector of reference cycles: nothing, since thousands come a second."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 import structlog
 from fumehood_server.calls import Executor
 from fumehood_server.config.config import load_config
@@ -13,7 +15,7 @@ from fumehood_server.model.call import CallUpdate
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.workers import LogSink, Pools
 
-from tests.calls.fake import request
+from tests.calls.fake import FakePools, FakeTools, FakeWorker, answered, ended, request, tool
 
 CALLS = 50
 BOUND_S = 30.0
@@ -32,7 +34,8 @@ async def test_the_memory_of_a_call_is_free_when_it_has_ended(tmp_path: Path) ->
 
             async def calls() -> None:
                 for _ in range(CALLS):
-                    outcome = await executor.call(request(ARGUMENTS, name="roll_dice"), updates.append)
+                    call = executor.start(request(ARGUMENTS, name="roll_dice"), updates.append)
+                    outcome = await call.outcome()
                     assert outcome.error is None
 
             await calls()
@@ -43,4 +46,53 @@ async def test_the_memory_of_a_call_is_free_when_it_has_ended(tmp_path: Path) ->
                 found = gc.collect()
             finally:
                 gc.enable()
+    assert found < CALLS
+
+
+async def _has_a_result(executor: Executor, worker: FakeWorker) -> None:
+    worker.answer = lambda _: answered("done")
+    await ended(executor.start(request()))
+
+
+async def _is_refused(executor: Executor, _worker: FakeWorker) -> None:
+    await ended(executor.start(request("{}")))
+
+
+async def _is_cancelled(executor: Executor, worker: FakeWorker) -> None:
+    call = executor.start(request())
+    await worker.invoked(1)
+    worker.attempts.clear()
+    call.abandon()
+    await ended(call)
+
+
+async def _meets_its_deadline(executor: Executor, worker: FakeWorker) -> None:
+    await ended(executor.start(request(timeout_s=0.001)))
+    worker.attempts.clear()
+
+
+async def _loses_who_waits(executor: Executor, worker: FakeWorker) -> None:
+    call = executor.start(request())
+    waiting = asyncio.create_task(call.outcome())
+    await worker.invoked(1)
+    worker.attempts.clear()
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    call.abandon()
+    await ended(call)
+
+
+@pytest.mark.parametrize("way", [_has_a_result, _is_refused, _is_cancelled, _meets_its_deadline, _loses_who_waits])
+async def test_no_way_to_end_leaves_a_reference_cycle(way: Callable[[Executor, FakeWorker], Awaitable[None]]) -> None:
+    worker = FakeWorker()
+    async with Executor(FakeTools((tool(),)), FakePools(worker=worker), max_concurrent_calls=4) as executor:
+        await way(executor, worker)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(CALLS):
+                await way(executor, worker)
+            found = gc.collect()
+        finally:
+            gc.enable()
     assert found < CALLS

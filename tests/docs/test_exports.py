@@ -10,7 +10,7 @@ import pytest
 from fumehood.v1 import plugin_service_pb2, tool_service_pb2
 
 SERVER = {
-    "calls": {"ActiveCall", "CallState", "Executor"},
+    "calls": {"Call", "Executor"},
     "cli": {"main"},
     "egress": {
         "MAX_PIECE_BYTES", "Access", "Asker", "Askers", "EgressBroker", "EgressError", "EgressEvent",
@@ -23,7 +23,7 @@ SERVER = {
         "AvailabilityScan", "Catalog", "CheckReport", "PinProposal", "PluginRefusedError", "check_plugin",
         "propose_pin",
     },
-    "rpc": {"Admission", "ListenFailedError", "Parts", "Serving", "serving"},
+    "rpc": {"Admission", "ListenFailedError", "ServerContext", "Serving", "serving"},
     "secrets": {"Redactor", "SecretSource", "SecretStore", "SecretUnavailableError"},
     "telemetry": {"call_lines", "configure_logging", "get_logger"},
     "workers": {

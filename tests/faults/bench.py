@@ -15,7 +15,7 @@ from fumehood_sandbox import Level, Policy
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallContext, CallError, CallUpdate
 from fumehood_server.model.plugin import Kind, WorkerSpec
-from fumehood_server.model.worker import Invocation, InvocationHandle, InvocationResult, Worker
+from fumehood_server.model.worker import Attempt, Invocation, InvocationResult, Worker
 from fumehood_server.plugins.launch.program import build
 from fumehood_server.workers import LogSink, Pools, WorkerSettings
 
@@ -78,10 +78,9 @@ def invocation(tool: str, updates: Updates | None = None, arguments_json: str = 
     )
 
 
-async def ended(handle: InvocationHandle) -> InvocationResult:
-    done, _ = await asyncio.wait((handle.done,), timeout=BOUND_S)
-    assert done, "the call did not end"
-    return handle.done.result()
+async def ended(handle: Attempt) -> InvocationResult:
+    async with asyncio.timeout(BOUND_S):
+        return await handle.result()
 
 
 def error_of(result: InvocationResult) -> CallError:

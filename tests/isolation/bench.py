@@ -18,7 +18,7 @@ from fumehood_sandbox.identity import identity_for
 from fumehood_server.model.call import CallContext, CallUpdate
 from fumehood_server.model.plugin import Kind, WorkerSpec
 from fumehood_server.model.tool import Isolation
-from fumehood_server.model.worker import CancelReason, Invocation, InvocationHandle, InvocationResult
+from fumehood_server.model.worker import Attempt, CancelReason, Invocation, InvocationResult
 from fumehood_server.plugins.launch.program import BuiltProgram, build
 from fumehood_server.workers import LogSink, Pools, WorkerSettings
 from fumehood_server.workers.process.worker import ProcessWorker
@@ -80,7 +80,7 @@ class Bench:
             lease.release()
 
     @contextlib.asynccontextmanager
-    async def started(self, code: str, *, spec: WorkerSpec) -> AsyncIterator[tuple[InvocationHandle, ProcessWorker]]:
+    async def started(self, code: str, *, spec: WorkerSpec) -> AsyncIterator[tuple[Attempt, ProcessWorker]]:
         """A call that has said `ctx.update("ready")`."""
         ready = asyncio.Event()
         lease = await self.pools.acquire(spec)
@@ -183,7 +183,6 @@ def invocation(code: str, *, tool: str = "run") -> Invocation:
     )
 
 
-async def ended(handle: InvocationHandle) -> InvocationResult:
-    done, _ = await asyncio.wait((handle.done,), timeout=BOUND_S)
-    assert done, "the call did not end"
-    return handle.done.result()
+async def ended(handle: Attempt) -> InvocationResult:
+    async with asyncio.timeout(BOUND_S):
+        return await handle.result()

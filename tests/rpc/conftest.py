@@ -27,6 +27,7 @@ def echo(text: str, times: int = 1) -> str:
 async def wait(seconds: float, ctx: Context) -> str:
     """Says that it has begun, and waits."""
     ctx.update("begun")
+    ctx.log.info("begun")
     await asyncio.sleep(seconds)
     return "waited"
 

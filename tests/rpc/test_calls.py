@@ -136,14 +136,14 @@ async def test_a_tool_that_ignores_its_end_is_killed_and_the_next_call_runs(tool
 
 async def test_a_caller_that_goes_away_cancels_its_call(tools: ToolServiceStub, sidecar: Sidecar) -> None:
     calling = tools.CallTool(call("wait", {"seconds": 60}, call_id="gone"))
-    await _until_under_way(tools, "gone")
+    await _until_under_way(sidecar, tools, "gone")
     calling.cancel()
     await logged(sidecar, tools, "gone", "CANCELLED_SIGNAL")
 
 
-async def test_a_call_can_be_cancelled_by_its_id(tools: ToolServiceStub) -> None:
+async def test_a_call_can_be_cancelled_by_its_id(tools: ToolServiceStub, sidecar: Sidecar) -> None:
     calling = tools.CallTool(call("wait", {"seconds": 60}, call_id="stop-me"), timeout=BOUND_S)
-    await _until_under_way(tools, "stop-me")
+    await _until_under_way(sidecar, tools, "stop-me")
     await tools.CancelCall(pb.CancelCallRequest(call_id="stop-me", reason="enough"), timeout=BOUND_S)
     result = (await calling).result
     assert result.error.code == "CANCELLED_SIGNAL"
@@ -157,9 +157,11 @@ async def test_a_wrong_cancellation_is_refused(tools: ToolServiceStub, request_:
     assert await refused(tools.CancelCall(request_)) == (grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_INVALID")
 
 
-async def test_a_second_call_of_the_same_id_is_refused_while_the_first_runs(tools: ToolServiceStub) -> None:
+async def test_a_second_call_of_the_same_id_is_refused_while_the_first_runs(
+    tools: ToolServiceStub, sidecar: Sidecar
+) -> None:
     calling = tools.CallTool(call("wait", {"seconds": 60}, call_id="twice"), timeout=BOUND_S)
-    await _until_under_way(tools, "twice")
+    await _until_under_way(sidecar, tools, "twice")
     second = tools.CallTool(call("echo", {"text": "x"}, call_id="twice"), timeout=BOUND_S)
     assert await refused(second) == (grpc.StatusCode.ALREADY_EXISTS, "CALL_ID_IN_USE")
     await tools.CancelCall(pb.CancelCallRequest(call_id="twice"))
@@ -202,13 +204,8 @@ async def test_a_stream_that_is_refused_is_a_status(tools: ToolServiceStub) -> N
     assert await refused(stream.read()) == (grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_INVALID")
 
 
-async def _until_under_way(tools: ToolServiceStub, call_id: str) -> None:
-    """Return once the id is in use."""
+async def _until_under_way(sidecar: Sidecar, tools: ToolServiceStub, call_id: str) -> None:
+    """Return once the tool `wait` has said that it has begun."""
     async with asyncio.timeout(BOUND_S):
-        while True:
-            try:
-                result = (await tools.CallTool(call("nothing", call_id=call_id))).result
-                assert result.error.code == "TOOL_NOT_FOUND"
-            except grpc.aio.AioRpcError as error:
-                assert error.code() is grpc.StatusCode.ALREADY_EXISTS  # noqa: PT017 - the loop goes on otherwise
-                return
+        while not any(line.get("call_id") == call_id for line in sidecar.log()):
+            await tools.GetTool(pb.GetToolRequest(name="echo"))

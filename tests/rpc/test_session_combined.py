@@ -9,7 +9,7 @@ import psutil
 import pytest
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
-from fumehood_server.rpc.answers import MAX_COMBINED, MAX_COMBINED_BYTES, MAX_QUEUED_UPDATES, Answers
+from fumehood_server.rpc.send_queue import MAX_COMBINED, MAX_COMBINED_BYTES, MAX_QUEUED_UPDATES, SendQueue
 from fumehood_server.rpc.session import MAX_COMBINED_REQUESTS
 
 from tests.rpc.support import BOUND_S, call, text_of
@@ -221,44 +221,44 @@ def _said(message: pb.SessionResponse) -> list[str]:
 
 
 async def test_one_message_takes_so_many_answers_and_no_more() -> None:
-    answers = Answers()
-    answers.combine = True
+    queue = SendQueue()
+    queue.combine = True
     for number in range(MAX_COMBINED + 2):
-        answers.put(_answer(str(number)))
-    assert _said(answers.take()) == [str(number) for number in range(MAX_COMBINED)]
-    assert _said(answers.take()) == [str(MAX_COMBINED), str(MAX_COMBINED + 1)]
-    assert not answers
+        queue.put_answer(_answer(str(number)))
+    assert _said(queue.take_message()) == [str(number) for number in range(MAX_COMBINED)]
+    assert _said(queue.take_message()) == [str(MAX_COMBINED), str(MAX_COMBINED + 1)]
+    assert not queue
 
 
 async def test_an_answer_that_would_not_fit_waits_for_the_next_message() -> None:
-    answers = Answers()
-    answers.combine = True
+    queue = SendQueue()
+    queue.combine = True
     large = "x" * (MAX_COMBINED_BYTES - 1000)
     for text in ("a", large, "b" * 2000, large * 2, "c", "d"):
-        answers.put(_answer(text))
-    assert [_said(answers.take()) for _ in range(4)] == [["a", large], ["b" * 2000], [large * 2], ["c", "d"]]
-    assert not answers
+        queue.put_answer(_answer(text))
+    assert [_said(queue.take_message()) for _ in range(4)] == [["a", large], ["b" * 2000], [large * 2], ["c", "d"]]
+    assert not queue
 
 
 async def test_updates_that_nobody_takes_are_bounded_and_take_their_place_again_combined() -> None:
-    answers = Answers()
-    answers.combine = True
-    while answers.takes_updates:
-        answers.put_update(_answer("u"))
-    assert len(answers) == MAX_QUEUED_UPDATES
-    answers.take()
-    assert answers.takes_updates
-    assert not answers
+    queue = SendQueue()
+    queue.combine = True
+    while queue.takes_updates:
+        queue.put_update(_answer("u"))
+    assert len(queue) == MAX_QUEUED_UPDATES
+    queue.take_message()
+    assert queue.takes_updates
+    assert not queue
 
 
 async def test_who_waits_for_fewer_answers_goes_on_once_they_were_taken_combined() -> None:
-    answers = Answers()
-    answers.combine = True
-    while not answers.are_many:
-        answers.put(_answer("x"))
-    waiting = asyncio.create_task(answers.fewer())
+    queue = SendQueue()
+    queue.combine = True
+    while not queue.is_full:
+        queue.put_answer(_answer("x"))
+    waiting = asyncio.create_task(queue.until_not_full())
     await asyncio.sleep(0)
     assert not waiting.done()
-    answers.take()
+    queue.take_message()
     await asyncio.wait_for(waiting, BOUND_S)
-    assert not answers.are_many
+    assert not queue.is_full

@@ -1,6 +1,6 @@
-"""Runs one call from request to outcome. The steps stand in their order in `active`; each is a file beside it."""
+"""Runs calls of tools: each is one coroutine, `run.run_call`, whose steps stand in a file each in `steps/`."""
 
-from fumehood_server.calls.call import ActiveCall, CallState
+from fumehood_server.calls.call import Call
 from fumehood_server.calls.executor import Executor
 
-__all__ = ["ActiveCall", "CallState", "Executor"]
+__all__ = ["Call", "Executor"]

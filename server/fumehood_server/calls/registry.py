@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from fumehood_server.calls.call import Call
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
-
-if TYPE_CHECKING:
-    from fumehood_server.calls.call import ActiveCall
 
 
 class Registry:
@@ -19,7 +16,7 @@ class Registry:
     def __init__(self, cap: int) -> None:
         """`cap` is the most calls under way at a time."""
         self._cap = cap
-        self._calls: dict[str, ActiveCall] = {}
+        self._calls: dict[str, Call] = {}
         self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -27,14 +24,15 @@ class Registry:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def add(self, call_id: str, call: ActiveCall) -> None:
-        """Admit a call.
+    def add_call(self, call: Call) -> None:
+        """Admit a call. Whoever adds it sees to it that it is removed.
 
         Raises:
             RefusedError: the sidecar is draining, the id is in use, or the cap is reached.
         """
         if self._closed:
             raise RefusedError(Refusal(RefusalReason.DRAINING, "the sidecar is shutting down: call another one"))
+        call_id = call.request.call_id
         if call_id in self._calls:
             text = f'a call with the id "{call_id}" is under way'
             raise RefusedError(Refusal(RefusalReason.CALL_ID_IN_USE, text))
@@ -42,27 +40,21 @@ class Registry:
             text = f"{self._cap} calls are under way, the most that this sidecar takes: back off and try again"
             raise RefusedError(Refusal(RefusalReason.TOO_MANY_CALLS, text))
         self._calls[call_id] = call
-        if len(self._calls) == 1:
-            self._idle.clear()
+        self._idle.clear()
 
-    def remove(self, call_id: str) -> None:
+    def remove_call(self, call: Call) -> None:
         """The call has its outcome."""
-        del self._calls[call_id]
+        del self._calls[call.request.call_id]
         if not self._calls:
             self._idle.set()
 
-    def find(self, call_id: str) -> ActiveCall | None:
+    def find_call(self, call_id: str) -> Call | None:
         """The call of this id that is under way."""
         return self._calls.get(call_id)
 
-    def calls(self) -> tuple[ActiveCall, ...]:
+    def calls(self) -> tuple[Call, ...]:
         """The calls under way."""
         return tuple(self._calls.values())
-
-    @property
-    def closed(self) -> bool:
-        """Whether no more are admitted."""
-        return self._closed
 
     def close(self) -> None:
         """Admit no more."""

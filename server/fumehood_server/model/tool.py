@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fumehood_sandbox import Level
+from fumehood_sandbox import Level
 
 DEFAULT_TIMEOUT_S = 30.0
 """A tool that says nothing gets this long:
@@ -39,6 +37,14 @@ class ExecutionMode(StrEnum):
 
     PARALLEL = "parallel"
     SEQUENTIAL = "sequential"
+
+
+def safe_to_repeat(level: Level, *, idempotent: bool = False) -> bool:
+    """Whether a call that may have run can be made again unseen: it changed nothing, or a second time changes no more.
+
+    `level` is that of the tool, or of the process it ran in.
+    """
+    return idempotent or level in (Level.NONE, Level.READ)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from fumehood_sandbox import Receipt
@@ -53,17 +52,6 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class InvocationResult:
-    """How one attempt ended: by the plugin's own `Result`, or by an error that the sidecar found. Never raises."""
-
-    content: tuple[Block, ...]
-    details_json: str
-    terminate: bool
-    error: CallError | None
-    output_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Used:
     """What the processes that ran an attempt used meanwhile. With calls beside it, they are in it too."""
 
@@ -72,6 +60,21 @@ class Used:
     """Since the process started. 0 where it isn't known."""
     source: str
     """What measured it: "cgroup2", "cgroup1", both with a plus between them, or "proc"."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvocationResult:
+    """How one attempt ended: by the plugin's own `Result`, or by an error that the sidecar found. Never raises."""
+
+    content: tuple[Block, ...]
+    details_json: str
+    terminate: bool
+    error: CallError | None
+    output_bytes: int
+    used: Used | None = None
+    """What the process used meanwhile. None when nothing was dispatched."""
+    egress: EgressUsage | None = None
+    """What its requests sent to hosts and received from them. None: it made none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,36 +93,21 @@ class WorkerInfo:
     """What holds the process. None while there is none."""
 
 
-class InvocationHandle(Protocol):
-    """One attempt under way."""
+class Attempt(Protocol):
+    """One attempt of a call, sent to a worker. It ends once."""
 
     @property
-    def done(self) -> asyncio.Future[InvocationResult]:
-        """Resolves once, with how the attempt ended: a result, an error, the worker's death.
+    def ended(self) -> bool:
+        """Whether `result` has something to return."""
 
-        Never cancel it.
-        """
+    async def result(self) -> InvocationResult:
+        """Wait for the end: a result, an error, the worker's death. Cancelling the wait leaves the attempt as it is."""
 
-    def when_done(self, callback: Callable[[InvocationResult], None]) -> None:
-        """Call `callback` once, in the turn of the loop in which `done` resolves, or at once if it has.
+    async def end(self, reason: CancelReason) -> InvocationResult:
+        """Ask the plugin to end the call; end its process if it has not answered within its grace.
 
-        For one callback, which must not raise. A future's own callbacks come a turn later, which a short call feels.
-        """
-
-    def used(self) -> Used | None:
-        """What was used so far. Good until `done` has resolved and the callbacks of that turn have run.
-
-        None when nothing was dispatched.
-        """
-
-    @property
-    def egress(self) -> EgressUsage | None:
-        """What its requests have sent to hosts and received from them so far. None: it has made none."""
-
-    def cancel(self, reason: CancelReason) -> None:
-        """Send the cancel frame; if no result comes within the grace, end the worker's process. Idempotent.
-
-        `done` resolves either way.
+        Returns at once what an attempt that has ended returned. Bounded: cancel frame, grace, SIGTERM, kill. A caller
+        that is cancelled meanwhile stops waiting; the process is ended all the same.
         """
 
 
@@ -134,8 +122,8 @@ class Worker(Protocol):
     def receipt(self) -> Receipt:
         """What holds the process."""
 
-    def invoke(self, invocation: Invocation) -> InvocationHandle:
-        """Send one attempt. Never blocks and never raises: what goes wrong is the handle's result."""
+    def invoke(self, invocation: Invocation) -> Attempt:
+        """Send one attempt. Never waits and never raises: what goes wrong is the attempt's result."""
 
 
 class WorkerLease(Protocol):

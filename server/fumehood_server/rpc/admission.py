@@ -33,7 +33,7 @@ class Admission:
         self._prefix = os.urandom(6).hex()
         self._ids = itertools.count(1)
 
-    def read(self, request: pb.CallToolRequest, caller_deadline: float | None) -> CallRequest:
+    def read_request(self, request: pb.CallToolRequest, caller_deadline: float | None) -> CallRequest:
         """The request as ours.
 
         Raises:

@@ -13,12 +13,12 @@ from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, re
 from fumehood_server.rpc.tools import availability_message
 
 if TYPE_CHECKING:
-    from fumehood_server.rpc.parts import Parts
+    from fumehood_server.rpc.server_context import ServerContext
 
 MAX_NAMES = 1000
 
 
-def list_tools(parts: Parts, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
+def list_tools(server: ServerContext, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
     """A page.
 
     Raises:
@@ -27,7 +27,7 @@ def list_tools(parts: Parts, request: pb.ListToolsRequest) -> pb.ListToolsRespon
     size = page_size(request.page_size)
     filters = (request.plugin[:128], "all" if request.include_unavailable else "available")
     after = read_token(request.page_token, filters)
-    catalog, writer = parts.catalog, parts.tools
+    catalog, writer = server.catalog, server.tools
     scan = catalog.scan()
     page: list[tool_pb2.Tool] = []
     page_bytes, last, token = 0, "", ""
@@ -49,7 +49,7 @@ def list_tools(parts: Parts, request: pb.ListToolsRequest) -> pb.ListToolsRespon
     return pb.ListToolsResponse(tools=page, next_page_token=token)
 
 
-def get_tool(parts: Parts, request: pb.GetToolRequest) -> pb.GetToolResponse:
+def get_tool(server: ServerContext, request: pb.GetToolRequest) -> pb.GetToolResponse:
     """One tool.
 
     Raises:
@@ -57,14 +57,14 @@ def get_tool(parts: Parts, request: pb.GetToolRequest) -> pb.GetToolResponse:
     """
     if not request.name:
         raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, "name is required"))
-    scan = parts.catalog.scan()
-    tool = parts.catalog.find(request.name)
+    scan = server.catalog.scan()
+    tool = server.catalog.find(request.name)
     if tool is None:
         raise RefusedError(Refusal(RefusalReason.TOOL_NOT_FOUND, f'there is no tool "{request.name[:64]}"'))
-    return pb.GetToolResponse(tool=parts.tools.tool(tool, parts.catalog.availability(tool, scan)))
+    return pb.GetToolResponse(tool=server.tools.tool(tool, server.catalog.availability(tool, scan)))
 
 
-def check_availability(parts: Parts, request: pb.CheckAvailabilityRequest) -> pb.CheckAvailabilityResponse:
+def check_availability(server: ServerContext, request: pb.CheckAvailabilityRequest) -> pb.CheckAvailabilityResponse:
     """Whether the named tools, or all, could run now.
 
     Raises:
@@ -72,7 +72,7 @@ def check_availability(parts: Parts, request: pb.CheckAvailabilityRequest) -> pb
     """
     if len(request.names) > MAX_NAMES:
         raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, f"at most {MAX_NAMES} names"))
-    catalog = parts.catalog
+    catalog = server.catalog
     scan = catalog.scan()
     names = list(request.names) or [tool.definition.name for tool in catalog.tools]
     answers = []

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 from fumehood.v1 import content_pb2, error_pb2, tool_pb2
 from fumehood_sandbox import Level, Receipt
-from google.protobuf.duration_pb2 import Duration
 
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallUpdate
 from fumehood_server.model.text import printable
+from fumehood_server.rpc.durations import set_duration
 from fumehood_server.rpc.status import CATEGORIES
 
 MAX_MESSAGE_CHARS = 4096
@@ -55,12 +55,12 @@ class ResultWriter:
         usage = outcome.usage
         if usage is not None:
             into = message.usage
-            _set(into.wall_time, usage.wall_s)
-            _set(into.queue_time, usage.queue_s)
+            set_duration(into.wall_time, usage.wall_s)
+            set_duration(into.queue_time, usage.queue_s)
             into.input_bytes = usage.input_bytes
             into.output_bytes = usage.output_bytes
             if usage.cpu_s is not None:
-                _set(into.cpu_time, usage.cpu_s)
+                set_duration(into.cpu_time, usage.cpu_s)
             into.peak_memory_bytes = usage.peak_memory_bytes
             into.source = usage.source
             if usage.egress_sent_bytes:
@@ -144,8 +144,3 @@ def _add(into: content_pb2.Content, block: Block) -> None:
         into.blob.media_type = block.media_type
     else:
         into.text = block.text or ""
-
-
-def _set(duration: Duration, seconds: float) -> None:
-    nanos = int(seconds * 1e9)
-    duration.seconds, duration.nanos = divmod(max(nanos, 0), 1_000_000_000)

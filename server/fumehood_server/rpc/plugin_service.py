@@ -16,7 +16,7 @@ from fumehood_server.rpc.status import abort
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fumehood_server.rpc.parts import Parts
+    from fumehood_server.rpc.server_context import ServerContext
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PluginService"].full_name
 
@@ -30,9 +30,9 @@ _Context = grpc.aio.ServicerContext[_Request, bytes]
 class PluginService:
     """The methods. Each returns serialised messages."""
 
-    def __init__(self, parts: Parts, *, on_change: Callable[[], None]) -> None:
+    def __init__(self, server: ServerContext, *, on_change: Callable[[], None]) -> None:
         """`on_change` is called after a plugin was read again."""
-        self._parts = parts
+        self._server = server
         self._on_change = on_change
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
@@ -47,33 +47,33 @@ class PluginService:
 
     async def list_plugins(self, _request: pb.ListPluginsRequest, _context: _Context[pb.ListPluginsRequest]) -> bytes:
         """See plugin_service.proto, as for every method."""
-        scan = self._parts.catalog.scan()
-        plugins = [plugin_summary(self._parts, plugin, scan) for plugin in self._parts.catalog.plugins]
+        scan = self._server.catalog.scan()
+        plugins = [plugin_summary(self._server, plugin, scan) for plugin in self._server.catalog.plugins]
         return pb.ListPluginsResponse(plugins=plugins).SerializeToString()
 
     async def get_plugin(self, request: pb.GetPluginRequest, context: _Context[pb.GetPluginRequest]) -> bytes:
         """One plugin with everything."""
         try:
-            scan = self._parts.catalog.scan()
+            scan = self._server.catalog.scan()
             plugin = self._find(request.name)
         except RefusedError as exc:
             await abort(context, exc.refusal)
-        return pb.GetPluginResponse(plugin=plugin_detail(self._parts, plugin, scan)).SerializeToString()
+        return pb.GetPluginResponse(plugin=plugin_detail(self._server, plugin, scan)).SerializeToString()
 
     async def reload_plugin(self, request: pb.ReloadPluginRequest, context: _Context[pb.ReloadPluginRequest]) -> bytes:
         """Read a plugin again."""
-        parts = self._parts
+        server = self._server
         try:
-            reloaded = await parts.catalog.reload(_required(request.name))
-            await parts.pools.retire(reloaded.unused)
+            reloaded = await server.catalog.reload(_required(request.name))
+            await server.pools.retire(reloaded.unused)
             self._on_change()
-            scan = parts.catalog.scan()
+            scan = server.catalog.scan()
             plugin = self._find(reloaded.plugin.name)
         except RefusedError as exc:
             await abort(context, exc.refusal)
         except ConfigError as exc:
             await abort(context, Refusal(RefusalReason.RELOAD_REFUSED, str(exc)))
-        return pb.ReloadPluginResponse(plugin=plugin_detail(parts, plugin, scan)).SerializeToString()
+        return pb.ReloadPluginResponse(plugin=plugin_detail(server, plugin, scan)).SerializeToString()
 
     async def tail_plugin_logs(
         self, request: pb.TailPluginLogsRequest, context: _Context[pb.TailPluginLogsRequest]
@@ -85,12 +85,12 @@ class PluginService:
             await abort(context, exc.refusal)
         if request.lines > MAX_LINES:
             await abort(context, Refusal(RefusalReason.REQUEST_INVALID, f"at most {MAX_LINES} lines"))
-        await self._parts.drain.until_end(self._tail(name, request, context))
+        await self._server.drain.until_end(self._tail(name, request, context))
 
     async def _tail(
         self, name: str, request: pb.TailPluginLogsRequest, context: _Context[pb.TailPluginLogsRequest]
     ) -> None:
-        log = self._parts.logs.of(name)
+        log = self._server.logs.of(name)
         with log.subscribe() as new_lines:
             for line in log.last(request.lines or DEFAULT_LINES):
                 await context.write(log_line(line).SerializeToString())
@@ -99,7 +99,7 @@ class PluginService:
                     await context.write(log_line(line).SerializeToString())
 
     def _find(self, name: str) -> RegisteredPlugin:
-        plugin = self._parts.catalog.plugin(_required(name))
+        plugin = self._server.catalog.plugin(_required(name))
         if plugin is None:
             raise RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f'there is no plugin "{name[:128]}"'))
         return plugin

@@ -18,7 +18,7 @@ from fumehood_server.rpc.tools import reason_message, tool_message
 
 if TYPE_CHECKING:
     from fumehood_server.plugins.availability import AvailabilityScan
-    from fumehood_server.rpc.parts import Parts
+    from fumehood_server.rpc.server_context import ServerContext
     from fumehood_server.workers.output.logs import LogLine
 
 STATES: dict[PluginState, pb.PluginState.ValueType] = {
@@ -29,23 +29,23 @@ STATES: dict[PluginState, pb.PluginState.ValueType] = {
 
 
 def live_state(
-    parts: Parts, plugin: RegisteredPlugin, scan: AvailabilityScan
+    server: ServerContext, plugin: RegisteredPlugin, scan: AvailabilityScan
 ) -> tuple[PluginState, tuple[Reason, ...]]:
     """Where a plugin stands now, and why it isn't serving. It serves when one of its tools could run."""
     if plugin.state is PluginState.REFUSED:
         return plugin.state, plugin.reasons
     reasons: dict[Reason, None] = dict.fromkeys(plugin.reasons)
     for tool in plugin.tools:
-        availability = parts.catalog.availability(tool, scan)
+        availability = server.catalog.availability(tool, scan)
         if availability.available:
             return PluginState.SERVING, ()
         reasons.update(dict.fromkeys(availability.reasons))
     return PluginState.UNAVAILABLE, tuple(reasons) or (Reason("no_tools", "it declares no tool"),)
 
 
-def plugin_summary(parts: Parts, plugin: RegisteredPlugin, scan: AvailabilityScan) -> pb.Plugin:
+def plugin_summary(server: ServerContext, plugin: RegisteredPlugin, scan: AvailabilityScan) -> pb.Plugin:
     """The plugin without its tools, workers and sandboxes."""
-    state, reasons = live_state(parts, plugin, scan)
+    state, reasons = live_state(server, plugin, scan)
     return pb.Plugin(
         name=plugin.name,
         version=plugin.version,
@@ -59,11 +59,11 @@ def plugin_summary(parts: Parts, plugin: RegisteredPlugin, scan: AvailabilitySca
     )
 
 
-def plugin_detail(parts: Parts, plugin: RegisteredPlugin, scan: AvailabilityScan) -> pb.Plugin:
+def plugin_detail(server: ServerContext, plugin: RegisteredPlugin, scan: AvailabilityScan) -> pb.Plugin:
     """The plugin with everything."""
-    message = plugin_summary(parts, plugin, scan)
-    message.tools.extend(tool_message(tool, parts.catalog.availability(tool, scan)) for tool in plugin.tools)
-    workers = [info for info in parts.pools.workers() if info.spec.plugin == plugin.name]
+    message = plugin_summary(server, plugin, scan)
+    message.tools.extend(tool_message(tool, server.catalog.availability(tool, scan)) for tool in plugin.tools)
+    workers = [info for info in server.pools.workers() if info.spec.plugin == plugin.name]
     message.workers.extend(_worker(info) for info in workers)
     receipts = {info.spec.key: info.receipt for info in workers if info.receipt is not None}
     message.sandboxes.extend(_sandbox(spec, receipts.get(spec.key)) for spec in _specs(plugin.tools))

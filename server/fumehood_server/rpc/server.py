@@ -16,9 +16,9 @@ from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.rpc import plugin_service, tool_service
 from fumehood_server.rpc.health import HealthService
-from fumehood_server.rpc.parts import Parts
 from fumehood_server.rpc.plugin_service import PluginService
 from fumehood_server.rpc.plugins import live_state
+from fumehood_server.rpc.server_context import ServerContext
 from fumehood_server.rpc.sockets import ListenFailedError, claimed, private_umask
 from fumehood_server.rpc.tool_service import ToolService
 
@@ -49,27 +49,27 @@ class Serving:
 
     targets: tuple[str, ...]
     """The addresses as gRPC writes them, with the ports that the kernel chose."""
-    parts: Parts
+    context: ServerContext
     health: HealthService
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new calls, give those under way `grace_s`, then cancel the rest and wait for their outcomes."""
         self.health.drain()
-        self.parts.executor.close_admission()
-        self.parts.drain.begin()
+        self.context.executor.close_admission()
+        self.context.drain.begin()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                await self.parts.executor.idle()
+                await self.context.executor.idle()
                 return
-        self.parts.executor.cancel_all(CancelReason.SHUTDOWN)
+        self.context.executor.cancel_all(CancelReason.SHUTDOWN)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_GRACE_S):
-                await self.parts.executor.idle()
+                await self.context.executor.idle()
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    parts: Parts, *, listen: Sequence[Listen], reflect: bool, max_arguments_bytes: int, keepalive_s: int
+    context: ServerContext, *, listen: Sequence[Listen], reflect: bool, max_arguments_bytes: int, keepalive_s: int
 ) -> AsyncIterator[Serving]:
     """Serve within the block. Leaving it closes every stream after `ANSWER_GRACE_S`.
 
@@ -80,10 +80,10 @@ async def serving(
         ListenFailedError: an address can't be had.
     """
     names = (tool_service.SERVICE, plugin_service.SERVICE)
-    health = HealthService(frozenset(names), _plugin_serves(parts), parts.drain)
+    health = HealthService(frozenset(names), _plugin_serves(context), context.drain)
     server = grpc.aio.server(options=_options(max_arguments_bytes, keepalive_s * 1000))
     server.add_generic_rpc_handlers(
-        (ToolService(parts).handler(), PluginService(parts, on_change=health.changed).handler())
+        (ToolService(context).handler(), PluginService(context, on_change=health.changed).handler())
     )
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if reflect:
@@ -93,10 +93,10 @@ async def serving(
         targets = tuple(_bind(server, each, stack) for each in listen)
         await server.start()
         try:
-            yield Serving(targets, parts, health)
+            yield Serving(targets, context, health)
         finally:
-            parts.drain.begin()
-            parts.drain.end()
+            context.drain.begin()
+            context.drain.end()
             await asyncio.shield(_stop(server))
 
 
@@ -139,12 +139,12 @@ def _options(max_arguments_bytes: int, keepalive_ms: int) -> list[tuple[str, int
     ]
 
 
-def _plugin_serves(parts: Parts) -> Callable[[str], bool | None]:
+def _plugin_serves(context: ServerContext) -> Callable[[str], bool | None]:
     def serves(name: str) -> bool | None:
-        plugin = parts.catalog.plugin(name)
+        plugin = context.catalog.plugin(name)
         if plugin is None:
             return None
-        state, _ = live_state(parts, plugin, parts.catalog.scan())
+        state, _ = live_state(context, plugin, context.catalog.scan())
         return state is PluginState.SERVING
 
     return serves

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
-from fumehood_server.calls import ActiveCall, CallState
+from fumehood_server.calls import Call
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
-from fumehood_server.model.call import CallOutcome, CallUpdate
+from fumehood_server.model.call import CallUpdate
 from fumehood_server.rpc.admission import caller_deadline
-from fumehood_server.rpc.answers import Answers
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.outcomes import update_message
 from fumehood_server.rpc.parsing import NOT_UNDERSTOOD
+from fumehood_server.rpc.send_queue import SendQueue
 from fumehood_server.rpc.status import abort, refusal_error, status_number
 
 if TYPE_CHECKING:
-    from fumehood_server.rpc.parts import Parts
+    from fumehood_server.rpc.server_context import ServerContext
 
 SessionContext = grpc.aio.ServicerContext[pb.SessionRequest, bytes]
 
@@ -38,37 +38,43 @@ _COMBINED_TWICE = Refusal(RefusalReason.REQUEST_INVALID, "requests that are comb
 _DRAINING = Refusal(RefusalReason.DRAINING, "the sidecar is shutting down: open a session on another one")
 
 
+class _HungUpError(Exception):
+    """The caller went away while something was written."""
+
+
 class Session:
-    """One stream. A request is taken as far as it goes without waiting; one writer sends whatever is ready.
+    """One stream: one task reads requests, one for each call waits for its outcome, and one sends what is ready."""
 
-    No task is made for a call: its answer is queued in the turn of the loop in which it ended.
-    """
-
-    def __init__(self, parts: Parts, context: SessionContext) -> None:
+    def __init__(self, server: ServerContext, context: SessionContext) -> None:
         """For the stream of `context`."""
-        self._parts = parts
+        self._server = server
         self._context = context
         self._deadline = caller_deadline(context.time_remaining())
-        self._answers = Answers()
-        self._calls: dict[str, ActiveCall] = {}
-        self._max_calls = parts.executor.max_calls_of_one
+        self._queue = SendQueue()
+        self._calls: set[Call] = set()
+        """Those without an answer."""
+        self._tasks = asyncio.TaskGroup()
+        self._max_calls = server.executor.max_calls_of_one
         self._reading = True
         self._wake: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
         """Serve the stream until it ends. Calls that are then under way are cancelled."""
+        drained = False
         try:
-            async with asyncio.TaskGroup() as tasks:
-                reader = tasks.create_task(self._read())
-                with self._parts.drain.listen(self._wake_writer):
+            async with self._tasks:
+                reader = self._tasks.create_task(self._read())
+                with self._server.drain.listen(self._wake_writer):
                     drained = await self._write()
                 reader.cancel()
-            if drained:
-                await abort(self._context, _DRAINING)
+        except* _HungUpError:
+            pass
         finally:
-            self._answers.close()
-            for call in tuple(self._calls.values()):
-                call.cancel(self._parts.executor.abandonment(call.request))
+            self._queue.close()
+            for call in self._calls:
+                call.abandon()
+        if drained:
+            await abort(self._context, _DRAINING)
 
     async def _read(self) -> None:
         context = self._context
@@ -80,22 +86,22 @@ class Session:
                 return
             self._take(request)
             del request  # parsed it is many times as large, and the next may never come
-            if self._answers.are_many:
-                await self._answers.fewer()
+            if self._queue.is_full:
+                await self._queue.until_not_full()
 
     async def _write(self) -> bool:
         """Send answers until no more can come. Returns whether it is because the sidecar drains."""
-        answers, write, loop = self._answers, self._context.write, asyncio.get_running_loop()
+        queue, write, loop = self._queue, self._context.write, asyncio.get_running_loop()
         while True:
-            while answers:
+            while queue:
                 try:
-                    await write(answers.take().SerializeToString())
-                except grpc.aio.InternalError:  # whom it is for went away meanwhile
-                    return False
-            if not self._calls and not answers:
+                    await write(queue.take_message().SerializeToString())
+                except grpc.aio.InternalError as exc:
+                    raise _HungUpError from exc
+            if not self._calls and not queue:
                 if not self._reading:
                     return False
-                if self._parts.drain.begun:
+                if self._server.drain.begun:
                     return True
             self._wake = loop.create_future()
             await self._wake
@@ -106,7 +112,7 @@ class Session:
             return
         kind = request.WhichOneof("request")
         if request.accepts_combined:
-            self._answers.combine = True
+            self._queue.combine = True
             if kind is None:
                 return
         if kind == "combined":
@@ -126,7 +132,7 @@ class Session:
             self._start(request.call, updates=request.updates)
         elif kind == "cancel":
             try:
-                cancel_call(self._parts.executor, request.cancel)
+                cancel_call(self._server.executor, request.cancel)
             except RefusedError as exc:
                 self._refuse(exc.refusal, _CANCEL, request.cancel.call_id)
         else:
@@ -139,24 +145,25 @@ class Session:
             self._refuse(Refusal(RefusalReason.TOO_MANY_CALLS, text), _CALL, request.call_id)
             return
         try:
-            admitted = self._parts.admission.read(request, self._deadline)
+            admitted = self._server.admission.read_request(request, self._deadline)
             on_update = functools.partial(self._update, admitted.call_id) if updates else None
-            call = self._parts.executor.start(admitted, self._ended, on_update)
+            call = self._server.executor.start(admitted, on_update)
         except RefusedError as exc:
             self._refuse(exc.refusal, _CALL, request.call_id)
             return
-        if call.state is not CallState.ENDED:
-            self._calls[admitted.call_id] = call
+        self._calls.add(call)
+        self._tasks.create_task(self._answer(call))
 
-    def _ended(self, outcome: CallOutcome) -> None:
-        self._calls.pop(outcome.call_id, None)
+    async def _answer(self, call: Call) -> None:
+        outcome = await call.outcome()
+        self._calls.discard(call)
         response = pb.SessionResponse()
-        self._parts.results.fill(response.finished, outcome)
-        self._queue(response)
+        self._server.results.fill(response.finished, outcome)
+        self._send(response)
 
     def _update(self, call_id: str, update: CallUpdate) -> None:
-        if self._answers.takes_updates:
-            self._answers.put_update(pb.SessionResponse(update=update_message(call_id, update)))
+        if self._queue.takes_updates:
+            self._queue.put_update(pb.SessionResponse(update=update_message(call_id, update)))
             self._wake_writer()
 
     def _refuse(
@@ -168,10 +175,10 @@ class Session:
         refused = pb.SessionRefusal(
             call_id=call_id[:128], status_code=status_number(refusal), error=refusal_error(refusal), kind=kind
         )
-        self._queue(pb.SessionResponse(refused=refused))
+        self._send(pb.SessionResponse(refused=refused))
 
-    def _queue(self, response: pb.SessionResponse) -> None:
-        self._answers.put(response)
+    def _send(self, response: pb.SessionResponse) -> None:
+        self._queue.put_answer(response)
         self._wake_writer()
 
     def _wake_writer(self) -> None:

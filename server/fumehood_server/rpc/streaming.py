@@ -13,14 +13,14 @@ from fumehood_server.model.call import CallOutcome, CallRequest, CallUpdate
 from fumehood_server.rpc.outcomes import update_message
 
 if TYPE_CHECKING:
-    from fumehood_server.rpc.parts import Parts
+    from fumehood_server.rpc.server_context import ServerContext
 
 MAX_QUEUED_UPDATES = 64
 """Updates that wait for a slow reader. The oldest is dropped for a new one: the last word is worth most."""
 
 
 async def stream_call(
-    parts: Parts, request: CallRequest, context: grpc.aio.ServicerContext[pb.StreamToolRequest, bytes]
+    server: ServerContext, request: CallRequest, context: grpc.aio.ServicerContext[pb.StreamToolRequest, bytes]
 ) -> None:
     """Run one call and write `started`, its updates and `finished`. Cancelling this cancels the call.
 
@@ -28,30 +28,35 @@ async def stream_call(
         RefusedError: the call is not admitted, and nothing was written.
     """
     updates: deque[CallUpdate] = deque(maxlen=MAX_QUEUED_UPDATES)
-    outcomes: list[CallOutcome] = []
     wake = asyncio.Event()
 
     def on_update(update: CallUpdate) -> None:
         updates.append(update)
         wake.set()
 
-    def on_end(outcome: CallOutcome) -> None:
-        outcomes.append(outcome)
-        wake.set()
+    call = server.executor.start(request, on_update)
 
-    call = parts.executor.start(request, on_end, on_update)
+    async def ended() -> CallOutcome:
+        outcome = await call.outcome()
+        wake.set()
+        return outcome
+
     try:
         started = pb.CallStarted(call_id=request.call_id, tool=request.tool)
         await context.write(pb.StreamToolResponse(started=started).SerializeToString())
-        while not outcomes or updates:
-            while updates:
-                update = update_message(request.call_id, updates.popleft())
-                await context.write(pb.StreamToolResponse(update=update).SerializeToString())
-            if not outcomes:
-                wake.clear()
-                await wake.wait()
+        async with asyncio.TaskGroup() as tasks:
+            end = tasks.create_task(ended())
+            while not end.done() or updates:
+                while updates:
+                    update = update_message(request.call_id, updates.popleft())
+                    await context.write(pb.StreamToolResponse(update=update).SerializeToString())
+                if not end.done():
+                    wake.clear()
+                    await wake.wait()
         response = pb.StreamToolResponse()
-        parts.results.fill(response.finished, outcomes[0])
+        server.results.fill(response.finished, end.result())
         await context.write(response.SerializeToString())
+    except* grpc.aio.InternalError:  # whom it is for went away meanwhile
+        pass
     finally:
-        call.cancel(parts.executor.abandonment(request))
+        call.abandon()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -17,7 +18,7 @@ from fumehood_server.rpc.status import abort
 from fumehood_server.rpc.streaming import stream_call
 
 if TYPE_CHECKING:
-    from fumehood_server.rpc.parts import Parts
+    from fumehood_server.rpc.server_context import ServerContext
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ToolService"].full_name
 
@@ -28,9 +29,9 @@ _Context = grpc.aio.ServicerContext[_Request, bytes]
 class ToolService:
     """The methods. Each returns a serialised message."""
 
-    def __init__(self, parts: Parts) -> None:
-        """Serve these parts."""
-        self._parts = parts
+    def __init__(self, server: ServerContext) -> None:
+        """Serve these server."""
+        self._server = server
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """The service for `add_generic_rpc_handlers`."""
@@ -48,14 +49,14 @@ class ToolService:
     async def list_tools(self, request: pb.ListToolsRequest, context: _Context[pb.ListToolsRequest]) -> bytes:
         """See tool_service.proto, as for every method."""
         try:
-            return listing.list_tools(self._parts, request).SerializeToString()
+            return listing.list_tools(self._server, request).SerializeToString()
         except RefusedError as exc:
             await abort(context, exc.refusal)
 
     async def get_tool(self, request: pb.GetToolRequest, context: _Context[pb.GetToolRequest]) -> bytes:
         """One tool."""
         try:
-            return listing.get_tool(self._parts, request).SerializeToString()
+            return listing.get_tool(self._server, request).SerializeToString()
         except RefusedError as exc:
             await abort(context, exc.refusal)
 
@@ -64,38 +65,43 @@ class ToolService:
     ) -> bytes:
         """Whether tools could run now."""
         try:
-            return listing.check_availability(self._parts, request).SerializeToString()
+            return listing.check_availability(self._server, request).SerializeToString()
         except RefusedError as exc:
             await abort(context, exc.refusal)
 
     async def call_tool(self, request: pb.CallToolRequest, context: _Context[pb.CallToolRequest]) -> bytes:
         """One call."""
-        parts = self._parts
+        server = self._server
         try:
-            admitted = parts.admission.read(request, caller_deadline(context.time_remaining()))
-            outcome = await parts.executor.call(admitted)
+            admitted = server.admission.read_request(request, caller_deadline(context.time_remaining()))
+            call = server.executor.start(admitted)
         except RefusedError as exc:
             await abort(context, exc.refusal)
+        try:
+            outcome = await call.outcome()
+        except asyncio.CancelledError:  # gRPC's: its caller has gone away
+            call.abandon()
+            raise
         response = pb.CallToolResponse()
-        parts.results.fill(response.result, outcome)
+        server.results.fill(response.result, outcome)
         return response.SerializeToString()
 
     async def stream_tool(self, request: pb.StreamToolRequest, context: _Context[pb.StreamToolRequest]) -> None:
         """One call with its updates."""
         try:
-            admitted = self._parts.admission.read(request.call, caller_deadline(context.time_remaining()))
-            await stream_call(self._parts, admitted, context)
+            admitted = self._server.admission.read_request(request.call, caller_deadline(context.time_remaining()))
+            await stream_call(self._server, admitted, context)
         except RefusedError as exc:
             await abort(context, exc.refusal)
 
     async def session(self, _requests: object, context: SessionContext) -> None:
         """Many calls over one stream."""
-        await Session(self._parts, context).run()
+        await Session(self._server, context).run()
 
     async def cancel_call(self, request: pb.CancelCallRequest, context: _Context[pb.CancelCallRequest]) -> bytes:
         """Cancel one call."""
         try:
-            cancel_call(self._parts.executor, request)
+            cancel_call(self._server.executor, request)
         except RefusedError as exc:
             await abort(context, exc.refusal)
         return b""

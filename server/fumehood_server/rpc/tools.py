@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fumehood.v1 import tool_pb2
-from google.protobuf.duration_pb2 import Duration
 
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.tool import Availability, DeclaredLimits, ExecutionMode, Isolation, Permission, Reason
+from fumehood_server.rpc.durations import set_duration
 from fumehood_server.rpc.outcomes import SIDE_EFFECTS
 
 PERMISSIONS: dict[Permission, tool_pb2.Permission.ValueType] = {
@@ -63,7 +63,7 @@ def tool_message(tool: RegisteredTool, availability: Availability) -> tool_pb2.T
 def definition_message(tool: RegisteredTool) -> tool_pb2.ToolDefinition:
     """What the tool's author declares."""
     definition = tool.definition
-    return tool_pb2.ToolDefinition(
+    message = tool_pb2.ToolDefinition(
         name=definition.name,
         title=definition.title,
         description=definition.description,
@@ -72,11 +72,12 @@ def definition_message(tool: RegisteredTool) -> tool_pb2.ToolDefinition:
         side_effects=SIDE_EFFECTS[definition.side_effects],
         idempotent=definition.idempotent,
         requires=definition.requires,
-        timeout=duration(definition.timeout_s),
         isolation=ISOLATIONS[tool.isolation],
         execution_mode=EXECUTION_MODES[definition.execution_mode],
         limits=_limits(definition.limits),
     )
+    set_duration(message.timeout, definition.timeout_s)
+    return message
 
 
 def availability_message(availability: Availability) -> tool_pb2.Availability:
@@ -89,12 +90,6 @@ def availability_message(availability: Availability) -> tool_pb2.Availability:
 def reason_message(reason: Reason) -> tool_pb2.UnavailableReason:
     """One thing that stands in the way."""
     return tool_pb2.UnavailableReason(code=reason.code, message=reason.message, remedy=reason.remedy)
-
-
-def duration(seconds: float) -> Duration:
-    """Seconds as a message."""
-    whole, nanos = divmod(round(seconds * 1e9), 1_000_000_000)
-    return Duration(seconds=whole, nanos=nanos)
 
 
 def _limits(limits: DeclaredLimits) -> tool_pb2.Limits | None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from fumehood_server.model.call import CallError
 from fumehood_server.model.nearest import nearest
-from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Reason
 
@@ -22,8 +22,11 @@ class Tools(Protocol):
         """Every tool."""
 
 
-def find_tool(tools: Tools, name: str) -> RegisteredTool | CallError:
-    """The tool, or why it can't be called. Availability is not looked up anew for a tool that loaded without a flaw."""
+def find_tool(tools: Tools, name: str) -> tuple[RegisteredTool, WorkerSpec] | CallError:
+    """The tool and what its workers are, or why it can't be called.
+
+    Availability is not looked up anew for a tool that loaded without a flaw.
+    """
     tool = tools.find(name)
     if tool is None:
         near = nearest(name[:64], (each.definition.name for each in tools.tools))
@@ -36,7 +39,7 @@ def find_tool(tools: Tools, name: str) -> RegisteredTool | CallError:
         )
     if tool.spec is None or tool.reasons:
         return _unavailable(tool, tool.reasons or (Reason("plugin_refused", f"{tool.plugin} is not taken"),))
-    return tool
+    return tool, tool.spec
 
 
 def _unavailable(tool: RegisteredTool, reasons: tuple[Reason, ...]) -> CallError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fumehood_server.model.worker import CancelReason, InvocationResult, Used
@@ -69,6 +70,20 @@ class WorkerCall:
         self.counters_at_start = NO_COUNTERS
         self._meter: Meter | None = None
 
+    @property
+    def ended(self) -> bool:
+        """See `Attempt`."""
+        return self.done.done()
+
+    async def result(self) -> InvocationResult:
+        """See `Attempt`."""
+        return await asyncio.shield(self.done)
+
+    async def end(self, reason: CancelReason) -> InvocationResult:
+        """See `Attempt`."""
+        self.cancel(reason)
+        return await self.result()
+
     def measure(self, meter: Meter) -> None:
         """It is sent now, to a process that this meter measures."""
         self._meter = meter
@@ -99,6 +114,7 @@ class WorkerCall:
         """Say how the call ended. The first word stands."""
         self.stop_timer()
         if not self.done.done():
+            result = replace(result, used=self.used(), egress=self.egress)
             self.done.set_result(result)
             # Let go of: the call that waits holds this handle, and a circle of the two stays until it is looked for.
             when_done, self._when_done = self._when_done, None

@@ -1,4 +1,4 @@
-"""What the servicers share."""
+"""The server context: what the servicers share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fumehood_server.workers.output.logs import LogSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class ServerContext:
     """The sidecar behind the services."""
 
     catalog: Catalog

@@ -1,4 +1,4 @@
-"""One call at a time for tools whose execution mode is `sequential`."""
+"""First come, first served mutexes by name: one call at a time for tools whose execution mode is `sequential`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections import deque
 _Waiters = deque[asyncio.Future[None]]
 
 
-class SequentialGate:
-    """Who may run now, by tool. First come, first served. For one event loop."""
+class Turns:
+    """Whose turn it is, by tool. For one event loop."""
 
     __slots__ = ("_held",)
 
     def __init__(self) -> None:
         self._held: dict[str, _Waiters] = {}
 
-    def try_enter(self, tool: str) -> bool:
-        """Enter if nobody is inside. Whoever entered must `leave` once."""
+    def try_take(self, tool: str) -> bool:
+        """Take the turn if nobody has it. Whoever took it must `give_back` once."""
         if tool in self._held:
             return False
         self._held[tool] = deque()
         return True
 
-    async def enter(self, tool: str) -> None:
-        """Enter, after all who came before. A cancelled wait enters nothing."""
-        if self.try_enter(tool):
+    async def take(self, tool: str) -> None:
+        """Take the turn, after all who came before. A cancelled wait takes nothing."""
+        if self.try_take(tool):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiters = self._held[tool]
@@ -34,13 +34,13 @@ class SequentialGate:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave(tool)  # the turn came between the cancellation and this line
+                self.give_back(tool)  # the turn came between the cancellation and this line
             elif turn in waiters:
                 waiters.remove(turn)
             raise
 
-    def leave(self, tool: str) -> None:
-        """Let the next one in."""
+    def give_back(self, tool: str) -> None:
+        """Let the next one have it."""
         waiters = self._held[tool]
         while waiters:
             turn = waiters.popleft()

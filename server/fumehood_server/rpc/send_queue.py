@@ -1,4 +1,4 @@
-"""What a session has yet to tell its caller, in order, and how much of it goes into one message."""
+"""The send queue of a session: serialised answers in order, and how many of them go into one message."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MAX_COMBINED_BYTES = 256 * 1024
 """What goes into one message: far below the 4 MiB that a gRPC client takes unless it is told otherwise."""
 
 
-class Answers:
-    """A queue of `SessionResponse`s, between the calls of a session and its one writer."""
+class SendQueue:
+    """`SessionResponse`s on their way from the calls of a session to its one writer."""
 
     def __init__(self) -> None:
         """Empty, and with each answer in a message of its own until `combine` is set."""
@@ -36,7 +36,7 @@ class Answers:
         """How many wait."""
         return len(self._queue)
 
-    def put(self, response: pb.SessionResponse) -> None:
+    def put_answer(self, response: pb.SessionResponse) -> None:
         """Queue an answer, unless nobody will hear it any more."""
         self._put(response, is_update=False)
 
@@ -54,7 +54,7 @@ class Answers:
         """Whether one more update may wait."""
         return self._updates < MAX_QUEUED_UPDATES
 
-    def take(self) -> pb.SessionResponse:
+    def take_message(self) -> pb.SessionResponse:
         """Take the next message. There must be an answer."""
         response, size = self._pop()
         if self.combine and self._fits(1, size):
@@ -68,13 +68,13 @@ class Answers:
         return response
 
     @property
-    def are_many(self) -> bool:
-        """Whether more wait than a slow reader may leave."""
+    def is_full(self) -> bool:
+        """Whether as many wait as a slow reader may leave."""
         return len(self._queue) > MAX_QUEUED or self._bytes > MAX_QUEUED_BYTES
 
-    async def fewer(self) -> None:
-        """Return once they are not many."""
-        while self.are_many:
+    async def until_not_full(self) -> None:
+        """Return once it is not full."""
+        while self.is_full:
             self._room.clear()
             await self._room.wait()
 

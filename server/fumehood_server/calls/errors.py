@@ -1,0 +1,25 @@
+"""How a step says that the call ends there."""
+
+from __future__ import annotations
+
+from fumehood_server.errors import FumehoodError
+from fumehood_server.model.call import CallError
+from fumehood_server.model.worker import CancelReason
+
+
+class StepFailedError(FumehoodError):
+    """The call ends by `error`, which its caller is told."""
+
+    def __init__(self, error: CallError) -> None:
+        """Keep the call's error."""
+        super().__init__(error.message)
+        self.error = error
+
+
+class EndedEarlyError(StepFailedError):
+    """The call was cancelled, or met a deadline."""
+
+    def __init__(self, error: CallError, reason: CancelReason) -> None:
+        """`reason` is what a worker is told."""
+        super().__init__(error)
+        self.reason = reason

@@ -1,0 +1,21 @@
+"""What is known of a call so far: for its outcome and for its line in the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.worker import InvocationResult, Worker
+
+
+@dataclass(slots=True)
+class Progress:
+    """Filled in by the steps of one call. None: it did not come to that."""
+
+    tool: RegisteredTool | None = None
+    arguments_json: str = ""
+    """As the plugin gets them."""
+    worker: Worker | None = None
+    """Which the call was sent to, at `dispatched_at`."""
+    dispatched_at: float = 0.0
+    result: InvocationResult | None = None

@@ -1,0 +1,80 @@
+"""The step of a call that has a worker run it, and ends it there when its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+from fumehood_server.calls.call import Call
+from fumehood_server.calls.cancellation import after_dispatch
+from fumehood_server.calls.deadlines import Bound
+from fumehood_server.calls.errors import EndedEarlyError
+from fumehood_server.calls.progress import Progress
+from fumehood_server.model.call import CallError, CallUpdate
+from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import safe_to_repeat
+from fumehood_server.model.worker import Attempt, CancelReason, Invocation, InvocationResult, Worker
+
+LINGER_S = 15.0
+"""How long a call waits for its worker to let go of it: above a worker's own bounds, so reached by a fault of ours."""
+
+
+async def invoke_tool(
+    call: Call, tool: RegisteredTool, worker: Worker, progress: Progress, *, linger_s: float
+) -> InvocationResult:
+    """Send the call and wait for its result. A call that is cancelled or meets its deadline is ended at the worker.
+
+    It then has its outcome when the worker has let go of it, within `linger_s`: the outcome so says by what means it
+    ended, and nothing of it runs on.
+
+    Raises:
+        EndedEarlyError: the call was over before it was sent.
+    """
+    now = time.monotonic()
+    deadline = call.deadline(Bound.TOOL, now, tool.timeout_s)
+    call.raise_if_over(deadline)
+    on_update, wanted = call.on_update, True
+
+    def hand_on(update: CallUpdate) -> None:
+        if wanted and on_update is not None:
+            on_update(update)
+
+    attempt = worker.invoke(
+        Invocation(
+            call_id=call.request.call_id,
+            tool=call.request.tool,
+            arguments_json=progress.arguments_json,
+            context=call.request.context,
+            attempt=1,
+            timeout_s=deadline.at - now,
+            on_update=None if on_update is None else hand_on,
+        )
+    )
+    progress.worker, progress.dispatched_at = worker, now
+    try:
+        return await call.wait_for(attempt.result, deadline)
+    except EndedEarlyError as early:
+        if attempt.ended:  # in the same iteration of the loop: its result stands
+            return await attempt.result()
+        error, reason = early.error, early.reason
+    finally:
+        wanted = False
+    result = await _end(attempt, reason, tool, linger_s)
+    told = {"ended_by": "result"} if result.error is None else result.error.details
+    return replace(result, content=(), details_json="", terminate=False, error=after_dispatch(tool, error, told))
+
+
+async def _end(attempt: Attempt, reason: CancelReason, tool: RegisteredTool, linger_s: float) -> InvocationResult:
+    try:
+        async with asyncio.timeout(linger_s):
+            return await attempt.end(reason)
+    except (TimeoutError, asyncio.CancelledError):  # the latter where the task's group or loop is ended
+        nothing_changed = safe_to_repeat(tool.definition.side_effects)
+        error = CallError(
+            code=Code.TOOL_OUTCOME_UNKNOWN,
+            message="the worker has not let go of the call",
+            details={} if nothing_changed else {"outcome_unknown": True},
+        )
+        return InvocationResult(content=(), details_json="", terminate=False, error=error, output_bytes=0)
