@@ -3,17 +3,17 @@
 from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.cgroup import Control, Leaf
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
-from fumehood_sandbox.forked import ForkedProcess
-from fumehood_sandbox.forking import ForkServer
-from fumehood_sandbox.isolation import IsolationProblem, isolation_problem
+from fumehood_sandbox.fork.probe import IsolationProblem, isolation_problem
+from fumehood_sandbox.fork.process import ForkedProcess
+from fumehood_sandbox.fork.server import ForkServer
 from fumehood_sandbox.launch import launch, start
-from fumehood_sandbox.launching import Launching
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.limits import Limits
-from fumehood_sandbox.mounts import authorities_runtime, python_runtime, system_runtime
+from fumehood_sandbox.outside.bubblewrap_process import SandboxedProcess
+from fumehood_sandbox.outside.launching import Launching
+from fumehood_sandbox.outside.runtime_mounts import authorities_runtime, python_runtime, system_runtime
 from fumehood_sandbox.policy import Mount, Policy
 from fumehood_sandbox.probe import Finding, Report, check, probe
-from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.receipt import Layer, Receipt
 

@@ -20,23 +20,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from fumehood_sandbox import bubblewrap, landlock_only
+from fumehood_sandbox import landlock_only
 from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.cgroup import NONE as NO_CGROUPS
 from fumehood_sandbox.cgroup import Cgroups, Control, Leaf, cgroups
-from fumehood_sandbox.entrance import Entrance, Stepped
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxUnavailableError
-from fumehood_sandbox.grants import CheckedPolicy, check_policy
-from fumehood_sandbox.identity import Identity, identity_for, owner_namespace
-from fumehood_sandbox.landlock import supported_abi
-from fumehood_sandbox.launching import Launching
-from fumehood_sandbox.layout import landlock_ruleset, layout_arguments
+from fumehood_sandbox.outside import bubblewrap
+from fumehood_sandbox.outside.bubblewrap_arguments import landlock_ruleset, layout_arguments
+from fumehood_sandbox.outside.bubblewrap_process import SandboxedProcess
+from fumehood_sandbox.outside.cgroup_attach import Entrance, Stepped
+from fumehood_sandbox.outside.grants import CheckedPolicy, check_policy
+from fumehood_sandbox.outside.identity import Identity, identity_for, owner_namespace
+from fumehood_sandbox.outside.landlock import supported_abi
+from fumehood_sandbox.outside.launching import Launching
+from fumehood_sandbox.outside.stage_files import inner_file, memory_file, outer_file, stage_command
 from fumehood_sandbox.policy import Policy
-from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.receipt import Layer, Receipt
 from fumehood_sandbox.seccomp import ARCHITECTURES, deny_list, encode, filter_program
-from fumehood_sandbox.stage import inner_file, memory_file, outer_file, stage_command
 
 _READABLE = stat.S_IROTH | stat.S_IXOTH
 _WRITABLE = _READABLE | stat.S_IWOTH

@@ -12,23 +12,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fumehood_sandbox import bubblewrap, landlock_only
+from fumehood_sandbox import landlock_only
 from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.cgroup import cgroups
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
-from fumehood_sandbox.isolation import isolation_problem
-from fumehood_sandbox.landlock import supported_abi
+from fumehood_sandbox.fork.probe import isolation_problem
 from fumehood_sandbox.launch import launch
 from fumehood_sandbox.level import Level
+from fumehood_sandbox.outside import bubblewrap
+from fumehood_sandbox.outside.bubblewrap_process import SandboxedProcess
+from fumehood_sandbox.outside.landlock import supported_abi
 from fumehood_sandbox.policy import Mount, Policy
-from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import PythonModule
 from fumehood_sandbox.seccomp import ARCHITECTURES
 
 Status = Literal["in force", "weaker", "missing"]
 
 _FOLDER = Path(__file__).resolve().parent
-_SELFTESTS = {"selftest": _FOLDER / "selftest.py", "selftest_alone": _FOLDER / "landlock_only" / "selftest.py"}
+_SELFTESTS = {
+    "selftest": _FOLDER / "inside" / "selftest.py",
+    "selftest_alone": _FOLDER / "landlock_only" / "selftest.py",
+}
 _MODULES = {Backend.NAMESPACES: "selftest", Backend.LANDLOCK: "selftest_alone"}
 _INSIDE = "/run/fumehood/selftest"
 _TIMEOUT_S = 20.0

@@ -28,8 +28,8 @@ from fumehood_sandbox import (
     SandboxedProcess,
     launch,
 )
-from fumehood_sandbox.landlock import supported_abi
-from fumehood_sandbox.mounts import inner_interpreter
+from fumehood_sandbox.interpreter import stage_interpreter
+from fumehood_sandbox.outside.landlock import supported_abi
 
 from tests.attacks.inside.kit import ABSENT, RELAY, Attack
 from tests.sandbox.harness import BOUND_S, processes_below, read_to_end, running
@@ -49,7 +49,7 @@ _CODE = "/run/fumehood/attacks"
 AS_MODULE = PythonModule("tests.attacks.inside.runner", path=(_CODE,))
 """In the interpreter that has applied the layers to itself."""
 _START = f"import sys; sys.path.insert(0, {_CODE!r}); from tests.attacks.inside.runner import main; main()"
-AS_EXECUTABLE = Executable((inner_interpreter(), "-I", "-S", "-c", _START))
+AS_EXECUTABLE = Executable((stage_interpreter(), "-I", "-S", "-c", _START))
 """In a program that has replaced it."""
 _LIMITS = Limits(scratch_bytes=16 << 20, file_size_bytes=8 << 20, processes=64)
 

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fumehood_sandbox import Level, Mount, Policy, PolicyError, SandboxError, bubblewrap
+from fumehood_sandbox import Level, Mount, Policy, PolicyError, SandboxError
+from fumehood_sandbox.outside import bubblewrap
 
 from tests.sandbox.harness import BOUND_S, inside
 

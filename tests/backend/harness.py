@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fumehood_sandbox import Backend, Level, Mount, Policy, PythonModule, SandboxedProcess, launch
-from fumehood_sandbox.identity import user_for
+from fumehood_sandbox.outside.identity import user_for
 
 from tests.sandbox.harness import BOUND_S, CODE, PRELUDE, read_to_end
 

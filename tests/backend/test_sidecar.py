@@ -21,7 +21,7 @@ import pytest
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
-from fumehood_sandbox.identity import user_for
+from fumehood_sandbox.outside.identity import user_for
 
 from tests.backend.harness import folder_for_everybody
 from tests.sandbox.harness import until_gone

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1 import tool_service_pb2_grpc as rpc
-from fumehood_sandbox.landlock import supported_abi
+from fumehood_sandbox.outside.landlock import supported_abi
 
 from tests.sidecar import Plugin, Sidecar, running_sidecar
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 from fumehood_sandbox import Level, Limits, Policy, PythonModule
-from fumehood_sandbox.identity import identity_for
+from fumehood_sandbox.outside.identity import identity_for
 from fumehood_server.model.call import CallContext, CallUpdate
 from fumehood_server.model.plugin import Kind, WorkerSpec
 from fumehood_server.model.tool import Isolation

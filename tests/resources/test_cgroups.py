@@ -19,9 +19,9 @@ from fumehood_sandbox.cgroup import Cgroups, Control, Leaf
 from fumehood_sandbox.cgroup.cgroup1 import Cgroup1
 from fumehood_sandbox.cgroup.cgroup2 import Cgroup2
 from fumehood_sandbox.cgroup.hierarchy import Hierarchy, hierarchies, parse
-from fumehood_sandbox.cgroup.mechanism import Mechanism, members, write
 from fumehood_sandbox.cgroup.names import new_name, sweep
 from fumehood_sandbox.cgroup.parents import SPARE_PROCESSES, Parent, find
+from fumehood_sandbox.cgroup.version import Mechanism, members, write
 
 from tests.resources.leaves import BOUND_S, LIMITS, MIB, line_of, of_version, running
 

@@ -3,8 +3,8 @@
 import errno
 
 import pytest
-from fumehood_sandbox.inner import load_filter
-from fumehood_sandbox.libc import StepError, call, function
+from fumehood_sandbox.inside.inner import load_filter
+from fumehood_sandbox.kernel.libc import StepError, call, function
 
 PR_CAPBSET_READ = 23
 NO_SUCH_CAPABILITY = 63

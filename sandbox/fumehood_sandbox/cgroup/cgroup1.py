@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from fumehood_sandbox.cgroup.mechanism import Control, Reading, field, members, read, write
+from fumehood_sandbox.cgroup.version import Control, Reading, field, members, read, write
 
 _KILL_ROUNDS = 50
 """A frozen leaf is killed in one round. Without a freezer each round has to meet what was forked during the last."""

@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 
-from fumehood_sandbox.cgroup.mechanism import Control, Reading, field, members, read, write
+from fumehood_sandbox.cgroup.version import Control, Reading, field, members, read, write
 
 _CONTROLLERS = {Control.MEMORY: "memory", Control.PROCESSES: "pids", Control.SHARE: "cpu"}
 _ASIDE = "fumehood-sidecar"

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 
-from fumehood_sandbox.cgroup.mechanism import Control, Mechanism, Reading, members, read, write
+from fumehood_sandbox.cgroup.version import Control, Mechanism, Reading, members, read, write
 
 _NUMBER_BYTES = 4096
 """All of these files are shorter than a page."""

@@ -10,7 +10,7 @@ import re
 import select
 import signal
 
-from fumehood_sandbox.cgroup.mechanism import Mechanism, members
+from fumehood_sandbox.cgroup.version import Mechanism, members
 
 _PREFIX = "fumehood"
 _DIGITS = 16

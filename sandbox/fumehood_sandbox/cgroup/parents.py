@@ -19,14 +19,14 @@ from pathlib import Path
 
 from fumehood_sandbox.cgroup.cgroup1 import Cgroup1
 from fumehood_sandbox.cgroup.cgroup2 import Cgroup2
-from fumehood_sandbox.cgroup.doorway import Doorway
 from fumehood_sandbox.cgroup.hierarchy import Hierarchy, hierarchies
+from fumehood_sandbox.cgroup.joining_thread import Doorway
 from fumehood_sandbox.cgroup.leaf import Leaf
-from fumehood_sandbox.cgroup.mechanism import Control, Mechanism, Reading, members, read, write
 from fumehood_sandbox.cgroup.names import new_name, sweep
+from fumehood_sandbox.cgroup.version import Control, Mechanism, Reading, members, read, write
 from fumehood_sandbox.errors import LaunchError
+from fumehood_sandbox.interpreter import stage_interpreter
 from fumehood_sandbox.limits import Limits
-from fumehood_sandbox.mounts import inner_interpreter
 
 SPARE_PROCESSES = 2
 """bubblewrap and pid 1 of its namespace: in the leaf, and not the program's."""
@@ -252,7 +252,7 @@ def _works(mechanism: Mechanism, leaf: str, control: Control, process: subproces
 @contextlib.contextmanager
 def _process() -> Iterator[subprocess.Popen[bytes]]:
     """A process that waits, to be put into a leaf. What it is doesn't matter: it is moved before it has begun."""
-    command = [inner_interpreter(), "-I", "-S", "-c", "import sys; sys.stdin.read()"]
+    command = [stage_interpreter(), "-I", "-S", "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={}, cwd="/") as process:
         try:
             yield process

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
-from fumehood_sandbox.landlock_only.places import Places, discard
-from fumehood_sandbox.launching import Launching
-from fumehood_sandbox.process import SandboxedProcess, ends_within
+from fumehood_sandbox.landlock_only.path_view import Places, discard
+from fumehood_sandbox.outside.bubblewrap_process import SandboxedProcess, ends_within
+from fumehood_sandbox.outside.launching import Launching
 from fumehood_sandbox.receipt import Layer, Receipt
 
 _END_TIMEOUT_S: Final = 10.0

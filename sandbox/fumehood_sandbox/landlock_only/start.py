@@ -11,16 +11,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from fumehood_sandbox import landlock
 from fumehood_sandbox.errors import LaunchError, SandboxUnavailableError
-from fumehood_sandbox.grants import CheckedPolicy, check_policy
-from fumehood_sandbox.identity import user_for
-from fumehood_sandbox.landlock_only.places import Places, discard, make_places, runtime_rules
+from fumehood_sandbox.interpreter import stage_interpreter
+from fumehood_sandbox.landlock_only.path_view import Places, discard, make_places, runtime_rules
 from fumehood_sandbox.landlock_only.process import GroupLaunching
-from fumehood_sandbox.launching import Launching
-from fumehood_sandbox.layout import DEVICES
 from fumehood_sandbox.limits import Limits
-from fumehood_sandbox.mounts import inner_interpreter
+from fumehood_sandbox.outside import landlock
+from fumehood_sandbox.outside.bubblewrap_arguments import DEVICES
+from fumehood_sandbox.outside.grants import CheckedPolicy, check_policy
+from fumehood_sandbox.outside.identity import user_for
+from fumehood_sandbox.outside.launching import Launching
+from fumehood_sandbox.outside.stage_files import program_config, rlimits, stage_command, stage_file
 from fumehood_sandbox.policy import Policy
 from fumehood_sandbox.program import Program
 from fumehood_sandbox.receipt import Layer, Receipt
@@ -32,7 +33,6 @@ from fumehood_sandbox.seccomp import (
     rules_without_namespaces,
     sealing_list,
 )
-from fumehood_sandbox.stage import program_config, rlimits, stage_command, stage_file
 
 _WEAKER_AS_THE_LAUNCHER = frozenset({"identity"})
 """Inner layers that are weaker where the program's user is the launcher's. The limits are in any case: no cgroup."""
@@ -151,7 +151,7 @@ def _spawn(
 
 def _needed(checked: CheckedPolicy, places: Places) -> Iterator[tuple[str, int]]:
     """What the program's user must have rights to by the files' own permissions: no mount can give it any here."""
-    yield inner_interpreter(), os.R_OK | os.X_OK
+    yield stage_interpreter(), os.R_OK | os.X_OK
     for mount in checked.runtime:
         if mount.source:
             yield mount.source, os.R_OK | (os.X_OK if Path(mount.source).is_dir() else 0)

@@ -91,7 +91,7 @@ def _machine() -> list[Finding]:
 
 def _bubblewraps() -> list[Finding]:
     """Every bubblewrap that is installed, working or not: the sandbox's report names only the chosen one."""
-    from fumehood_sandbox import bubblewrap
+    from fumehood_sandbox.outside import bubblewrap
 
     return [
         Finding(

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 
-from fumehood_sandbox.libc import StepError
+from fumehood_sandbox.kernel.libc import StepError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fumehood_sandbox.cgroup.leaf import Leaf
-from fumehood_sandbox.cgroup.mechanism import write
+from fumehood_sandbox.cgroup.version import write
 
 _Result = TypeVar("_Result")
 

@@ -14,7 +14,7 @@ import os
 import select
 import sys
 
-from fumehood_sandbox.libc import StepError, call, function, pinned
+from fumehood_sandbox.kernel.libc import StepError, call, function, pinned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ctypes import c_long as _Long  # noqa: N812 - what the class below is
     from typing import Any, NoReturn
 else:
-    from fumehood_sandbox.libc import _Long
+    from fumehood_sandbox.kernel.libc import _Long
 
 BORN, GO, SET, REFUSED = b"b", b"g", b"s", b"x"
 """What passes between a child and its attendant: it is there, with its order's number; it may go on; it has given up

@@ -9,15 +9,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fumehood_sandbox import bubblewrap
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
-from fumehood_sandbox.forking import ForkServer
+from fumehood_sandbox.fork.server import ForkServer
 from fumehood_sandbox.level import Level
+from fumehood_sandbox.outside import bubblewrap
 from fumehood_sandbox.policy import Mount, Policy
 from fumehood_sandbox.program import PythonModule
 
-_MODULE = Path(__file__).resolve().with_name("forkingtest.py")
-_INSIDE = "/run/fumehood/forkingtest"
+_MODULE = Path(__file__).resolve().with_name("fork_selftest.py")
+_INSIDE = "/run/fumehood/fork_selftest"
 _TIMEOUT_S = 20.0
 """It takes a tenth of a second. A machine that needs this long is not one to serve from."""
 _ANSWER_BYTES = 100
@@ -40,8 +40,8 @@ def isolation_problem() -> IsolationProblem | None:
     """
     policy = Policy(
         level=Level.NONE,
-        runtime=(Mount(str(_MODULE), f"{_INSIDE}/forkingtest.py"),),
-        identity="fumehood forkingtest",
+        runtime=(Mount(str(_MODULE), f"{_INSIDE}/fork_selftest.py"),),
+        identity="fumehood fork_selftest",
     )
     try:
         answer = _fork_once(policy)
@@ -61,7 +61,7 @@ def isolation_problem() -> IsolationProblem | None:
 
 def _fork_once(policy: Policy) -> bytes:
     deadline = time.monotonic() + _TIMEOUT_S
-    server = ForkServer(policy, PythonModule("forkingtest", path=(_INSIDE,), forks=1))
+    server = ForkServer(policy, PythonModule("fork_selftest", path=(_INSIDE,), forks=1))
     zygote = None
     try:
         while zygote is None:

@@ -12,20 +12,20 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from fumehood_sandbox.attendant import APPROVE, APPROVED, BEAR, BORN
 from fumehood_sandbox.cgroup import Leaf
 from fumehood_sandbox.errors import LaunchError
-from fumehood_sandbox.forked import ForkedProcess
-from fumehood_sandbox.grants import check_policy
-from fumehood_sandbox.identity import identity_for
+from fumehood_sandbox.fork.process import ForkedProcess
+from fumehood_sandbox.fork.supervisor import APPROVE, APPROVED, BEAR, BORN
 from fumehood_sandbox.launch import start_controlled
-from fumehood_sandbox.launching import Launching
-from fumehood_sandbox.layout import SCRATCH_HOMES, below_scratch
+from fumehood_sandbox.outside.bubblewrap_arguments import SCRATCH_HOMES, below_scratch
+from fumehood_sandbox.outside.bubblewrap_process import SandboxedProcess
+from fumehood_sandbox.outside.grants import check_policy
+from fumehood_sandbox.outside.identity import identity_for
+from fumehood_sandbox.outside.launching import Launching
+from fumehood_sandbox.outside.stage_files import stage_command, stage_file
 from fumehood_sandbox.policy import Policy
-from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import PythonModule
 from fumehood_sandbox.receipt import Layer, Receipt
-from fumehood_sandbox.stage import stage_command, stage_file
 
 _LONGEST_ANSWER_BYTES = 8192
 _DESCRIPTORS = 4

@@ -9,9 +9,10 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from fumehood_sandbox.interpreter import stage_interpreter
 from fumehood_sandbox.policy import Mount
 
-_SYNTHETIC = Path(__file__).resolve().parent / "etc"
+_SYNTHETIC = Path(__file__).resolve().parents[1] / "etc"
 """Users and groups that say nothing of this machine."""
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = (
@@ -45,11 +46,6 @@ def system_runtime() -> tuple[Mount, ...]:
         *(Mount(name, name) for name in names if os.path.lexists(name) and Path(name).exists()),
         *(Mount(str(_SYNTHETIC / name), f"/etc/{name}") for name in ("passwd", "group", "nsswitch.conf")),
     )
-
-
-def inner_interpreter() -> str:
-    """Absolute path, inside and outside, of the interpreter that runs the inner stage: this one, without its venv."""
-    return str(Path(getattr(sys, "_base_executable", None) or sys.executable).resolve())
 
 
 @functools.cache
@@ -99,7 +95,7 @@ def _installation(standard_library: Path) -> list[Path]:
     prefix = Path(sys.base_prefix).resolve()
     if {path.name for path in prefix.iterdir()} <= _INSTALLATION and prefix in standard_library.parents:
         return [prefix]
-    parts = [Path(inner_interpreter()), standard_library]
+    parts = [Path(stage_interpreter()), standard_library]
     dynamic = Path(sysconfig.get_path("platstdlib", vars={"platbase": sys.base_exec_prefix})).resolve()
     if dynamic.is_dir():
         parts.append(dynamic)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fumehood_sandbox.errors import LaunchError, SandboxUnavailableError
-from fumehood_sandbox.layout import SCRATCH
+from fumehood_sandbox.outside.bubblewrap_arguments import SCRATCH
 from fumehood_sandbox.policy import Mount
 from fumehood_sandbox.program import Executable, Program
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from fumehood_sandbox.cgroup import BOUNDING, Control
-from fumehood_sandbox.entrance import Entrance, Stepped
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
-from fumehood_sandbox.outer import STEP as IDMAPPED_MOUNT
-from fumehood_sandbox.process import SandboxedProcess, ends_within, reap
+from fumehood_sandbox.inside.idmapped_mounts import STEP as IDMAPPED_MOUNT
+from fumehood_sandbox.outside.bubblewrap_process import SandboxedProcess, ends_within, reap
+from fumehood_sandbox.outside.cgroup_attach import Entrance, Stepped
 from fumehood_sandbox.receipt import Layer, Receipt
 
 _REAP_TIMEOUT_S: Final = 10.0

@@ -8,7 +8,7 @@ nothing but `libc`.
 import os
 import sys
 
-from fumehood_sandbox.libc import StepError, call, restore_signals, say
+from fumehood_sandbox.kernel.libc import StepError, call, restore_signals, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import CodeType
 
 from fumehood_sandbox.cgroup import Control
-from fumehood_sandbox.grants import CheckedPolicy
-from fumehood_sandbox.identity import Identity
-from fumehood_sandbox.landlock import Ruleset, scopes_only, supported_abi
+from fumehood_sandbox.interpreter import stage_interpreter
 from fumehood_sandbox.limits import Limits
-from fumehood_sandbox.mounts import inner_interpreter
+from fumehood_sandbox.outside.grants import CheckedPolicy
+from fumehood_sandbox.outside.identity import Identity
+from fumehood_sandbox.outside.landlock import Ruleset, scopes_only, supported_abi
 from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.seccomp import (
     ARCHITECTURES,
@@ -37,11 +37,11 @@ del f,s,n,c
 m.main(k)
 """
 _PARTS = {
-    "inner": ("libc", "inner"),
-    "zygote": ("libc", "zygote", "inner"),
-    "attendant": ("libc", "inspection", "places", "attendant"),
-    "outer": ("libc", "outer"),
-    "keeper": ("libc", "inner", "landlock_only.removal", "landlock_only.keeper"),
+    "inner": ("kernel.libc", "inside.inner"),
+    "zygote": ("kernel.libc", "fork.zygote", "inside.inner"),
+    "attendant": ("kernel.libc", "fork.inspection", "fork.scratch_mounts", "fork.supervisor"),
+    "outer": ("kernel.libc", "inside.idmapped_mounts"),
+    "keeper": ("kernel.libc", "inside.inner", "landlock_only.removal", "landlock_only.group_supervisor"),
 }
 """The modules of each stage, what is imported first. The last one's `main` is called."""
 _MESSAGE_QUEUE_BYTES = 0
@@ -55,7 +55,7 @@ def stage_command(fd: int) -> list[str]:
     The code is marshalled, since compiling it would cost each start 4 ms. Both sides are the same interpreter, so the
     format is the same.
     """
-    return [inner_interpreter(), *("-I", "-S", "-B", "-X", "utf8", "-c"), _BOOTSTRAP.format(fd=fd)]
+    return [stage_interpreter(), *("-I", "-S", "-B", "-X", "utf8", "-c"), _BOOTSTRAP.format(fd=fd)]
 
 
 def inner_file(
@@ -174,7 +174,7 @@ def rlimits(limits: Limits, bounded: frozenset[Control] = frozenset(), *, forks:
 @functools.cache
 def _code(stage: str) -> tuple[tuple[str, CodeType], ...]:
     """A stage's modules by name, what it imports first. The package itself is an empty module there."""
-    folder = Path(__file__).resolve().parent
+    folder = Path(__file__).resolve().parents[1]
     sources = [("fumehood_sandbox", "")]
     sources += [
         (f"fumehood_sandbox.{name}", (folder / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8"))

@@ -9,7 +9,7 @@ import signal
 import struct
 
 from fumehood_sandbox.cgroup import Leaf
-from fumehood_sandbox.process import SandboxedProcess, descendants, ends_within
+from fumehood_sandbox.outside.bubblewrap_process import SandboxedProcess, descendants, ends_within
 from fumehood_sandbox.receipt import Receipt
 
 # Source: include/uapi/linux/pidfd.h, from Linux 6.15 on.

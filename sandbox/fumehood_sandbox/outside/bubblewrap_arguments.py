@@ -7,8 +7,8 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from fumehood_sandbox import landlock
-from fumehood_sandbox.grants import CheckedPolicy
+from fumehood_sandbox.outside import landlock
+from fumehood_sandbox.outside.grants import CheckedPolicy
 from fumehood_sandbox.policy import Mount
 
 SCRATCH = ("/tmp", "/dev/shm")  # noqa: S108 - places inside

@@ -9,7 +9,7 @@ but what it is handed. Read `main` and `_child` for the order.
 import _signal  # type: ignore[import-not-found] # what signal, an import of 3 ms, is made from
 import os
 
-from fumehood_sandbox.inner import (
+from fumehood_sandbox.inside.inner import (
     become,
     check_what_is_in_force,
     close_descriptors,
@@ -26,8 +26,8 @@ from fumehood_sandbox.inner import (
     restrict,
     status_of,
 )
+from fumehood_sandbox.kernel.libc import StepError, call, say
 from fumehood_sandbox.landlock_only.removal import empty
-from fumehood_sandbox.libc import StepError, call, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

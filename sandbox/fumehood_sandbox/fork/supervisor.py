@@ -13,9 +13,9 @@ import select
 import sys
 import time
 
-from fumehood_sandbox.inspection import Inspection
-from fumehood_sandbox.libc import StepError, function
-from fumehood_sandbox.places import Places
+from fumehood_sandbox.fork.inspection import Inspection
+from fumehood_sandbox.fork.scratch_mounts import Places
+from fumehood_sandbox.kernel.libc import StepError, function
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

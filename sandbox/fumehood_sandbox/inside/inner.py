@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from fumehood_sandbox.libc import StepError, call, function, pinned, restore_signals, say
+from fumehood_sandbox.kernel.libc import StepError, call, function, pinned, restore_signals, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def become(argv: "tuple[str, ...]", environment: "dict[str, str]") -> "NoReturn"
 def _prepare_zygote(config: "dict[str, Any]") -> "Any":  # noqa: ANN401 - a type of a module that few starts have
     if not config["zygote"]:
         return None
-    from fumehood_sandbox.zygote import Zygote  # noqa: PLC0415 - handed over only where it is wanted
+    from fumehood_sandbox.fork.zygote import Zygote  # noqa: PLC0415 - handed over only where it is wanted
 
     return Zygote(config["zygote"])
 

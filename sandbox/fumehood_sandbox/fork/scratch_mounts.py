@@ -3,7 +3,7 @@
 import _ctypes
 import os
 
-from fumehood_sandbox.libc import StepError, call, function
+from fumehood_sandbox.kernel.libc import StepError, call, function
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fumehood_sandbox.errors import PolicyError
 from fumehood_sandbox.level import Level
-from fumehood_sandbox.mounts import python_runtime
+from fumehood_sandbox.outside.runtime_mounts import python_runtime
 from fumehood_sandbox.policy import Mount, Policy
 
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
