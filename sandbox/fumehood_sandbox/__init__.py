@@ -1,7 +1,7 @@
 """A sandbox for one Linux process tree: one `Policy` in, one process and its `Receipt` out."""
 
 from fumehood_sandbox.backend import Backend
-from fumehood_sandbox.cgroup import Control, Leaf
+from fumehood_sandbox.cgroup import Cgroups, Control, Leaf, cgroups
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
 from fumehood_sandbox.fork.probe import IsolationProblem, isolation_problem
 from fumehood_sandbox.fork.process import ForkedProcess
@@ -9,16 +9,19 @@ from fumehood_sandbox.fork.server import ForkServer
 from fumehood_sandbox.launch import launch, start
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.limits import Limits
-from fumehood_sandbox.outside.bubblewrap_process import SandboxedProcess
+from fumehood_sandbox.outside.bubblewrap import Bubblewrap, bubblewraps
 from fumehood_sandbox.outside.launching import Launching
 from fumehood_sandbox.outside.runtime_mounts import authorities_runtime, python_runtime, system_runtime
 from fumehood_sandbox.policy import Mount, Policy
 from fumehood_sandbox.probe import Finding, Report, check, probe
+from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.receipt import Layer, Receipt
 
 __all__ = [
     "Backend",
+    "Bubblewrap",
+    "Cgroups",
     "Control",
     "Executable",
     "Finding",
@@ -42,6 +45,8 @@ __all__ = [
     "SandboxUnavailableError",
     "SandboxedProcess",
     "authorities_runtime",
+    "bubblewraps",
+    "cgroups",
     "check",
     "isolation_problem",
     "launch",

@@ -29,16 +29,15 @@ class Policy:
     """What one process may touch. Whatever is not named here does not exist inside.
 
     A policy is checked when it is launched, not when it is made: `launch` raises `PolicyError` for one that contradicts
-    itself
-    and `SandboxUnavailableError` for one that this machine can't enforce.
+    itself and `SandboxUnavailableError` for one that this machine can't enforce.
     """
 
     level: Level
     """What the paths and hosts below may be used for. Grants above the level are refused, not dropped."""
     runtime: tuple[Mount, ...] = ()
-    """The program's own files:
+    """The program's own files: interpreter, libraries, code. Read-only and executable.
 
-    interpreter, libraries, code. Read-only and executable. Later mounts may lie inside earlier ones.
+    Later mounts may lie inside earlier ones.
     """
     read: tuple[str, ...] = ()
     """Absolute paths granted for reading, without symbolic links on the way.

@@ -20,9 +20,9 @@ from fumehood_sandbox.fork.probe import isolation_problem
 from fumehood_sandbox.launch import launch
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.outside import bubblewrap
-from fumehood_sandbox.outside.bubblewrap_process import SandboxedProcess
 from fumehood_sandbox.outside.landlock import supported_abi
 from fumehood_sandbox.policy import Mount, Policy
+from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import PythonModule
 from fumehood_sandbox.seccomp import ARCHITECTURES
 
@@ -123,7 +123,7 @@ def _bubblewrap() -> Finding:
         path = bubblewrap.find()
     except SandboxUnavailableError as error:
         return Finding("namespaces", "bubblewrap", "missing", error.problem, error.remedy)
-    origin = next(each.origin for each in bubblewrap.candidates() if each.path == path)
+    origin = next(each.origin for each in bubblewrap.bubblewraps() if each.path == path)
     return Finding("namespaces", "bubblewrap", "in force", f"{path} ({origin}): {', '.join(bubblewrap.NAMESPACES)}")
 
 

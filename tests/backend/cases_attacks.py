@@ -29,7 +29,7 @@ _GIVEN = {"inheritance/environment"}
 """TMPDIR, which the sandbox adds."""
 _NOBODY_THERE = re.compile(r"processes/\w+_outside")
 """These look for numbers that aren't theirs as well, which there are none without a pid namespace: `cases_processes`
-tries the same on the launcher, its keeper and a sibling."""
+tries the same on the launcher, its group supervisor and a sibling."""
 _LEAST_CONTROLS = 150
 _CANARIES = ("read/file", "outside/canary", "home/.ssh/id", "home/venv/bin/python")
 

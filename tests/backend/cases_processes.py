@@ -239,7 +239,7 @@ def test_end_of_the_program_ends_what_it_left(folder: Path) -> None:
         until_gone(tree)
 
 
-def test_terminate_reaches_the_program_and_its_children_and_not_the_keeper(folder: Path) -> None:
+def test_terminate_reaches_the_program_and_its_children_and_not_the_supervisor(folder: Path) -> None:
     code = """
     import time
     ready, told = os.pipe()
@@ -260,7 +260,7 @@ def test_terminate_reaches_the_program_and_its_children_and_not_the_keeper(folde
         assert process.wait(BOUND_S) == 5
 
 
-def test_death_of_the_keeper_leaves_nothing_once_the_process_is_closed(folder: Path) -> None:
+def test_death_of_the_supervisor_leaves_nothing_once_the_process_is_closed(folder: Path) -> None:
     with held(folder, _TREE + "report(os.getcwd()); sys.stdin.read()") as process:
         scratch = Path(_string(read_line(process.stdout), read_line(process.stdout)))
         tree = processes_below(process.pid)
@@ -284,8 +284,8 @@ with held(Path({str(folder)!r}), _TREE + "report(os.getcwd()); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-B", "-c", script], stdout=subprocess.PIPE) as launcher:
         assert launcher.stdout is not None
         readable(launcher.stdout.fileno())
-        keeper, scratch = launcher.stdout.readline().split()
-        tree = processes_below(int(keeper))
+        supervisor, scratch = launcher.stdout.readline().split()
+        tree = processes_below(int(supervisor))
         assert len(tree) == 3
         launcher.kill()
     until_gone(tree)
@@ -305,9 +305,9 @@ def test_start_that_is_given_up_leaves_nothing() -> None:
         until_gone(tree)
 
 
-def test_keeper_that_dies_at_once_is_named_and_leaves_nothing() -> None:
+def test_supervisor_that_dies_at_once_is_named_and_leaves_nothing() -> None:
     launching = start(policy(), Executable(("/bin/true",)), backend=Backend.LANDLOCK)
-    scratch = Path(launching._places.base)
+    scratch = Path(launching._start._view.base)
     os.kill(launching._popen.pid, signal.SIGKILL)
     readable(launching.fileno())
     with pytest.raises(LaunchError) as caught:
@@ -317,7 +317,7 @@ def test_keeper_that_dies_at_once_is_named_and_leaves_nothing() -> None:
 
 
 def test_output_ends_when_the_program_closes_it(folder: Path) -> None:
-    """The keeper, which lives longer, must not hold the other end."""
+    """The group supervisor, which lives longer, must not hold the other end."""
     with held(folder, "os.close(1); os.close(2); sys.stdin.read()") as process:
         assert read_to_end(process) == ("", "")
         assert process.poll() is None

@@ -128,8 +128,8 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children()}
 
 
-def attendants() -> set[int]:
-    """Those of them that attend zygotes: the only ones without a pipe to anybody."""
+def fork_supervisors() -> set[int]:
+    """Those of them that supervise zygotes: the only ones without a pipe to anybody."""
     found = set()
     for pid in children():
         with contextlib.suppress(OSError):  # it has just ended

@@ -1,4 +1,4 @@
-"""The sidecar's own death leaves nothing: neither zygote nor attendant nor calls."""
+"""The sidecar's own death leaves nothing: neither zygote nor fork supervisor nor calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_sidecar_killed_leaves_no_process(tmp_path: Path) -> None:
             answer = await tool_grpc.ToolServiceStub(channel).CallTool(request, timeout=BOUND_S)
         assert answer.result.content[0].text == "hello"
         below = psutil.Process(sidecar.process.pid).children(recursive=True)
-        assert len(below) >= 4, f"control: bubblewrap, its first process, the zygote, the attendant, not {below}"
+        assert len(below) >= 4, f"control: bubblewrap, its first process, the zygote, the fork supervisor, not {below}"
         watched = {process.pid: pidfd for process in below if (pidfd := _watch(process.pid)) is not None}
         try:
             os.kill(sidecar.process.pid, signal.SIGKILL)

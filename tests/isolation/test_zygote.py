@@ -16,7 +16,7 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.workers.pools.zygote import hatch
 
-from .bench import BOUND_S, FOLDER, SETTINGS, Bench, attendants, children, ended, invocation
+from .bench import BOUND_S, FOLDER, SETTINGS, Bench, children, ended, fork_supervisors, invocation
 
 
 def _hostile(folder: Path, deed: str) -> Path:
@@ -148,10 +148,10 @@ async def test_death_of_the_zygote_ends_its_calls_and_the_next_call_gets_another
     assert await bench.run("result = 1", spec=spec) == 1
 
 
-async def test_zygote_that_is_heard_to_be_dead_before_its_children_leaves_no_attendant(bench: Bench) -> None:
+async def test_zygote_that_is_heard_to_be_dead_before_its_children_leaves_no_fork_supervisor(bench: Bench) -> None:
     spec = bench.spec()
     async with bench.started("ctx.update('ready'); ctx.sleep(60)", spec=spec) as (handle, worker):
-        assert len(attendants()) == 1, "control: it has one"
+        assert len(fork_supervisors()) == 1, "control: it has one"
         (zygote,) = bench.zygotes(spec)
         # As long as somebody could write to its stdout, the end of the child isn't told.
         held = os.open(f"/proc/{worker.info.process_id}/fd/1", os.O_WRONLY)
@@ -163,7 +163,7 @@ async def test_zygote_that_is_heard_to_be_dead_before_its_children_leaves_no_att
             os.close(held)
         await ended(handle)
         await asyncio.wait_for(asyncio.shield(worker.dead), 10)
-    await bench.until(lambda: not attendants())
+    await bench.until(lambda: not fork_supervisors())
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -172,7 +172,7 @@ async def test_start_that_is_cancelled_again_and_again_leaves_no_process(bench: 
     logs = bench.logs.of(spec.plugin)
     before = children()
     start = asyncio.ensure_future(hatch(spec, "zygote", log=logs, settings=SETTINGS, on_change=lambda _worker: None))
-    await bench.until(lambda: bool(attendants()))
+    await bench.until(lambda: bool(fork_supervisors()))
     for _ in range(times):
         start.cancel()
         await asyncio.sleep(0)

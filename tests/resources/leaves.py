@@ -28,7 +28,7 @@ def running(code: str, leaf: Leaf) -> Iterator[subprocess.Popen[str]]:
     begun = f"import os, signal, sys\nsys.stdin.readline()\n{code}"
     command = [sys.executable, "-I", "-S", "-c", begun]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        leaf.add(process.pid)
+        leaf.add_process(process.pid)
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()

@@ -1,4 +1,4 @@
-"""How a leaf comes to its processes: used again for the next one, and stepped into by who starts them."""
+"""How a leaf comes to its processes: used again for the next one, and joined by who starts them."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ def test_a_leaf_that_somebody_takes_over_is_not_removed() -> None:
 # A thread that starts processes inside a leaf.
 
 
-def test_a_process_begins_in_the_leaf_that_the_starting_thread_stepped_into() -> None:
+def test_a_process_begins_in_the_leaf_that_the_starting_thread_joined() -> None:
     found = of_version(1)
-    leaf, doorway = found.leaf(LIMITS), found.doorway
+    leaf, thread = found.leaf(LIMITS), found.joining_thread
     assert leaf is not None
-    assert doorway is not None
+    assert thread is not None
     command = ["/bin/cat", "/proc/self/cgroup"]
-    inside = doorway.run(leaf, functools.partial(subprocess.check_output, command, text=True))
-    outside = doorway.run(None, functools.partial(subprocess.check_output, command, text=True))
+    inside = thread.run_in(leaf, functools.partial(subprocess.check_output, command, text=True))
+    outside = thread.run_in(None, functools.partial(subprocess.check_output, command, text=True))
     names = {Path(folder).name for folder in leaf._folders}
     assert all(inside.count(name) == len(leaf._folders) for name in names)
     assert outside == Path("/proc/self/cgroup").read_text()
@@ -104,16 +104,16 @@ def test_a_process_begins_in_the_leaf_that_the_starting_thread_stepped_into() ->
 
 def test_what_fails_inside_is_told_and_the_thread_comes_home() -> None:
     found = of_version(1)
-    leaf, doorway = found.leaf(LIMITS), found.doorway
+    leaf, thread = found.leaf(LIMITS), found.joining_thread
     assert leaf is not None
-    assert doorway is not None
+    assert thread is not None
     with pytest.raises(FileNotFoundError):
-        doorway.run(leaf, functools.partial(subprocess.Popen, ["/nowhere/at/all"]))
+        thread.run_in(leaf, functools.partial(subprocess.Popen, ["/nowhere/at/all"]))
     assert leaf.remove(), "the thread is still inside"
 
 
-def test_version_2_moves_processes_whole_so_there_is_no_doorway() -> None:
-    assert of_version(2).doorway is None
+def test_version_2_moves_processes_whole_so_no_thread_can_join() -> None:
+    assert of_version(2).joining_thread is None
 
 
 def test_version_1_alone_is_used_where_version_2_cannot_bound() -> None:

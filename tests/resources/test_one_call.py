@@ -100,5 +100,5 @@ async def test_call_is_told_nothing_of_what_the_call_before_used_in_the_same_cgr
             assert used[0].peak_memory_bytes > 64 * MIB
         else:
             assert used[0].peak_memory_bytes < 16 * MIB
-    if cgroups().doorway is not None:
+    if cgroups().joining_thread is not None:
         assert set(places["hold"]) & set(places["echo"]), "control: cgroups are used again"

@@ -20,7 +20,7 @@ from fumehood_sandbox import (
     python_runtime,
     system_runtime,
 )
-from fumehood_sandbox.launch import _plan, _spawn
+from fumehood_sandbox.outside.bubblewrap_start import plan_start, start_bubblewrap
 
 from .harness import BOUND_S, inside, read_to_end, readable
 
@@ -87,10 +87,10 @@ def test_grant_swapped_for_a_link_while_it_starts_is_never_followed(tmp_path: Pa
         (folder / folder.name).touch()
     policy = Policy(level=Level.READ, read=(str(granted),), runtime=system_runtime())
     with ExitStack() as stack:
-        plan = _plan(policy, Executable(("/bin/ls", str(granted))), stack)
+        plan = plan_start(policy, Executable(("/bin/ls", str(granted))), stack)
         granted.rename(tmp_path / "moved")
         granted.symlink_to(other)
-        launching = _spawn(plan, stack)
+        launching = start_bubblewrap(plan, stack)
     while (process := launching.advance()) is None:
         readable(launching.fileno())
     with process:

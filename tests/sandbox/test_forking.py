@@ -22,22 +22,21 @@ from fumehood_sandbox import (
     Policy,
     PythonModule,
     SandboxedProcess,
+    cgroups,
 )
-from fumehood_sandbox.cgroup import cgroups
 
 from tests.sandbox.harness import BOUND_S, CODE, open_here, room_for
 
-_HAS_DOORS = pytest.mark.skipif(cgroups().doorway is None, reason="no leaf can be stepped into here")
+_CAN_JOIN = pytest.mark.skipif(cgroups().joining_thread is None, reason="no leaf can be joined here")
 
 _PRELUDE = """
 import os, sys
 zygote = sys.modules["fumehood_zygote"]
-true, close = zygote._be_the_child, os.close
-born = []
+true, close = zygote._run_child, os.close
 
-def child(control, order, fds, run, main):
-    lie(int(order), fds)
-    true(control, order, fds, run, main)
+def child(control, request, fds, run, main):
+    lie(int(request), fds)
+    true(control, request, fds, run, main)
 
 def lie(number, fds):
     pass
@@ -48,21 +47,21 @@ def run():
         pass
 """
 _EPILOGUE = """
-zygote._be_the_child = child
+zygote._run_child = child
 os.write(1, b"r")
 zygote.serve(0, run)
 """
 
 
-_KEEPS_DOORS = """
-doors = []
+_KEEPS_TASKS_FDS = """
+tasks_fds = []
 def keep(fd):
     try:
         name = os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
         name = ""
-    if name.endswith("/tasks") and len(doors) < HIERARCHIES:
-        doors.append(fd)
+    if name.endswith("/tasks") and len(tasks_fds) < HIERARCHIES:
+        tasks_fds.append(fd)
         THEN
     else:
         close(fd)
@@ -77,9 +76,9 @@ os.close, os.closerange = keep, keep_some
 """
 
 
-def keeps_doors(then: str) -> str:
-    """What a zygote does that closes no door of its first child's."""
-    return _KEEPS_DOORS.replace("HIERARCHIES", str(hierarchies())).replace("THEN", then)
+def keeps_tasks_fds(then: str) -> str:
+    """What a zygote does that closes no tasks descriptor of its first child's."""
+    return _KEEPS_TASKS_FDS.replace("HIERARCHIES", str(hierarchies())).replace("THEN", then)
 
 
 def hierarchies() -> int:
@@ -90,15 +89,15 @@ def hierarchies() -> int:
 
 
 @dataclass
-class Nest:
-    """A zygote that was approved."""
+class Approved:
+    """A zygote that was approved, and its fork server."""
 
     server: ForkServer
     zygote: SandboxedProcess
 
     def answer(self) -> ForkedProcess | None:
         awaited(self.server.fileno())
-        return self.server.receive()
+        return self.server.receive_answer()
 
     def child(self) -> ForkedProcess:
         child = self.answer()
@@ -111,21 +110,21 @@ def awaited(fd: int) -> None:
 
 
 @contextlib.contextmanager
-def nest(folder: Path, code: str = "") -> Iterator[Nest]:
-    (folder / "borne.py").write_text(_PRELUDE + code + _EPILOGUE)
-    policy = Policy(level=Level.NONE, runtime=(Mount(str(folder), CODE),), identity="borne")
-    server, zygote = ForkServer(policy, PythonModule("borne", path=(CODE,), forks=6)), None
+def approved_zygote(folder: Path, code: str = "") -> Iterator[Approved]:
+    (folder / "forked.py").write_text(_PRELUDE + code + _EPILOGUE)
+    policy = Policy(level=Level.NONE, runtime=(Mount(str(folder), CODE),), identity="forked")
+    server, zygote = ForkServer(policy, PythonModule("forked", path=(CODE,), forks=6)), None
     try:
         deadline = time.monotonic() + BOUND_S
         while zygote is None:
             assert time.monotonic() < deadline
             awaited(server.launching.fileno())
             zygote = server.launching.advance()
-        server.attend(zygote)
+        server.start_supervisor(zygote)
         awaited(zygote.stdout)
         assert os.read(zygote.stdout, 1) == b"r"
-        made = Nest(server, zygote)
-        server.approve()
+        made = Approved(server, zygote)
+        server.request_approval()
         assert made.answer() is None
         yield made
     finally:
@@ -146,13 +145,13 @@ def said(child: ForkedProcess) -> bytes:
     return os.read(child.stdout, 100)
 
 
-@_HAS_DOORS
+@_CAN_JOIN
 @pytest.mark.promise("S703")
-def test_births_at_once_are_answered_in_order_each_in_its_own_leaf(tmp_path: Path) -> None:
-    with nest(tmp_path) as made:
+def test_requests_at_once_are_answered_in_order_each_in_its_own_leaf(tmp_path: Path) -> None:
+    with approved_zygote(tmp_path) as made:
         leaves = [leaf() for _ in range(6)]
         for each in leaves:
-            made.server.order(each)
+            made.server.request_child(each)
         children = [made.child() for _ in leaves]
         for child, own in zip(children, leaves, strict=True):
             assert child.leaf is own
@@ -161,13 +160,15 @@ def test_births_at_once_are_answered_in_order_each_in_its_own_leaf(tmp_path: Pat
             child.close()
 
 
-@_HAS_DOORS
+@_CAN_JOIN
 @pytest.mark.promise("S703")
-def test_failed_birth_is_answered_in_its_turn_and_the_others_get_their_own_leaves(tmp_path: Path) -> None:
-    with nest(tmp_path, "def lie(number, fds):\n    if number == 1: zygote._give_up = lambda: None\n") as made:
+def test_failed_fork_is_answered_in_its_turn_and_the_others_get_their_own_leaves(tmp_path: Path) -> None:
+    with approved_zygote(
+        tmp_path, "def lie(number, fds):\n    if number == 1: zygote._drop_privileges = lambda: None\n"
+    ) as made:
         leaves = [leaf() for _ in range(4)]
         for each in leaves:
-            made.server.order(each)
+            made.server.request_child(each)
         with pytest.raises(LaunchError, match="capabilities"):
             made.answer()
         for own in leaves[1:]:
@@ -178,33 +179,33 @@ def test_failed_birth_is_answered_in_its_turn_and_the_others_get_their_own_leave
             child.close()
 
 
-@_HAS_DOORS
+@_CAN_JOIN
 @pytest.mark.promise("S703")
-def test_order_with_a_leaf_that_is_gone_is_refused_and_the_next_has_its_own(tmp_path: Path) -> None:
-    with nest(tmp_path) as made:
+def test_request_with_a_leaf_that_is_gone_is_refused_and_the_next_has_its_own(tmp_path: Path) -> None:
+    with approved_zygote(tmp_path) as made:
         gone, own = leaf(), leaf()
         gone.remove()
         gone._folders = {"/sys/fs/cgroup/fumehood-that-is-gone": next(iter(own._folders.values()))}
         with pytest.raises(LaunchError) as caught:
-            made.server.order(gone)
+            made.server.request_child(gone)
         assert caught.value.step == "cgroup"
-        made.server.order(own)
+        made.server.request_child(own)
         child = made.child()
         assert child.leaf is own
         assert said(child) == b"here"
         child.close()
 
 
-@_HAS_DOORS
+@_CAN_JOIN
 @pytest.mark.promise("S704")
-def test_child_in_the_leaf_of_another_is_ended_and_that_leaf_is_nobodys_next(tmp_path: Path) -> None:
-    enters = "def lie(number, fds):\n    if number == 2: fds[3:] = doors\n"
-    with nest(tmp_path, keeps_doors(then="pass") + enters) as made:
+def test_child_in_the_leaf_of_another_is_ended_and_that_leaf_is_not_used_again(tmp_path: Path) -> None:
+    enters = "def lie(number, fds):\n    if number == 2: fds[3:] = tasks_fds\n"
+    with approved_zygote(tmp_path, keeps_tasks_fds(then="pass") + enters) as made:
         first, second = leaf(), leaf()
         taken_over: list[Leaf] = []
         for each in (first, second):
             each.reuse = lambda subject: not taken_over.append(subject)  # type: ignore[func-returns-value]
-            made.server.order(each)
+            made.server.request_child(each)
         child = made.child()
         assert said(child) == b"here", "control: who steps into its own is let go on"
         with pytest.raises(LaunchError, match="not in the leaf"):
@@ -216,10 +217,10 @@ def test_child_in_the_leaf_of_another_is_ended_and_that_leaf_is_nobodys_next(tmp
         first.discard()
 
 
-@_HAS_DOORS
+@_CAN_JOIN
 @pytest.mark.promise("S704")
-def test_zygote_that_steps_into_a_calls_leaf_keeps_it_from_the_next_and_gets_out_of_none(tmp_path: Path) -> None:
-    with nest(tmp_path, keeps_doors(then='os.write(fd, b"0")')) as made:
+def test_zygote_that_joins_a_calls_leaf_keeps_it_from_the_next_and_gets_out_of_none(tmp_path: Path) -> None:
+    with approved_zygote(tmp_path, keeps_tasks_fds(then='os.write(fd, b"0")')) as made:
         first, second = leaf(), leaf()
         taken_over: list[bool] = []
 
@@ -230,7 +231,7 @@ def test_zygote_that_steps_into_a_calls_leaf_keeps_it_from_the_next_and_gets_out
         folders = [Path(folder) for folder in first._folders]
         for each in (first, second):
             each.reuse = take_over
-            made.server.order(each)
+            made.server.request_child(each)
             child = made.child()
             assert said(child) == b"here"
             assert each.holds(child.pid)
@@ -241,17 +242,17 @@ def test_zygote_that_steps_into_a_calls_leaf_keeps_it_from_the_next_and_gets_out
     assert not any(folder.exists() for folder in folders)
 
 
-@_HAS_DOORS
+@_CAN_JOIN
 @pytest.mark.promise("S704")
-def test_leaf_of_a_birth_that_failed_is_nobodys_next(tmp_path: Path) -> None:
-    with nest(
-        tmp_path, "def lie(number, fds):\n    if number == 1: os._exit(0)\n    zygote._give_up = lambda: None\n"
+def test_leaf_of_a_fork_that_failed_is_not_used_again(tmp_path: Path) -> None:
+    with approved_zygote(
+        tmp_path, "def lie(number, fds):\n    if number == 1: os._exit(0)\n    zygote._drop_privileges = lambda: None\n"
     ) as made:
         own = leaf()
         taken_over: list[Leaf] = []
         own.reuse = lambda subject: not taken_over.append(subject)  # type: ignore[func-returns-value]
         folders = [Path(folder) for folder in own._folders]
-        made.server.order(own)
+        made.server.request_child(own)
         with pytest.raises(LaunchError, match="no child after"):
             made.answer()
         assert taken_over == []
@@ -261,14 +262,14 @@ def test_leaf_of_a_birth_that_failed_is_nobodys_next(tmp_path: Path) -> None:
 
 @pytest.mark.promise("S703")
 def test_child_for_whose_descriptors_there_is_no_room_leaves_none_and_ends(tmp_path: Path) -> None:
-    with nest(tmp_path) as made:
-        made.server.order()
+    with approved_zygote(tmp_path) as made:
+        made.server.request_child()
         awaited(made.server.fileno())
         before = open_here()
         with room_for(2), pytest.raises(LaunchError):
-            made.server.receive()
+            made.server.receive_answer()
         assert open_here() == before
-        made.server.order()
+        made.server.request_child()
         child = made.child()
         assert said(child) == b"here", "control: with room there is a child"
         child.close()
@@ -285,8 +286,8 @@ def run():
 
 def test_nothing_is_imported_while_a_zygote_is_looked_at(tmp_path: Path) -> None:
     """An import opens files, and one that is open just then would be taken for the plugin's."""
-    with nest(tmp_path, _TELLS_LATE_IMPORTS) as made:
-        made.server.order()
+    with approved_zygote(tmp_path, _TELLS_LATE_IMPORTS) as made:
+        made.server.request_child()
         child = made.child()
         assert said(child) == b"set()"
         child.close()
@@ -294,9 +295,9 @@ def test_nothing_is_imported_while_a_zygote_is_looked_at(tmp_path: Path) -> None
 
 _FILLS_ITS_STDIN = """
 import signal
-def child(control, order, fds, run, main):
-    if order != b"1":
-        true(control, order, fds, run, main)
+def child(control, request, fds, run, main):
+    if request != b"1":
+        true(control, request, fds, run, main)
     try:
         full = os.open(f"/proc/self/fd/{fds[0]}", os.O_WRONLY | os.O_NONBLOCK)
         while True:
@@ -304,17 +305,17 @@ def child(control, order, fds, run, main):
     except PermissionError:
         os._exit(1)
     except BlockingIOError:
-        control.send(b"b" + order)
+        control.send(b"s" + request)
         signal.pause()
 """
 
 
 @pytest.mark.promise("S703")
 def test_child_that_fills_its_own_stdin_holds_nobody_up(tmp_path: Path) -> None:
-    """It can, where it is the same user that made the pipe. The attendant has a word to put there."""
-    with nest(tmp_path, _FILLS_ITS_STDIN) as made:
+    """It can, where it is the same user that made the pipe. The fork supervisor writes to it."""
+    with approved_zygote(tmp_path, _FILLS_ITS_STDIN) as made:
         for _ in range(2):
-            made.server.order()
+            made.server.request_child()
         # Root's pipe is not the child's to open.
         with pytest.raises(LaunchError, match="no child after" if os.geteuid() == 0 else "BlockingIOError"):
             made.answer()

@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from fumehood_sandbox.inside.inner import load_filter
+from fumehood_sandbox.inside.layers import load_filter
 from fumehood_sandbox.kernel.libc import StepError, call, function
 
 PR_CAPBSET_READ = 23

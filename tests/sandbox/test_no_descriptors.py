@@ -20,12 +20,12 @@ from fumehood_sandbox import (
     PythonModule,
     SandboxedProcess,
     SandboxError,
+    cgroups,
     launch,
     start,
     system_runtime,
 )
-from fumehood_sandbox.cgroup import cgroups
-from fumehood_sandbox.landlock_only.process import _leader_pidfd
+from fumehood_sandbox.landlock_only.process import leader_pidfd
 
 from .harness import BOUND_S, open_here, read_line, readable, room_for, running
 
@@ -99,7 +99,7 @@ def test_leader_that_is_not_held(left: int) -> None:
     with subprocess.Popen(["/bin/sleep", "100"]) as leader:
         try:
             with room_for(left), contextlib.suppress(OSError):
-                held = _leader_pidfd(leader.pid, os.getpid())
+                held = leader_pidfd(leader.pid, os.getpid())
                 assert held is not None, "it lives: without a hold nothing would end it"
                 os.close(held)
         finally:
@@ -107,7 +107,7 @@ def test_leader_that_is_not_held(left: int) -> None:
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_attendant_that_is_not_started(left: int) -> None:
+def test_fork_supervisor_that_is_not_started(left: int) -> None:
     with contextlib.ExitStack() as stack:
         policy = Policy(level=Level.NONE, limits=Limits(), identity="no-descriptors")
         server = ForkServer(policy, PythonModule("this", forks=1))
@@ -115,7 +115,7 @@ def test_attendant_that_is_not_started(left: int) -> None:
         process = _advanced(server.launching)
         stack.callback(process.close)
         with room_for(left), contextlib.suppress(SandboxError, OSError):
-            server.attend(process)
+            server.start_supervisor(process)
 
 
 @pytest.mark.parametrize("left", [0, 1])

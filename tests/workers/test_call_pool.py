@@ -21,7 +21,7 @@ from fumehood_server.workers.pools import launched as relaunch
 from fumehood_server.workers.pools import zygote
 from fumehood_server.workers.pools.zygote import Zygote
 
-from tests.isolation.bench import BOUND_S, SETTINGS, Bench, attendants, children, ended, invocation
+from tests.isolation.bench import BOUND_S, SETTINGS, Bench, children, ended, fork_supervisors, invocation
 
 _IMPORT_S = 1.0
 _SLOW = f'''
@@ -232,13 +232,13 @@ async def test_caller_whose_start_failed_beside_a_long_call_is_served_after_the_
             assert failed == 1, "control: one did"
 
 
-async def test_attendant_that_says_nothing_is_replaced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fork_supervisor_that_says_nothing_is_replaced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zygote, "ANSWER_S", 1.0, raising=False)
     spec = bench.spec()
     assert await bench.run("result = 1", spec=spec) == 1
-    (attendant,) = attendants()
-    os.kill(attendant, signal.SIGSTOP)
+    (supervisor,) = fork_supervisors()
+    os.kill(supervisor, signal.SIGSTOP)
     async with asyncio.timeout(10):
         for _ in range(4):  # the spares, and those that they hide
             assert await bench.run("result = 1", spec=spec) == 1
-    assert attendant not in attendants()
+    assert supervisor not in fork_supervisors()

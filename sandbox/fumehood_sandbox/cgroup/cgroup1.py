@@ -1,4 +1,4 @@
-"""Version 1: a hierarchy for each controller, or for some together. Source: Documentation/admin-guide/cgroup-v1."""
+"""cgroup v1: a hierarchy for each controller, or for some together. Source: Documentation/admin-guide/cgroup-v1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from fumehood_sandbox.cgroup.version import Control, Reading, field, members, read, write
 
 _KILL_ROUNDS = 50
-"""A frozen leaf is killed in one round. Without a freezer each round has to meet what was forked during the last."""
+"""A frozen leaf is killed in one round. Without a freezer each round kills what was forked during the last."""
 _FREEZE_WAIT_S = 0.001
 _FREEZE_ROUNDS = 20
 """Freezing takes well under a millisecond, but for a task that hangs in the kernel, which can't fork either."""

@@ -1,4 +1,4 @@
-"""Version 2: one hierarchy, where a folder's controllers are switched on in its parent.
+"""cgroup v2: one hierarchy, where a folder's controllers are switched on in its parent.
 
 Source: cgroups(7), Documentation/admin-guide/cgroup-v2.rst.
 """

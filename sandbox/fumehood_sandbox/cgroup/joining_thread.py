@@ -1,9 +1,9 @@
-"""Starts processes inside a leaf by the thread that starts them: it steps in, forks, and steps out.
+"""Joining cgroup v1: a thread that joins a leaf, starts a process there, and goes back to its own cgroup.
 
 A child begins in the cgroup of the thread that forks it. With version 1 a thread moves itself by writing 0 to `tasks`,
 for which the kernel needs no lock (cgroup_procs_write_start in kernel/cgroup/cgroup.c): 0.1 ms for all hierarchies.
 Moving another process waits for a grace period in each: 5 ms, and up to 15. Version 2 moves whole processes only, so
-there `entrance` moves the child.
+there the child is moved (`outside/cgroup_attach.py`).
 
 A thread of its own does it, for three reasons. Its memory is the process's, which is charged where the main thread
 stands. It lives as long as the process, which --die-with-parent needs of it (PR_SET_PDEATHSIG in prctl(2)). And nobody
@@ -25,25 +25,25 @@ from fumehood_sandbox.cgroup.version import write
 _Result = TypeVar("_Result")
 
 
-class Doorway:
-    """A thread that can step into leaves. Ends with the process."""
+class JoiningThread:
+    """A thread that can join leaves. Ends with the process."""
 
-    def __init__(self, homes: Sequence[str]) -> None:
-        """`homes` are this process's own cgroups, one in each hierarchy that leaves lie in."""
-        self._homes = tuple(homes)
+    def __init__(self, own: Sequence[str]) -> None:
+        """`own` are this process's own cgroups, one in each hierarchy that leaves lie in."""
+        self._own = tuple(own)
         self._jobs: queue.SimpleQueue[tuple[Leaf | None, Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="fumehood-doorway", daemon=True).start()
+        threading.Thread(target=self._serve, name="fumehood-cgroup", daemon=True).start()
 
-    def works(self, leaf: Leaf) -> bool:
+    def can_join(self, leaf: Leaf) -> bool:
         """Try it with an empty leaf: whether the thread gets in, and back to where it came from."""
         try:
-            home = self.run(None, _where)
-            return self.run(leaf, _where) != home and self.run(None, _where) == home
+            own = self.run_in(None, _own_cgroup)
+            return self.run_in(leaf, _own_cgroup) != own and self.run_in(None, _own_cgroup) == own
         except OSError:
             return False
 
-    def run(self, leaf: Leaf | None, start: Callable[[], _Result]) -> _Result:
-        """Call `start` in the leaf and return what it does. None stays at home.
+    def run_in(self, leaf: Leaf | None, start: Callable[[], _Result]) -> _Result:
+        """Call `start` in the leaf, or with None in this process's own cgroup, and return what it returns.
 
         Raises:
             OSError: the kernel lets the thread into the leaf no more, or not out of it.
@@ -60,11 +60,11 @@ class Doorway:
                     made = start()
                 else:
                     try:
-                        leaf.step_in()
+                        leaf.join()
                         made = start()
                     finally:
-                        for home in self._homes:
-                            write(f"{home}/tasks", "0")
+                        for folder in self._own:
+                            write(f"{folder}/tasks", "0")
             except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
                 result.set_exception(error)
             else:
@@ -72,5 +72,5 @@ class Doorway:
             del leaf, start, result
 
 
-def _where() -> str:
+def _own_cgroup() -> str:
     return Path("/proc/thread-self/cgroup").read_text(encoding="utf-8", errors="surrogateescape")

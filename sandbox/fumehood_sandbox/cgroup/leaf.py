@@ -1,4 +1,4 @@
-"""A leaf: one sandbox's own cgroup, in as many hierarchies as it takes."""
+"""A leaf cgroup: one sandbox's own, in as many hierarchies as it takes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from fumehood_sandbox.cgroup.version import Control, Mechanism, Reading, members
 _NUMBER_BYTES = 4096
 """All of these files are shorter than a page."""
 _LEFT_BYTES = 512 * 1024
-"""Most memory that an empty leaf may still be charged with to pass for a new one. There is some: what each processor
-holds in reserve for it (MEMCG_CHARGE_BATCH in mm/memcontrol.c), and pages of files that it was the first to read."""
+"""Most memory that an empty leaf may still be charged with to pass for a new one.
+
+There is some: what each processor holds in reserve for it (MEMCG_CHARGE_BATCH in mm/memcontrol.c), and pages of files
+that it was the first to read.
+"""
 
 
 _COUNTED = frozenset({Control.TIME, Control.MEMORY, Control.PROCESSES})
@@ -43,7 +46,7 @@ class Leaf:
         self._spare = spare_processes
         self._retry = retry
         self._fds: dict[str, tuple[int, Reading]] = {}
-        self._doors: tuple[int, ...] = ()
+        self._tasks_fds: tuple[int, ...] = ()
         self._name = os.path.basename(next(iter(folders), ""))  # noqa: PTH119 - plain text paths here
         self.reuse: Callable[[Leaf], bool] | None = None
         """Asked by `discard` whether somebody takes the leaf over in place of its removal."""
@@ -77,11 +80,11 @@ class Leaf:
     def _open(self, name: str, folder: str, reading: Reading) -> None:
         # memory.peak and pids.peak came late, with Linux 5.19 and 6.1.
         with contextlib.suppress(FileNotFoundError):
-            flags = os.O_RDWR if name in _CAN_BE_RESET and self.can_be_stepped_into else os.O_RDONLY
+            flags = os.O_RDWR if name in _CAN_BE_RESET and self.can_be_joined else os.O_RDONLY
             self._fds[name] = (os.open(f"{folder}/{reading.name}", flags | os.O_CLOEXEC), reading)
 
-    def add(self, pid: int) -> None:
-        """Put a process into the leaf. Its children come into it by birth; those that it has already do not.
+    def add_process(self, pid: int) -> None:
+        """Put a process into the leaf. Children that it forks afterwards are in it too; those that it has already do not.
 
         May take 15 ms: the kernel waits for a grace period when no process was moved for a while. Safe to call from
         another thread than the one that owns the leaf.
@@ -93,19 +96,19 @@ class Leaf:
             write(f"{folder}/cgroup.procs", str(pid))
 
     @property
-    def can_be_stepped_into(self) -> bool:
-        """Whether a process with one thread can move itself, which version 1 allows without waiting for anything."""
+    def can_be_joined(self) -> bool:
+        """Whether a thread can move itself into it, which version 1 allows without waiting for anything."""
         return all(mechanism.name == "cgroup1" for mechanism, _ in self._folders.values())
 
-    def doors(self) -> tuple[int, ...]:
-        """Descriptors of the leaf, which stay its own: whoever writes 0 to each has moved himself.
+    def tasks_fds(self) -> tuple[int, ...]:
+        """Descriptors of its `tasks` files, which stay its own: a thread that writes 0 to each joins it. Version 1.
 
-        Who may move is judged by who opened them (CVE-2021-4197), so a process without rights can be handed them.
+        Who may join is judged by who opened them (CVE-2021-4197), so a process without rights can be handed them.
 
         Raises:
             OSError: the leaf is gone.
         """
-        if not self._doors:
+        if not self._tasks_fds:
             opened: list[int] = []
             try:
                 for folder in self._folders:
@@ -114,8 +117,8 @@ class Leaf:
                 for fd in opened:
                     os.close(fd)
                 raise
-            self._doors = tuple(opened)
-        return self._doors
+            self._tasks_fds = tuple(opened)
+        return self._tasks_fds
 
     def holds(self, pid: int) -> bool:
         """Whether a process is in it, in each hierarchy. One read, for the process knows where it is (cgroups(7)).
@@ -123,10 +126,10 @@ class Leaf:
         A leaf that was removed, be it in one hierarchy, holds nobody.
         """
         try:
-            places = read(f"/proc/{pid}/cgroup")
+            memberships = read(f"/proc/{pid}/cgroup")
         except OSError:
             return False
-        return places.count(b"/" + self._name.encode() + b"\n") == self._hierarchies
+        return memberships.count(b"/" + self._name.encode() + b"\n") == self._hierarchies
 
     def reset(self) -> bool:
         """Make an empty leaf as new, for the same limits. False: it isn't as new, so it must be discarded.
@@ -135,7 +138,7 @@ class Leaf:
         leaf in which nothing of this happened, and which holds nothing any more, is the same as another one. Making
         and removing one takes 0.6 ms, this 0.01 ms.
         """
-        if not self.can_be_stepped_into or not self.controls >= _COUNTED:
+        if not self.can_be_joined or not self.controls >= _COUNTED:
             return False
         try:
             if self._read("processes") or self._read("most_processes") != 1 or (self._read("held") or 0) > _LEFT_BYTES:
@@ -148,8 +151,8 @@ class Leaf:
             return False
         return True
 
-    def step_in(self) -> None:
-        """Move the calling thread into the leaf, and with it what it forks. Version 1 alone.
+    def join(self) -> None:
+        """Move the calling thread into the leaf, and with it what it forks. Version 1.
 
         Raises:
             OSError: the kernel refuses.
@@ -211,17 +214,17 @@ class Leaf:
         return None if found is None else found[1].number(os.pread(found[0], _NUMBER_BYTES, 0))
 
     def close(self) -> None:
-        """Close what is read from, and its doors. Idempotent."""
-        doors, self._doors = self._doors, ()
-        for fd in doors:
+        """Close what is read from, and its tasks descriptors. Idempotent."""
+        tasks_fds, self._tasks_fds = self._tasks_fds, ()
+        for fd in tasks_fds:
             os.close(fd)
         while self._fds:
             os.close(self._fds.popitem()[1][0])
 
     def discard(self) -> None:
-        """Remove it, now or, where a process is still vanishing, at some later leaf's making. Idempotent.
+        """Remove it unless `reuse` takes it over. Where a process is still vanishing, a later leaf's making removes it.
 
-        Unless `reuse` takes it.
+        Idempotent.
         """
         if self.reuse is not None and self.reuse(self):
             return

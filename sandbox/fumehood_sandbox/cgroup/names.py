@@ -34,8 +34,8 @@ def new_name() -> str:
 def sweep(folder: str, mechanism: Mechanism) -> None:
     """Remove the leaves of processes that are gone, and kill what is still in them.
 
-    That is a child of bubblewrap's which waits for ever, because both were killed in the moment between its birth and
-    the one in which it asks to die with its parent.
+    That is a child of bubblewrap's which waits for ever, because bubblewrap and the launcher were killed after it was
+    forked and before it had asked to die with its parent.
     """
     with contextlib.suppress(OSError):
         found = [match for match in map(_NAME.fullmatch, os.listdir(folder)) if match]  # noqa: PTH208 - names alone

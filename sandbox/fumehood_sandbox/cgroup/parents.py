@@ -20,7 +20,7 @@ from pathlib import Path
 from fumehood_sandbox.cgroup.cgroup1 import Cgroup1
 from fumehood_sandbox.cgroup.cgroup2 import Cgroup2
 from fumehood_sandbox.cgroup.hierarchy import Hierarchy, hierarchies
-from fumehood_sandbox.cgroup.joining_thread import Doorway
+from fumehood_sandbox.cgroup.joining_thread import JoiningThread
 from fumehood_sandbox.cgroup.leaf import Leaf
 from fumehood_sandbox.cgroup.names import new_name, sweep
 from fumehood_sandbox.cgroup.version import Control, Mechanism, Reading, members, read, write
@@ -46,7 +46,7 @@ class Parent:
     folder: str
     mechanism: Mechanism
     controls: frozenset[Control]
-    home: str
+    own_folder: str
     """Where this process stands in the hierarchy."""
 
 
@@ -66,7 +66,7 @@ class Cgroups:
 
     @property
     def missing(self) -> tuple[Control, ...]:
-        """What bounds or measures a sandbox elsewhere, and not here."""
+        """Which of `BOUNDING` can't be had here."""
         return tuple(sorted(BOUNDING - self.controls))
 
     def describe(self) -> str:
@@ -109,16 +109,16 @@ class Cgroups:
             raise LaunchError("cgroup", error.strerror or "", path=path, errno=error.errno or 0) from error
 
     @functools.cached_property
-    def doorway(self) -> Doorway | None:
-        """What starts processes inside a leaf. None where a thread can't step into one: then they are moved."""
+    def joining_thread(self) -> JoiningThread | None:
+        """What starts processes inside a leaf. None where a thread can't join one: then they are moved."""
         if not self.parents or any(parent.mechanism.name != Cgroup1.name for parent in self.parents):
             return None
-        doorway = Doorway([parent.home for parent in self.parents])
+        thread = JoiningThread([parent.own_folder for parent in self.parents])
         leaf = self.leaf(Limits())
         if leaf is None:
             return None
         try:
-            return doorway if doorway.works(leaf) else None
+            return thread if thread.can_join(leaf) else None
         finally:
             leaf.discard()
 
@@ -151,7 +151,7 @@ def _found(pid: int) -> Cgroups:
 def find(mounted: tuple[Hierarchy, ...]) -> Cgroups:
     """Try every hierarchy. What is found is used best first: version 2, and our own folder before others.
 
-    Where version 2 can't bound and version 1 can, version 1 does all: a start in it takes 10 ms less (`doorway`), and
+    Where version 2 can't bound and version 1 can, version 1 does all: a start takes 10 ms less by `joining_thread`, and
     killing at once, which is what version 2 could add, is done by the PID namespace before.
     """
     first = [each for each in mounted if each.version == 1]

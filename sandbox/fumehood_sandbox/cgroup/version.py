@@ -1,4 +1,4 @@
-"""What the two versions of cgroups have in common: one folder, what can be set there, what can be read there."""
+"""What cgroup v1 and v2 have in common: what can be set and read in one folder of a hierarchy."""
 
 from __future__ import annotations
 

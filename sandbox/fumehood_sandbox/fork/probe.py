@@ -67,13 +67,13 @@ def _fork_once(policy: Policy) -> bytes:
         while zygote is None:
             _await(server.launching.fileno(), deadline)
             zygote = server.launching.advance()
-        server.attend(zygote)
-        server.approve()
+        server.start_supervisor(zygote)
+        server.request_approval()
         _await(server.fileno(), deadline)
-        server.receive()
-        server.order()
+        server.receive_answer()
+        server.request_child()
         _await(server.fileno(), deadline)
-        child = server.receive()
+        child = server.receive_answer()
         if child is None:
             raise LaunchError("fork", "no child")
         with child:

@@ -9,7 +9,9 @@ import signal
 import struct
 
 from fumehood_sandbox.cgroup import Leaf
-from fumehood_sandbox.outside.bubblewrap_process import SandboxedProcess, descendants, ends_within
+from fumehood_sandbox.kernel.constants import SIGNALLED_STATUS
+from fumehood_sandbox.kernel.pidfds import descendants, ends_within, kill_process, terminate_processes
+from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.receipt import Receipt
 
 # Source: include/uapi/linux/pidfd.h, from Linux 6.15 on.
@@ -17,9 +19,8 @@ _PIDFD_GET_INFO = 0xC040FF0B
 _PIDFD_INFO_EXIT = 1 << 3
 _PIDFD_INFO_BYTES = 64
 _EXIT_CODE_OFFSET = 60
-_VANISH_TIMEOUT_S = 10.0
+_END_TIMEOUT_S = 10.0
 """After SIGKILL a tree dies as fast as its memory can be freed; this bounds a machine that hangs."""
-_SIGNAL_BASE = 128
 _UNKNOWN_STATUS = 255
 
 
@@ -29,18 +30,23 @@ class ForkedProcess(SandboxedProcess):
     Not this process's own child: the kernel reaps it when it ends. How it ended is known from Linux 6.15 on.
     """
 
-    def __init__(  # the base owns a child of this process, which this is not
-        self, pid: int, fds: tuple[int, int, int, int], receipt: Receipt, *, leaf: Leaf | None = None
-    ) -> None:
+    def __init__(self, pid: int, fds: tuple[int, int, int, int], receipt: Receipt, *, leaf: Leaf | None = None) -> None:
         """Take over a pidfd and this side's ends of its pipes. Made by `ForkServer` alone."""
         self._pidfd, self.stdin, self.stdout, self.stderr = fds
-        self._init_pidfd = None  # it is pid 1 itself
         self._closed = False
         self._status: int | None = None
         self.pid = self.init_pid = pid
         self.receipt = receipt
         self.leaf = leaf
         self.relay = None
+
+    def fileno(self) -> int:
+        """Its pidfd."""
+        return self._pidfd
+
+    def pidfds(self) -> tuple[int, ...]:
+        """Its own: it is pid 1 itself."""
+        return (self._pidfd,)
 
     def pids(self) -> list[int]:
         """Every process of the call, as seen from outside, the first one first. Empty after the end."""
@@ -64,38 +70,17 @@ class ForkedProcess(SandboxedProcess):
         return _UNKNOWN_STATUS if status is None else status
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process and what it started. Who ignores it stays. Nothing happens after the end."""
-        if self._closed:
-            return
-        below: list[tuple[int, int]] = []
-        try:
-            for pid in descendants(self.pid):
-                try:
-                    below.append((pid, os.pidfd_open(pid)))
-                except ProcessLookupError:
-                    continue
-                except (
-                    OSError
-                ):  # more processes than this one may have descriptors: the first of them is asked at least
-                    break
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
-            # A number may have been given away between the listing and now; the pidfds fix them, so ask again.
-            still_there = set(descendants(self.pid)) if below else ()
-            for pid, pidfd in below:
-                if pid in still_there:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-        finally:
-            for _, pidfd in below:
-                os.close(pidfd)
-
-    def kill(self) -> None:
-        """Kill it, and with it, as pid 1 of its namespace, everything that it started. Idempotent."""
+        """Send SIGTERM to the process and what it started. One that ignores it stays. Nothing happens after the end."""
         if self._closed:
             return
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+        terminate_processes(lambda: self.pids()[1:])
+
+    def kill(self) -> None:
+        """Kill it, and with it, as pid 1 of its namespace, everything that it started. Idempotent."""
+        if not self._closed:
+            kill_process(self._pidfd)
 
     def close(self) -> None:
         """Kill the tree, wait for its end (milliseconds, at most 10 s), close the descriptors. Idempotent."""
@@ -104,7 +89,7 @@ class ForkedProcess(SandboxedProcess):
         if self.poll() is None:
             self.kill()
             with contextlib.suppress(TimeoutError):
-                self.wait(_VANISH_TIMEOUT_S)
+                self.wait(_END_TIMEOUT_S)
         self._closed = True
         if self.leaf is not None:
             self.leaf.discard()
@@ -122,4 +107,4 @@ def _exit_status(pidfd: int) -> int:
     if not struct.unpack_from("=Q", answer)[0] & _PIDFD_INFO_EXIT:
         return _UNKNOWN_STATUS
     code = os.waitstatus_to_exitcode(struct.unpack_from("=i", answer, _EXIT_CODE_OFFSET)[0])
-    return code if code >= 0 else _SIGNAL_BASE - code
+    return code if code >= 0 else SIGNALLED_STATUS - code

@@ -1,4 +1,4 @@
-"""A sandbox whose program forks a process for each call, from outside."""
+"""The fork server: a zygote's sandbox and its fork supervisor, as the launcher drives them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,29 @@ from contextlib import ExitStack
 
 from fumehood_sandbox.cgroup import Leaf
 from fumehood_sandbox.errors import LaunchError
+from fumehood_sandbox.fork.handshake import (
+    APPROVE,
+    APPROVED,
+    FORK,
+    FORKED,
+    FORKED_DESCRIPTORS,
+    LONGEST_ANSWER_BYTES,
+    SUPERVISOR_STEP,
+)
 from fumehood_sandbox.fork.process import ForkedProcess
-from fumehood_sandbox.fork.supervisor import APPROVE, APPROVED, BEAR, BORN
 from fumehood_sandbox.launch import start_controlled
 from fumehood_sandbox.outside.bubblewrap_arguments import SCRATCH_HOMES, below_scratch
-from fumehood_sandbox.outside.bubblewrap_process import SandboxedProcess
 from fumehood_sandbox.outside.grants import check_policy
 from fumehood_sandbox.outside.identity import identity_for
 from fumehood_sandbox.outside.launching import Launching
 from fumehood_sandbox.outside.stage_files import stage_command, stage_file
 from fumehood_sandbox.policy import Policy
+from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import PythonModule
 from fumehood_sandbox.receipt import Layer, Receipt
 
-_LONGEST_ANSWER_BYTES = 8192
-_DESCRIPTORS = 4
 _END_S = 5.0
-"""For the death of an attendant that was killed."""
+"""For the death of a supervisor that was killed."""
 _NPROC = re.compile(r"\bnproc=\d+, ")
 """A zygote's limit, which is its own and that of all its children together (`stage.rlimits`)."""
 _ISOLATION = Layer(
@@ -39,12 +45,12 @@ _ISOLATION = Layer(
 
 
 class ForkServer:
-    """A zygote and its attendant. Owned: `close` it; that ends the attendant, while the zygote is its launcher's.
+    """A zygote and its fork supervisor. Owned: `close` it, which kills the supervisor; the zygote is the launcher's.
 
-    In this order: start; poll `launching` for the zygote's process, as after `start`; `attend` it; when the program has
-    said in its own way that it is ready, `approve`; when that is answered, `order` children. Each answer is awaited by
-    polling `fileno()` for reading, and taken by `receive`. Answers come in the order
-    of the questions, of which more wait.
+    In this order: start; poll `launching` for the zygote's process, as after `start`; `start_supervisor`; when the
+    program has said in its own way that it is ready, `request_approval`; when that is answered, `request_child` as
+    often as wanted. Each answer is awaited by polling `fileno()` for reading, and taken by `receive_answer`. Answers
+    come in the order of the requests, of which several may be under way.
 
     Same thread rule as for `start`.
     """
@@ -64,10 +70,10 @@ class ForkServer:
         self._receipt: Receipt | None = None
         """Of each child. One object, so that who serialises it need do so once."""
         self._leaves: deque[Leaf | None] = deque()
-        """Of the children that were ordered and are not there, in order."""
-        self._attendant: subprocess.Popen[bytes] | None = None
+        """Of the children that were requested and are not there, in order."""
+        self._supervisor: subprocess.Popen[bytes] | None = None
         try:
-            self._orders, self._orders_inside = self._pair()
+            self._requests, self._requests_inside = self._pair()
             self._control, control_inside = self._pair()
             self._control_inode = os.fstat(control_inside.fileno()).st_ino
             self.launching: Launching = start_controlled(policy, program, control_inside.fileno())
@@ -83,8 +89,8 @@ class ForkServer:
             self._stack.callback(each.close)
         return pair
 
-    def attend(self, zygote: SandboxedProcess) -> None:
-        """Start the attendant of this zygote, which `launching` gave.
+    def start_supervisor(self, zygote: SandboxedProcess) -> None:
+        """Start the supervisor of this zygote, which `launching` gave.
 
         Raises:
             LaunchError: it could not be started, or the zygote is gone.
@@ -93,9 +99,9 @@ class ForkServer:
         try:
             namespace = os.open(f"/proc/{zygote.init_pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise LaunchError("attendant", "the zygote is gone", errno=error.errno or 0) from error
+            raise LaunchError(SUPERVISOR_STEP, "the zygote is gone", errno=error.errno or 0) from error
         config = {
-            "orders_fd": self._orders_inside.fileno(),
+            "requests_fd": self._requests_inside.fileno(),
             "control_fd": self._control.fileno(),
             "control_inode": self._control_inode,
             "user_namespace_fd": namespace,
@@ -107,14 +113,14 @@ class ForkServer:
             "pipes": [os.fstat(fd).st_ino for fd in (zygote.stdin, zygote.stdout, zygote.stderr)],
         }
         try:
-            code = stage_file("attendant", config)
+            code = stage_file("fork-supervisor", config)
             try:
-                self._attendant = subprocess.Popen(
+                self._supervisor = subprocess.Popen(
                     stage_command(code),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    pass_fds=(code, namespace, self._orders_inside.fileno(), self._control.fileno()),
+                    pass_fds=(code, namespace, self._requests_inside.fileno(), self._control.fileno()),
                     env={},
                     cwd="/",
                     process_group=0,
@@ -122,17 +128,17 @@ class ForkServer:
             finally:
                 os.close(code)
         except OSError as error:
-            raise LaunchError("attendant", error.strerror or "", errno=error.errno or 0) from error
+            raise LaunchError(SUPERVISOR_STEP, error.strerror or "", errno=error.errno or 0) from error
         finally:
             os.close(namespace)
         self._control.close()
-        self._orders_inside.close()
-        self._orders.setblocking(False)
+        self._requests_inside.close()
+        self._requests.setblocking(False)
         receipt = zygote.receipt
-        layers = (*(self._of_child(layer) for layer in receipt.layers), _ISOLATION)
+        layers = (*(self._layer_of_child(layer) for layer in receipt.layers), _ISOLATION)
         self._receipt = Receipt(receipt.level, receipt.backend, receipt.policy_digest, layers)
 
-    def _of_child(self, layer: Layer) -> Layer:
+    def _layer_of_child(self, layer: Layer) -> Layer:
         """A zygote's layer as it is around its children: they may have as many processes as one call may."""
         if layer.name != "rlimits":
             return layer
@@ -141,22 +147,22 @@ class ForkServer:
 
     def fileno(self) -> int:
         """Readable when there is an answer."""
-        return self._orders.fileno()
+        return self._requests.fileno()
 
-    def approve(self) -> None:
-        """Ask that the zygote be looked at and made ready for children. Answered by None."""
+    def request_approval(self) -> None:
+        """Ask that the zygote be checked and made ready for children. Answered by None."""
         self._send(APPROVE)
 
-    def order(self, leaf: Leaf | None = None) -> None:
+    def request_child(self, leaf: Leaf | None = None) -> None:
         """Ask for one child. Answered by its process.
 
-        With a `leaf` that can be stepped into, which this takes over, the child is in it before its call can come.
+        With a `leaf` that can be joined, which this takes over, the child is in it before its call can come.
 
         Raises:
-            LaunchError: the leaf is gone, or the order can't be sent. It is not answered, and the leaf is discarded.
+            LaunchError: the leaf is gone, or the request can't be sent. It is not answered, and the leaf is discarded.
         """
         try:
-            self._send(BEAR, leaf.doors() if leaf is not None else ())
+            self._send(FORK, leaf.tasks_fds() if leaf is not None else ())
         except OSError as error:
             if leaf is not None:
                 leaf.discard()
@@ -164,76 +170,76 @@ class ForkServer:
             raise LaunchError(step, error.strerror or "", errno=error.errno or 0) from error
         self._leaves.append(leaf)
 
-    def _send(self, order: bytes, fds: Sequence[int] = ()) -> None:
+    def _send(self, request: bytes, fds: Sequence[int] = ()) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        with contextlib.suppress(ConnectionError):  # an attendant that is gone is found by `receive`
-            self._orders.sendmsg([order], rights)
+        with contextlib.suppress(ConnectionError):  # a supervisor that is gone is found by `receive_answer`
+            self._requests.sendmsg([request], rights)
 
-    def receive(self) -> ForkedProcess | None:
+    def receive_answer(self) -> ForkedProcess | None:
         """Take one answer. Call it when `fileno()` is readable.
 
         Raises:
             BlockingIOError: there is none yet.
             LaunchError: what was asked for can't be had. The zygote is of no more use.
         """
-        message, fds = self._received()
+        message, fds = self._receive_message()
         kind, *fields = message.split(b"\t")
         if kind == APPROVED:
             return None
         leaf = self._leaves.popleft() if self._leaves else None
-        if kind == BORN and len(fds) == _DESCRIPTORS and self._receipt is not None:
+        if kind == FORKED and len(fds) == FORKED_DESCRIPTORS and self._receipt is not None:
             child = ForkedProcess(int(fields[0]), (fds[0], fds[1], fds[2], fds[3]), self._receipt, leaf=leaf)
             if leaf is None or leaf.holds(child.pid):
                 return child
-            _never_again(leaf)
+            _forbid_reuse(leaf)
             child.close()
             raise LaunchError("cgroup", "the child is not in the leaf that was made for its call")
-        for fd in fds:  # of a child of which not all would come, for want of descriptors: it ends when these are closed
+        for fd in fds:  # the process has no room for all of them: the child ends when these are closed
             os.close(fd)
         if leaf is not None:
-            _never_again(leaf)
+            _forbid_reuse(leaf)
             leaf.discard()
         raise _failure(message, kind, fields)
 
-    def _received(self) -> tuple[bytes, array.array[int]]:
-        ancillary_bytes = socket.CMSG_SPACE(_DESCRIPTORS * array.array("i").itemsize)
+    def _receive_message(self) -> tuple[bytes, array.array[int]]:
+        ancillary_bytes = socket.CMSG_SPACE(FORKED_DESCRIPTORS * array.array("i").itemsize)
         try:
-            message, ancillary, _, _ = self._orders.recvmsg(
-                _LONGEST_ANSWER_BYTES, ancillary_bytes, socket.MSG_CMSG_CLOEXEC
+            message, ancillary, _, _ = self._requests.recvmsg(
+                LONGEST_ANSWER_BYTES, ancillary_bytes, socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
             raise
         except OSError as error:
-            raise LaunchError("attendant", error.strerror or "", errno=error.errno or 0) from error
+            raise LaunchError(SUPERVISOR_STEP, error.strerror or "", errno=error.errno or 0) from error
         fds = array.array("i")
         for _, _, data in ancillary:
             fds.frombytes(data)
         return message, fds
 
     def close(self) -> None:
-        """End the attendant. The zygote and its children are not ended by this. Idempotent."""
+        """Kill the supervisor. The zygote and its children are not ended by this. Idempotent."""
         self._stack.close()
         while self._leaves:
             leaf = self._leaves.popleft()
             if leaf is not None:
                 leaf.discard()
-        attendant, self._attendant = self._attendant, None
-        if attendant is not None:
-            attendant.kill()
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            supervisor.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                attendant.wait(_END_S)
+                supervisor.wait(_END_S)
 
 
 def _failure(message: bytes, kind: bytes, fields: Sequence[bytes]) -> LaunchError:
-    """Why there is no child, as an answer tells it that isn't one."""
+    """The error that an answer without a child stands for."""
     if not message:
-        return LaunchError("attendant", "it is gone")
-    if kind == BORN:
-        return LaunchError("attendant", "too few descriptors are left for those of the child")
+        return LaunchError(SUPERVISOR_STEP, "it is gone")
+    if kind == FORKED:
+        return LaunchError(SUPERVISOR_STEP, "too few descriptors are left for those of the child")
     step, problem, path, errno = (*(field.decode("utf-8", "replace") for field in fields), "", "", "", "0")[:4]
     return LaunchError(step, problem, path=path, errno=int(errno or 0))
 
 
-def _never_again(leaf: Leaf) -> None:
-    """Have nobody else get this leaf: what was to step into it may live, and still be on its way."""
+def _forbid_reuse(leaf: Leaf) -> None:
+    """Have no later child get this leaf: the process that was to join it may live, and join it yet."""
     leaf.reuse = None

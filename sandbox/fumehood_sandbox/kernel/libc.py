@@ -3,6 +3,13 @@
 import _ctypes
 import os
 
+from fumehood_sandbox.kernel.constants import (
+    LAST_SIGNAL,
+    SIGNAL_SET_BYTES,
+    STRUCT_SIGACTION_BYTES,
+    SYS_RT_SIGACTION,
+)
+
 TYPE_CHECKING = False  # type checkers know the name; importing typing would cost each start 4 ms
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,13 +29,7 @@ else:
         _type_ = "c"
 
 
-# Source: include/uapi/asm-generic/unistd.h and arch/x86/entry/syscalls/syscall_64.tbl
-_SYS_RT_SIGACTION = {"x86_64": 13, "aarch64": 134}
-_LAST_SIGNAL = 64
-_SIGNAL_SET_BYTES = 8
-_DEFAULT_ACTION = bytes(32)  # struct sigaction of the kernel: SIG_DFL, no flags, no restorer, nothing masked
-
-
+_DEFAULT_ACTION = bytes(STRUCT_SIGACTION_BYTES)  # SIG_DFL, no flags, no restorer, nothing masked
 _ANSWER_LONG = ("syscall", "pthread_self")
 """The functions used here that answer with a long. A -1 of all others has 32 bits: read as a long it is no failure."""
 
@@ -91,12 +92,6 @@ def restore_signals() -> None:
     Python ignores two. Whoever started the sidecar may have ignored others: nohup SIGHUP, a shell's `&` SIGINT, and
     glibc's posix_spawn, by which make starts its recipes, 32 and 33. Those are glibc's own, so the kernel is asked.
     """
-    syscall, number = function("syscall"), _SYS_RT_SIGACTION[os.uname().machine]
-    for signal in range(1, _LAST_SIGNAL + 1):  # the kernel refuses SIGKILL and SIGSTOP, which are as they are
-        syscall(number, signal, _DEFAULT_ACTION, 0, _SIGNAL_SET_BYTES)
-
-
-def say(status_fd: int, *fields: str) -> None:
-    """Write one line to the launcher."""
-    line = "\t".join(field.replace("\t", " ").replace("\n", " ") for field in fields) + "\n"
-    os.write(status_fd, line.encode("utf-8", "backslashreplace"))
+    syscall, number = function("syscall"), SYS_RT_SIGACTION[os.uname().machine]
+    for signal in range(1, LAST_SIGNAL + 1):  # the kernel refuses SIGKILL and SIGSTOP, which are as they are
+        syscall(number, signal, _DEFAULT_ACTION, 0, SIGNAL_SET_BYTES)

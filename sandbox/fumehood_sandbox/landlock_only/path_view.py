@@ -1,6 +1,6 @@
-"""What stands for the file system of a policy where nothing can be mounted: real paths, and links to them.
+"""The path view: what stands for a policy's file system where nothing can be mounted, real paths and links to them.
 
-A program sees the machine's own tree, of which Landlock lets it open what the policy names. Three kinds of places need
+A program sees the machine's own tree, of which Landlock lets it open what the policy names. Three kinds of paths need
 more than a rule: the private scratch folders; mounts whose path inside differs from the one outside; and folders that
 the policy hides within others that it shows.
 """
@@ -25,56 +25,58 @@ _PREFIX = "fumehood-"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class PathView:
     """The folders of one sandbox, and what takes the place of each path that exists only inside."""
 
     base: str
-    """Holds the two below. The launcher's; removed by the keeper."""
+    """Holds the two below. The launcher's; removed by the group supervisor."""
     scratch: str
     """The program's own, rights 0700."""
-    view: str
-    """Links to what lies elsewhere; the program can't change it."""
+    links: str
+    """The folder of links to what lies elsewhere; the program can't change it."""
     moved: tuple[str, ...]
-    """Paths inside that are links in `view`."""
+    """Paths inside that are links in `links`."""
     kept: tuple[str, ...]
     """Paths that are the same inside and outside, also where they lie in /tmp."""
 
-    def instead(self, path: str) -> str:
+    def translate_path(self, path: str) -> str:
         """The path to use for one that the policy or the program names."""
         if _beneath(path, self.moved):
-            return self.view + path
+            return self.links + path
         if _beneath(path, self.kept):
             return path
-        for place in SCRATCH:
-            if _beneath(path, (place,)):
-                return self.scratch + path[len(place) :]
+        for folder in SCRATCH:
+            if _beneath(path, (folder,)):
+                return self.scratch + path[len(folder) :]
         leads_to_moved = any(_beneath(each, (path,)) for each in self.moved)
-        return self.view + path if leads_to_moved else path
+        return self.links + path if leads_to_moved else path
 
-    def environment(self, variables: Iterable[tuple[str, str]]) -> dict[str, str]:
+    def translate_environment(self, variables: Iterable[tuple[str, str]]) -> dict[str, str]:
         """The variables with their paths replaced, also in lists such as PATH, and TMPDIR for the scratch folder."""
-        replaced = {name: ":".join(map(self.instead, value.split(":"))) for name, value in variables}
+        replaced = {name: ":".join(map(self.translate_path, value.split(":"))) for name, value in variables}
         return {"TMPDIR": self.scratch, **replaced}
 
-    def program(self, program: Program) -> Program:
+    def translate_program(self, program: Program) -> Program:
         """The program with its paths replaced.
 
         Its further arguments are replaced only where one begins with a moved mount's path: /tmp in an argument is data.
         """
         if isinstance(program, Executable):
-            name = program.argv[0]
-            return Executable((self.instead(name) if name.startswith("/") else name, *self._data(program.argv[1:])))
-        return replace(program, path=tuple(map(self.instead, program.path)), argv=tuple(self._data(program.argv)))
+            name, *others = program.argv
+            path = self.translate_path(name) if name.startswith("/") else name
+            return Executable((path, *self._translate_arguments(others)))
+        folders = tuple(map(self.translate_path, program.path))
+        return replace(program, path=folders, argv=tuple(self._translate_arguments(program.argv)))
 
-    def _data(self, arguments: Iterable[str]) -> Iterator[str]:
-        return (self.instead(each) if _beneath(each, self.moved) else each for each in arguments)
+    def _translate_arguments(self, arguments: Iterable[str]) -> Iterator[str]:
+        return (self.translate_path(each) if _beneath(each, self.moved) else each for each in arguments)
 
 
 def _beneath(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
 
 
-def make_places(runtime: tuple[Mount, ...], grants: tuple[str, ...], owner: tuple[int, int] | None) -> Places:
+def make_path_view(runtime: tuple[Mount, ...], grants: tuple[str, ...], owner: tuple[int, int] | None) -> PathView:
     """Make the folders in the launcher's own temporary folder, the scratch folder for `owner`, None being oneself.
 
     Raises:
@@ -82,7 +84,7 @@ def make_places(runtime: tuple[Mount, ...], grants: tuple[str, ...], owner: tupl
             folders would lie in what the program is given.
         LaunchError: the folders can't be made.
     """
-    links = _links(runtime)
+    sources = _sources_by_target(runtime)
     shown = (*(mount.source for mount in runtime if mount.source), *grants)
     base = ""
     try:
@@ -94,10 +96,10 @@ def make_places(runtime: tuple[Mount, ...], grants: tuple[str, ...], owner: tupl
         Path(view).mkdir(mode=0o755)
         if owner is not None:
             _give_away(scratch, owner)
-        for target, source in links.items():
-            place = Path(view + target)
-            place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            place.symlink_to(source)
+        for target, source in sources.items():
+            link = Path(view + target)
+            link.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            link.symlink_to(source)
     except BaseException as error:
         if base:
             with contextlib.suppress(OSError):
@@ -106,7 +108,7 @@ def make_places(runtime: tuple[Mount, ...], grants: tuple[str, ...], owner: tupl
             raise LaunchError("scratch", str(error.strerror or error), path=base, errno=error.errno or 0) from error
         raise
     kept = (*(mount.target for mount in runtime if mount.source == mount.target), *grants)
-    return Places(base, scratch, view, tuple(links), kept)
+    return PathView(base, scratch, view, tuple(sources), kept)
 
 
 def _check_apart(base: str, shown: Iterable[str]) -> None:
@@ -134,7 +136,7 @@ def _give_away(scratch: str, owner: tuple[int, int]) -> None:
 
 def discard(base: str, scratch: str, view: str) -> None:
     """Remove the folders of a sandbox of which nothing runs, as far as that goes at once."""
-    from fumehood_sandbox.landlock_only.removal import empty  # noqa: PLC0415 - only where the keeper could not do it
+    from fumehood_sandbox.landlock_only.removal import empty  # noqa: PLC0415 - only where the supervisor could not do it
 
     for folder in (scratch, view):
         with contextlib.suppress(FileNotFoundError):
@@ -143,7 +145,7 @@ def discard(base: str, scratch: str, view: str) -> None:
     Path(base).rmdir()
 
 
-def _links(runtime: tuple[Mount, ...]) -> dict[str, str]:
+def _sources_by_target(runtime: tuple[Mount, ...]) -> dict[str, str]:
     """What is to be shown elsewhere, by its path inside."""
     links = {mount.target: mount.source for mount in runtime if mount.source and mount.source != mount.target}
     for target in links:

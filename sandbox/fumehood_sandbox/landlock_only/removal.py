@@ -1,10 +1,13 @@
-"""Removes what a program left in its scratch folder. Runs in the keeper too, so it takes only what is loaded anyway."""
+"""Removes a folder's content without recursion. Runs in the group supervisor too, so it imports nothing more."""
 
 import os
 import time
 
-_FOLDER = 0o040000
-_TYPE = 0o170000
+from fumehood_sandbox.kernel.constants import (
+    S_IFDIR,
+    S_IFMT,
+)
+
 _OWNER_ALL = 0o700
 
 
@@ -44,7 +47,7 @@ def empty(path: str, seconds: float) -> bool:
 
 
 def _is_folder(parent: int, name: str) -> bool:
-    return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode & _TYPE == _FOLDER
+    return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode & S_IFMT == S_IFDIR
 
 
 def _open_folder(parent: int, name: str) -> int:

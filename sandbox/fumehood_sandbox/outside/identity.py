@@ -51,9 +51,7 @@ class _Namespaces:
     def fd(self, uid_map: str, gid_map: str) -> int:
         """A namespace with these maps, in the format of user_namespaces(7). Owned here; never close it."""
         with self._lock:
-            if (
-                self._owner != os.getpid()
-            ):  # after a fork the descriptors are still good, but the other process's to close
+            if self._owner != os.getpid():  # after a fork the descriptors are good, but the other process's to close
                 self._owner, self._fds = os.getpid(), {}
             key = (uid_map, gid_map)
             if key not in self._fds:

@@ -1,4 +1,4 @@
-"""What Landlock is told: which access is handled, and what is allowed where.
+"""Landlock rule sets: which access is handled, and what is allowed where.
 
 The rules are made here, outside; the inner stage only carries them out. Source: landlock(7), linux/landlock.h.
 """
@@ -12,27 +12,33 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_SYS_CREATE_RULESET = 444
-_CREATE_RULESET_VERSION = 1
+from fumehood_sandbox.kernel.constants import (
+    LANDLOCK_ACCESS_FS_EXECUTE,
+    LANDLOCK_ACCESS_FS_IOCTL_DEV,
+    LANDLOCK_ACCESS_FS_MAKE_BLOCK,
+    LANDLOCK_ACCESS_FS_MAKE_CHAR,
+    LANDLOCK_ACCESS_FS_READ_DIR,
+    LANDLOCK_ACCESS_FS_READ_FILE,
+    LANDLOCK_ACCESS_FS_WRITE_FILE,
+    LANDLOCK_ACCESS_NET_BIND_TCP,
+    LANDLOCK_ACCESS_NET_CONNECT_TCP,
+    LANDLOCK_CREATE_RULESET_VERSION,
+    LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET,
+    LANDLOCK_SCOPE_SIGNAL,
+    SYS_LANDLOCK_CREATE_RULESET,
+)
 
-_EXECUTE = 1 << 0
-_WRITE_FILE = 1 << 1
-_READ_FILE = 1 << 2
-_READ_DIR = 1 << 3
-_MAKE_CHAR = 1 << 6
-_MAKE_BLOCK = 1 << 11
-_TRUNCATE = 1 << 14
-_IOCTL_DEVICE = 1 << 15
 _HIGHEST_FS_BIT_OF_ABI = {1: 12, 2: 13, 3: 14, 4: 14, 5: 15}
 """ABI 2 added moves between folders, 3 truncation, 5 ioctl on devices. Later ones, up to 7, added none."""
-_NET_TCP_BIND_AND_CONNECT = 0b11
-_SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
+_MAKE_DEVICE = LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK
+_NET_TCP = LANDLOCK_ACCESS_NET_BIND_TCP | LANDLOCK_ACCESS_NET_CONNECT_TCP
+_SCOPES = LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | LANDLOCK_SCOPE_SIGNAL
 _ABI_WITH_NET = 4
 _ABI_WITH_SCOPES = 6
 
-READ = _READ_FILE | _READ_DIR
-RUN = READ | _EXECUTE
-DEVICE = _READ_FILE | _WRITE_FILE | _IOCTL_DEVICE
+READ = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR
+RUN = READ | LANDLOCK_ACCESS_FS_EXECUTE
+DEVICE = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_IOCTL_DEV
 """With ioctl, so that a program that asks one of the few devices "are you a terminal?" hears a plain no."""
 
 
@@ -53,7 +59,9 @@ def supported_abi() -> int:
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     syscall.restype = ctypes.c_long
     # A null attribute of size 0 with this flag asks for the version and makes nothing.
-    answer = int(syscall(ctypes.c_long(_SYS_CREATE_RULESET), None, ctypes.c_size_t(0), _CREATE_RULESET_VERSION))
+    answer = int(
+        syscall(ctypes.c_long(SYS_LANDLOCK_CREATE_RULESET), None, ctypes.c_size_t(0), LANDLOCK_CREATE_RULESET_VERSION)
+    )
     return max(answer, 0)
 
 
@@ -69,9 +77,9 @@ def ruleset(
     """Deny all that this ABI can deny, except these paths for these uses. Everything beneath a path counts."""
     highest = _HIGHEST_FS_BIT_OF_ABI[min(abi, max(_HIGHEST_FS_BIT_OF_ABI))]
     handled = (1 << highest + 1) - 1
-    everything_but_devices_and_programs = handled & ~(_EXECUTE | _MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEVICE)
-    net = _NET_TCP_BIND_AND_CONNECT if abi >= _ABI_WITH_NET else 0
-    scopes = _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS if abi >= _ABI_WITH_SCOPES else 0
+    writable = handled & ~(LANDLOCK_ACCESS_FS_EXECUTE | _MAKE_DEVICE | LANDLOCK_ACCESS_FS_IOCTL_DEV)
+    net = _NET_TCP if abi >= _ABI_WITH_NET else 0
+    scopes = _SCOPES if abi >= _ABI_WITH_SCOPES else 0
     if abi >= _ABI_WITH_SCOPES:
         attributes = struct.pack("=QQQ", handled, net, scopes)
     elif abi >= _ABI_WITH_NET:
@@ -80,10 +88,10 @@ def ruleset(
         attributes = struct.pack("=Q", handled)
     allowed: dict[str, int] = {}
     uses = (
-        (listing, _READ_DIR),
+        (listing, LANDLOCK_ACCESS_FS_READ_DIR),
         (run, RUN),
         (read, READ),
-        (write, everything_but_devices_and_programs),
+        (write, writable),
         (devices, DEVICE),
     )
     for paths, access in uses:
@@ -106,8 +114,8 @@ def scopes_only(abi: int) -> bytes:
     domain must deny something of files: what the other one denies already.
     """
     if abi >= _ABI_WITH_SCOPES:
-        return struct.pack("=QQQ", 0, 0, _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS)
-    return struct.pack("=Q", _MAKE_CHAR | _MAKE_BLOCK)
+        return struct.pack("=QQQ", 0, 0, _SCOPES)
+    return struct.pack("=Q", _MAKE_DEVICE)
 
 
 def _parents(path: str) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""What a stage is handed: its own code and what it has to do, as one file in memory."""
+"""Stage files: a stage's marshalled code and configuration in a memfd, which `python -I -S` reads and runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from types import CodeType
 
 from fumehood_sandbox.cgroup import Control
 from fumehood_sandbox.interpreter import stage_interpreter
-from fumehood_sandbox.limits import Limits
 from fumehood_sandbox.outside.grants import CheckedPolicy
 from fumehood_sandbox.outside.identity import Identity
+from fumehood_sandbox.outside.idmap import IdmappedMount
 from fumehood_sandbox.outside.landlock import Ruleset, scopes_only, supported_abi
+from fumehood_sandbox.outside.rlimits import rlimits
 from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.seccomp import (
     ARCHITECTURES,
@@ -36,17 +37,17 @@ for n,c in s:
 del f,s,n,c
 m.main(k)
 """
+_KERNEL = ("kernel.constants", "kernel.libc")
+_LAYERS = (*_KERNEL, "inside.report", "inside.layers", "inside.program")
+_INNER = (*_LAYERS, "inside.relay", "inside.inner")
 _PARTS = {
-    "inner": ("kernel.libc", "inside.inner"),
-    "zygote": ("kernel.libc", "fork.zygote", "inside.inner"),
-    "attendant": ("kernel.libc", "fork.inspection", "fork.scratch_mounts", "fork.supervisor"),
-    "outer": ("kernel.libc", "inside.idmapped_mounts"),
-    "keeper": ("kernel.libc", "inside.inner", "landlock_only.removal", "landlock_only.group_supervisor"),
+    "inner": _INNER,
+    "zygote": (*_INNER, "fork.handshake", "fork.zygote"),
+    "idmapped-mounts": (*_KERNEL, "inside.report", "inside.idmapped_mounts"),
+    "fork-supervisor": (*_KERNEL, "fork.handshake", "fork.inspection", "fork.scratch_mounts", "fork.supervisor"),
+    "group-supervisor": (*_LAYERS, "landlock_only.removal", "landlock_only.group_supervisor"),
 }
 """The modules of each stage, what is imported first. The last one's `main` is called."""
-_MESSAGE_QUEUE_BYTES = 0
-_LOCKED_BYTES = 64 * 1024
-_CORE_BYTES = 1
 
 
 def stage_command(fd: int) -> list[str]:
@@ -72,13 +73,14 @@ def inner_file(
     """Write the inner stage's file and return its descriptor, which the caller closes.
 
     `bounded` is what a cgroup does for the process, so that no limit of its own needs to. `relay_fd` is where the
-    relay's socket is handed out, `control_fd` where a zygote gets its orders.
+    relay's socket is handed out, `control_fd` where a zygote gets its requests.
     """
     policy = checked.policy
     config = {
         "status_fd": status_fd,
         "rlimits": rlimits(policy.limits, bounded, forks=program.forks if isinstance(program, PythonModule) else 0),
         "zygote": None if control_fd is None else _zygote(checked, control_fd),
+        "kept_fds": () if control_fd is None else (control_fd,),
         "relay_fd": relay_fd,
         "seal": _seal(relay=relay_fd is not None),
         "identity": (identity.user, identity.group) if identity.user_namespace_fd is not None else None,
@@ -106,13 +108,17 @@ def stage_file(stage: str, config: dict[str, object]) -> int:
     return memory_file(f"fumehood-{stage}", marshal.dumps((_code(stage), config)))
 
 
-def outer_file(grants: Sequence[tuple[str, int, int]], command: Sequence[str], status_fd: int) -> int:
-    """Write the outer stage's file and return its descriptor, which the caller closes.
+def idmapped_mounts_file(mounts: Sequence[IdmappedMount], command: Sequence[str], status_fd: int) -> int:
+    """Write the file of the stage of idmapped mounts and return its descriptor, which the caller closes.
 
-    `grants` are path, descriptor, and the user namespace that maps its owner; `command` is bubblewrap's.
+    `command` is bubblewrap's.
     """
-    config = {"status_fd": status_fd, "grants": list(grants), "command": list(command)}
-    return stage_file("outer", config)
+    config = {
+        "status_fd": status_fd,
+        "grants": [(each.path, each.fd, each.user_namespace_fd) for each in mounts],
+        "command": list(command),
+    }
+    return stage_file("idmapped-mounts", config)
 
 
 def memory_file(name: str, content: bytes) -> int:
@@ -131,7 +137,7 @@ def memory_file(name: str, content: bytes) -> int:
 
 @functools.cache
 def _seal(*, relay: bool) -> bytes:
-    """The second filter. The first is loaded before the limits are set, so it can't forbid setting them."""
+    """The second filter, which keeps limits as they were set. The first is loaded before, so it can't forbid that."""
     return encode(filter_program(sealing_list(relay=relay), ARCHITECTURES[platform.machine()]))
 
 
@@ -145,30 +151,6 @@ def _zygote(checked: CheckedPolicy, control_fd: int) -> dict[str, object]:
         "child_landlock": scopes_only(supported_abi()),
         "child_filter": encode(filter_program(child_list(), ARCHITECTURES[platform.machine()])),
     }
-
-
-def rlimits(limits: Limits, bounded: frozenset[Control] = frozenset(), *, forks: int = 0) -> list[tuple[str, int]]:
-    """What the kernel is told of these limits, but for what a cgroup bounds: names of `resource` and values."""
-    # RLIMIT_AS counts what is reserved as well, and RLIMIT_NPROC other sandboxes of the same identity.
-    stand_ins = [
-        *([] if Control.MEMORY in bounded else [("RLIMIT_AS", limits.memory_bytes)]),
-        *([] if Control.PROCESSES in bounded else [("RLIMIT_NPROC", limits.processes * (1 + forks))]),
-    ]
-    return [
-        *stand_ins,
-        ("RLIMIT_CPU", limits.cpu_s),
-        ("RLIMIT_NOFILE", limits.open_files),
-        ("RLIMIT_FSIZE", limits.file_size_bytes),
-        # 1 byte, not 0: no core file is as small, and it is the one value at which the kernel doesn't run a handler
-        # either (fs/coredump.c). At 0 it would: core_pattern's program, as root, fed by this one.
-        ("RLIMIT_CORE", _CORE_BYTES),
-        # What the operator's own user may have, and would let one process take a processor from all others.
-        ("RLIMIT_RTPRIO", 0),
-        ("RLIMIT_NICE", 0),
-        # Kernel memory that no other limit here counts.
-        ("RLIMIT_MSGQUEUE", _MESSAGE_QUEUE_BYTES),
-        ("RLIMIT_MEMLOCK", _LOCKED_BYTES),
-    ]
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What no sandboxed process may ask of the kernel, and why.
+"""The deny-list of system calls: what no sandboxed process may ask of the kernel, and why.
 
 Everything else is allowed: allow-lists rot with each libc. What is denied here is what the other layers rest on, what
 reaches the whole machine, and what has been the way in for kernel exploits while tools have no use for it.
@@ -9,16 +9,29 @@ from __future__ import annotations
 import errno
 import stat
 
+from fumehood_sandbox.kernel.constants import (
+    CLONE_CHILD_SETTID,
+    CLONE_NEWCGROUP,
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWTIME,
+    CLONE_NEWUSER,
+    CLONE_NEWUTS,
+    CLONE_PARENT,
+    SIGCHLD,
+)
 from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
 
-_NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID and NET
-_CLONE_PARENT = 0x8000
-_NEW_TIME = 0x80  # CLONE_NEWTIME: unshare(2) only, since clone(2) has the exit signal in these bits
-FORK_FLAGS = 0x39020011
+_NAMESPACE_FLAGS = (
+    CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET
+)
+FORK_FLAGS = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNS | CLONE_CHILD_SETTID | SIGCHLD
 """What a zygote's clone(2) may ask for beside ordinary forks, and nothing else with a namespace in it.
 
-CLONE_NEWUSER, NEWPID, NEWIPC and NEWNS, CHILD_SETTID, and SIGCHLD as the exit signal. The new user namespace gives
-power over the other three alone, and they begin as copies of what this sandbox has.
+The lowest byte is the exit signal. The new user namespace gives power over the other three alone, and they begin as
+copies of what this sandbox has.
 """
 _O_CREAT = 0o100
 _O_TMPFILE_BIT = 0o20000000
@@ -89,7 +102,7 @@ def deny_list(*, relay: bool = False, forks: bool = False) -> tuple[Rule, ...]:
         # A lease lets whoever opens the file outside wait for 45 s, through a read-only mount too. F_NOTIFY is its kin.
         _when("fcntl", Condition(1, Comparison.IN, (_F_SETLEASE, _F_NOTIFY))),
         # A child that would be this process's sibling, and so not among what it is ended with.
-        _when("clone", Condition(0, Comparison.ANY_BIT, mask=_CLONE_PARENT)),
+        _when("clone", Condition(0, Comparison.ANY_BIT, mask=CLONE_PARENT)),
         # Pid 1 is of the same user where the launcher is an ordinary one, and its limits may be set by that user.
         _when("prlimit64", Condition(0, Comparison.IN, (1,))),
         # Huge pages come from a pool of the whole machine's, which its databases count on.
@@ -104,8 +117,8 @@ def sealing_list(*, relay: bool = False) -> tuple[Rule, ...]:
 
     With `relay` it has made the one socket that listens, and nobody makes another.
 
-    The limit of core dumps must stay 1 byte, see `stage`. Lowering it to 0 would undo that, and is what careful
-    programs do at their start: they are told that it worked, since what they ask for is so already.
+    The limit of core dumps must stay 1 byte, see `outside/rlimits.py`. Lowering it to 0 would undo that, and is what
+    careful programs do at their start: they are told that it worked, since what they ask for is so already.
     """
     core = Condition(1, Comparison.IN, (_RLIMIT_CORE,))
     # The new limit is a pointer, and none means a question. One half of a pointer may be 0.
@@ -133,12 +146,13 @@ def child_list() -> tuple[Rule, ...]:
 def _new_namespaces(*, forks: bool) -> tuple[Rule, ...]:
     """A user namespace gives a process all capabilities within it, and with them the kernel's less tested half.
 
-    clone(2) takes its flags from the low 32 bits alone (kernel/fork.c), which are what is compared.
+    unshare(2) alone takes CLONE_NEWTIME, for clone(2) has the exit signal in these bits. clone(2) takes its flags from
+    the low 32 bits alone (kernel/fork.c), which are what is compared.
     """
     but = (Condition(0, Comparison.NOT_IN, (FORK_FLAGS,)),) if forks else ()
     return (
         _when("clone", Condition(0, Comparison.ANY_BIT, mask=_NAMESPACE_FLAGS), *but),
-        _when("unshare", Condition(0, Comparison.ANY_BIT, mask=_NAMESPACE_FLAGS | _NEW_TIME)),
+        _when("unshare", Condition(0, Comparison.ANY_BIT, mask=_NAMESPACE_FLAGS | CLONE_NEWTIME)),
     )
 
 

@@ -1,4 +1,4 @@
-"""What is denied besides where no namespaces stand behind the filter.
+"""The deny-list's further rules where no namespaces stand behind the filter.
 
 Landlock covers the opening, making, renaming and removing of files. It covers neither their attributes nor what
 processes of one user may do to one another (landlock(7), "Current limitations"), and the whole machine's objects have

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fumehood_sandbox import Backend, Report, probe
+from fumehood_sandbox import Backend, Report, bubblewraps, probe
 
 from fumehood_server.errors import ConfigError
 
@@ -91,8 +91,6 @@ def _machine() -> list[Finding]:
 
 def _bubblewraps() -> list[Finding]:
     """Every bubblewrap that is installed, working or not: the sandbox's report names only the chosen one."""
-    from fumehood_sandbox.outside import bubblewrap
-
     return [
         Finding(
             area="machine",
@@ -100,9 +98,9 @@ def _bubblewraps() -> list[Finding]:
             feature=each.origin,
             status="note" if each.problem else "ok",
             detail=f"{each.path}: {_version(each.path)}" + (f"; {each.problem}" if each.problem else ""),
-            remedy=bubblewrap.remedy_for(each.problem) if each.problem else "",
+            remedy=each.remedy,
         )
-        for each in bubblewrap.candidates()
+        for each in bubblewraps()
     ]
 
 

@@ -1,7 +1,7 @@
 """Changes at its import what its zygote and their children say, as the file beside it asks; see `test_lies`.
 
-A deed is done at one birth, or from one on. `_be_the_child` and `_give_up` are the zygote's own: whoever is imported
-can replace them, so nothing may depend on them.
+A deed is done at one fork, or from one on. `_run_child` and `_drop_privileges` are the zygote's own: whoever is
+imported can replace them, so nothing may depend on them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fumehood_sdk import Plugin
 plugin = Plugin("liar", version="1.0.0")
 _asked = json.loads((Path(__file__).parent / "deed").read_text())
 _zygote: Any = sys.modules.get("fumehood_zygote")
-_be_the_child = _zygote._be_the_child if _zygote is not None else None
+_run_child = _zygote._run_child if _zygote is not None else None
 _PIPES = 3
-"""Descriptors of an order before those of a cgroup."""
+"""Descriptors of a request before those of a cgroup."""
 
 
 class _Control:
@@ -68,10 +68,10 @@ def _and_die(true: socket.socket, message: bytes) -> None:
 SAYS: dict[str, Callable[[socket.socket, bytes], Any]] = {
     "the next one's number": lambda true, message: true.send(_other(message, 1)),
     "the number before": lambda true, message: true.send(_other(message, -1)),
-    "born twice": _twice,
-    "born for a sibling too": _for_a_sibling_too,
-    "refused": lambda true, message: true.send(b"x" + message[1:] + b" 11"),
-    "refused by a number that is none": lambda true, message: true.send(b"x" + message[1:] + b" " + b"9" * 40),
+    "starts twice": _twice,
+    "starts for a sibling too": _for_a_sibling_too,
+    "refused": lambda true, message: true.send(b"f" + message[1:] + b" 11"),
+    "refused by a number that is none": lambda true, message: true.send(b"f" + message[1:] + b" " + b"9" * 40),
     "garbage": lambda true, _message: true.send(bytes(range(128, 192))),
     "nothing": lambda true, _message: true.send(b""),
     "flood": _flood,
@@ -83,7 +83,7 @@ SAYS: dict[str, Callable[[socket.socket, bytes], Any]] = {
 
 
 def _dies_when_set() -> None:
-    os.write(1, b"s")
+    os.write(1, b"r")
     os._exit(0)
 
 
@@ -99,18 +99,18 @@ GIVES_UP: dict[str, Callable[[], Any]] = {
 }
 
 
-def _lie(control: socket.socket, order: bytes, fds: list[int], run: Callable[[], None], main: Any) -> None:
+def _lie(control: socket.socket, request: bytes, fds: list[int], run: Callable[[], None], main: Any) -> None:
     deed, at, on = _asked["deed"], _asked["at"], _asked["from_then_on"]
-    if int(order) == at or (on and int(order) > at):
+    if int(request) == at or (on and int(request) > at):
         if deed in GIVES_UP:
-            _zygote._give_up = GIVES_UP[deed]
+            _zygote._drop_privileges = GIVES_UP[deed]
         fds = fds[:_PIPES] if deed == "stays in the zygote's leaf" else fds
-        _be_the_child(_Control(control, SAYS.get(deed, socket.socket.send)), order, fds, run, main)
-    _be_the_child(control, order, fds, run, main)
+        _run_child(_Control(control, SAYS.get(deed, socket.socket.send)), request, fds, run, main)
+    _run_child(control, request, fds, run, main)
 
 
 if _zygote is not None:
-    _zygote._be_the_child = _lie
+    _zygote._run_child = _lie
 
 
 @plugin.tool(side_effects="none", isolation="call")

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fumehood_sandbox import LaunchError
-from fumehood_sandbox.cgroup import cgroups
+from fumehood_sandbox import LaunchError, cgroups
 
 if TYPE_CHECKING:
     from fumehood_sandbox import ForkedProcess, Leaf, Policy
@@ -42,14 +41,14 @@ class CallLeaves:
         self._closed = False
 
     def for_next(self) -> Leaf | None:
-        """A leaf that the next child can step into by itself, which costs neither time nor a thread.
+        """A leaf that the next child can join by itself, which costs neither time nor a thread.
 
         None where there is no such leaf: then `take` moves the child when it is there.
 
         Raises:
             LaunchError: none can be made now.
         """
-        if not self._policy.cgroups or cgroups().doorway is None:
+        if not self._policy.cgroups or cgroups().joining_thread is None:
             return None
         if self._empty:
             return self._empty.pop()
@@ -111,6 +110,6 @@ def _add(leaf: Leaf, child: ForkedProcess) -> None:
         OSError: the kernel refuses it, or the child is gone.
         LaunchError: it has children, which may be from before the move: they would be in the zygote's leaf for ever.
     """
-    leaf.add(child.pid)
+    leaf.add_process(child.pid)
     if len(child.pids()) > 1:
         raise LaunchError("zygote", "a process for a call started others before its call came")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 ANSWER_S = 15.0
-"""For the answer to an order. The attendant gives up on a child after 5 s; one that says nothing at all is stopped."""
+"""For the answer to an order. The fork supervisor gives up on a child after 5 s; a silent one is stopped."""
 
 
 class Zygote:
@@ -62,7 +62,7 @@ class Zygote:
         Raises:
             WorkerUnavailableError: its import left what calls would share, or this machine can't hold calls apart.
         """
-        self._server.approve()
+        self._server.request_approval()
         failure = await self._approval
         if failure is not None:
             raise WorkerUnavailableError(failure)
@@ -80,7 +80,7 @@ class Zygote:
                 self._late = self._loop.call_later(ANSWER_S, self._look)
         self.ordered += 1
         try:
-            self._server.order(self._leaves.for_next())
+            self._server.request_child(self._leaves.for_next())
         except LaunchError as error:
             self._loop.call_soon(self._move_failed, error)
 
@@ -99,7 +99,7 @@ class Zygote:
         with contextlib.suppress(BlockingIOError):
             while self._open:
                 try:
-                    child = self._server.receive()
+                    child = self._server.receive_answer()
                 except LaunchError as error:
                     self._break(refusal(self._plugin, error))
                     return
@@ -167,7 +167,8 @@ async def hatch(
     try:
         process = await launched(server.launching, spec, settings)
         try:
-            server.attend(process)
+            one_processor.part()  # for the supervisor: calls went on while the zygote started
+            server.start_supervisor(process)
             worker = ProcessWorker(
                 spec,
                 worker_id,
