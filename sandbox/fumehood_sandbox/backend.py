@@ -1,4 +1,4 @@
-"""What stands between a process and the machine, strongest first."""
+"""The backends that a sandbox can be made by, strongest first."""
 
 from __future__ import annotations
 

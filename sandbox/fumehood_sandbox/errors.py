@@ -1,4 +1,4 @@
-"""What can go wrong before a sandboxed process runs."""
+"""Exceptions: what can go wrong before a sandboxed process runs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class SandboxUnavailableError(SandboxError):
 class LaunchError(SandboxError):
     """A step of the launch failed on this machine although the feature is there. Nothing of the program ran.
 
-    `step` names the step ("namespaces", "mounts", "landlock", "exec"…), `path` what it was about (may be empty), `errno`
-    the kernel's answer (0 when there was none).
+    `step` names the step ("namespaces", "mounts", "landlock", "exec"…), `path` what it was about (may be empty),
+    `errno` the kernel's answer (0 when there was none).
     """
 
     def __init__(self, step: str, problem: str, *, path: str = "", errno: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""From a policy and a program to a process that is held: the one way in. Chooses the backend and starts it."""
+"""The launch of a program under a policy: chooses the backend and starts it."""
 
 from __future__ import annotations
 

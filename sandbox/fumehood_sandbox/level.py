@@ -1,4 +1,4 @@
-"""What a process may do to the world, as one ordered scale."""
+"""Side-effect levels: what a process may do to what lies outside of it, on one ordered scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a sandboxed process may use."""
+"""Resource limits: how much a sandboxed process may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one input of `launch`: what a process may touch."""
+"""The policy: what a process may touch, as the one input of `launch`."""
 
 from __future__ import annotations
 

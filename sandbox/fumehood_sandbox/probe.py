@@ -1,4 +1,4 @@
-"""What this machine can enforce, found by starting a sandbox and trying to get out of it."""
+"""The probe: what this machine can enforce, found by starting a sandbox and trying to get out of it."""
 
 from __future__ import annotations
 

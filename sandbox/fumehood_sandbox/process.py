@@ -1,4 +1,4 @@
-"""A sandboxed process tree that runs: what each way of making one hands to its owner."""
+"""The protocol of a running process tree, whatever made its sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is run inside a sandbox."""
+"""Programs: what is run inside a sandbox."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PythonModule:
     path: tuple[str, ...] = ()
     """Folders inside that come first on `sys.path`, in order; the standard library follows. No site-packages."""
     forks: int = 0
-    """Most children at a time that it forks by order, each in namespaces of its own; 0: none, the usual case.
+    """Most children at a time that it forks by request, each in namespaces of its own; 0: none, the usual case.
 
     Such a program is started by `ForkServer` alone. It finds a module `fumehood_zygote` and calls its
     `serve(stop_fd, run)` once it is ready, with one thread, no other process and no descriptor beyond those it began

@@ -1,4 +1,4 @@
-"""What holds a launched process, layer by layer."""
+"""The receipt: which layers are in force around a launched process."""
 
 from __future__ import annotations
 

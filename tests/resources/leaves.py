@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from fumehood_sandbox import Limits
 from fumehood_sandbox.cgroup import Cgroups, Leaf
+from fumehood_sandbox.cgroup.discovery import find
 from fumehood_sandbox.cgroup.hierarchy import hierarchies
-from fumehood_sandbox.cgroup.parents import find
 
 BOUND_S = 20.0
 MIB = 1024 * 1024

@@ -18,10 +18,11 @@ from fumehood_sandbox import LaunchError
 from fumehood_sandbox.cgroup import Cgroups, Control, Leaf
 from fumehood_sandbox.cgroup.cgroup1 import Cgroup1
 from fumehood_sandbox.cgroup.cgroup2 import Cgroup2
+from fumehood_sandbox.cgroup.discovery import find
 from fumehood_sandbox.cgroup.hierarchy import Hierarchy, hierarchies, parse
+from fumehood_sandbox.cgroup.leaves import SPARE_PROCESSES, Parent
 from fumehood_sandbox.cgroup.names import new_name, sweep
-from fumehood_sandbox.cgroup.parents import SPARE_PROCESSES, Parent, find
-from fumehood_sandbox.cgroup.version import Mechanism, members, write
+from fumehood_sandbox.cgroup.version import CgroupVersion, members, write
 
 from tests.resources.leaves import BOUND_S, LIMITS, MIB, line_of, of_version, running
 
@@ -125,7 +126,7 @@ def test_what_a_dead_process_left_is_swept_and_what_lives_stays() -> None:
     for name in (dead, own, foreign):
         Path(parent.folder, name).mkdir()
     try:
-        sweep(parent.folder, parent.mechanism)
+        sweep(parent.folder, parent.version)
         assert not Path(parent.folder, dead).exists()
         assert Path(parent.folder, own).exists()
         # Of another PID namespace: whether its process lives can't be known here.
@@ -159,7 +160,7 @@ from fumehood_sandbox import Limits
 from fumehood_sandbox.cgroup import cgroups
 leaf = cgroups().leaf(Limits())
 left = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-leaf.add(left.pid)
+leaf.add_process(left.pid)
 print(left.pid, *leaf._folders)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True, timeout=BOUND_S)
@@ -180,13 +181,13 @@ def test_a_leaf_that_is_still_busy_is_removed_later() -> None:
     with running("sys.stdin.read()", leaf):
         leaf.discard()
         assert Path(folder).exists()
-    found.tidy()
+    found.remove_leftovers()
     assert not Path(folder).exists()
 
 
 def test_a_leaf_that_can_no_longer_be_made_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     parents = of_version(2).parents
-    missing = Parent(str(tmp_path / "gone"), Cgroup2(), frozenset({Control.TIME}), home=str(tmp_path))
+    missing = Parent(str(tmp_path / "gone"), Cgroup2(), frozenset({Control.TIME}), own_folder=str(tmp_path))
     gone = Cgroups((*parents, missing), ())
     before = set(Path(parents[0].folder).iterdir())
     with pytest.raises(LaunchError) as caught:
@@ -212,14 +213,14 @@ def fake_of_version_2(folder: Path) -> Path:
 
 
 def test_version_2_writes_and_reads_its_controllers_files(tmp_path: Path) -> None:
-    folder, mechanism = str(fake_of_version_2(tmp_path)), Cgroup2()
-    assert mechanism.offered(folder) == set(Control)
-    mechanism.limit_memory(folder, 4096)
-    mechanism.limit_processes(folder, 10)
+    folder, version = str(fake_of_version_2(tmp_path)), Cgroup2()
+    assert version.offered(folder) == set(Control)
+    version.limit_memory(folder, 4096)
+    version.limit_processes(folder, 10)
     assert (tmp_path / "memory.swap.max").read_text() == "0ax"  # plain files aren't cut when they are written
-    mechanism.enable(folder, frozenset({Control.MEMORY}))
+    version.enable(folder, frozenset({Control.MEMORY}))
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory"
-    leaf = Leaf({folder: (mechanism, frozenset(Control))}, spare_processes=2, retry=lambda _: None)
+    leaf = Leaf({folder: (version, frozenset(Control))}, spare_processes=2, retry=lambda _: None)
     assert (leaf.cpu_ns(), leaf.memory_bytes(), leaf.peak_memory_bytes()) == (1_500_000, 1024, 4096)
     assert (leaf.oom_kills(), leaf.refused_forks()) == (2, 5)
     assert (leaf.processes(), leaf.most_processes(), leaf.source) == (4, 7, "cgroup2")
@@ -230,18 +231,18 @@ def test_a_kernel_without_peaks_or_swap_accounting_measures_what_it_can(tmp_path
     fake_of_version_2(tmp_path)
     for name in ("memory.peak", "pids.peak", "memory.swap.max"):
         (tmp_path / name).unlink()
-    mechanism = Cgroup2()
-    mechanism.limit_memory(str(tmp_path), 4096)
-    leaf = Leaf({str(tmp_path): (mechanism, frozenset(Control))}, spare_processes=2, retry=lambda _: None)
+    version = Cgroup2()
+    version.limit_memory(str(tmp_path), 4096)
+    leaf = Leaf({str(tmp_path): (version, frozenset(Control))}, spare_processes=2, retry=lambda _: None)
     assert (leaf.peak_memory_bytes(), leaf.most_processes(), leaf.memory_bytes()) == (None, None, 1024)
     leaf.close()
 
 
 class Refusing:
-    """A mechanism whose folders can be had, but in which one control doesn't do what it is told."""
+    """A version whose folders can be had, but in which one control doesn't do what it is told."""
 
-    def __init__(self, mechanism: Mechanism, broken: str) -> None:
-        self._mechanism = mechanism
+    def __init__(self, version: CgroupVersion, broken: str) -> None:
+        self._mechanism = version
         self._broken = broken
 
     def __getattr__(self, name: str) -> object:
@@ -256,7 +257,7 @@ def test_what_does_not_do_what_it_is_told_is_not_used(
         return Refusing(Cgroup1(controllers), broken)
 
     assert lost in of_version(1).controls
-    monkeypatch.setattr("fumehood_sandbox.cgroup.parents.Cgroup1", refusing)
+    monkeypatch.setattr("fumehood_sandbox.cgroup.discovery.Cgroup1", refusing)
     found = of_version(1)
     assert lost not in found.controls
     assert any("doesn't do what it was told" in problem for problem in found.problems)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from fumehood_sandbox.cgroup import Control, Leaf
+from fumehood_sandbox.cgroup.discovery import find
 from fumehood_sandbox.cgroup.hierarchy import hierarchies
-from fumehood_sandbox.cgroup.parents import BOUNDING, find
+from fumehood_sandbox.cgroup.leaves import BOUNDING
 
 from tests.resources.leaves import BOUND_S, LIMITS, MIB, line_of, of_version, running
 
@@ -118,7 +119,7 @@ def test_version_2_moves_processes_whole_so_no_thread_can_join() -> None:
 
 def test_version_1_alone_is_used_where_version_2_cannot_bound() -> None:
     found = find(hierarchies())
-    if {parent.mechanism.name for parent in of_version(2).parents if Control.MEMORY in parent.controls}:
+    if {parent.version.name for parent in of_version(2).parents if Control.MEMORY in parent.controls}:
         pytest.skip("version 2 bounds here")
-    assert {parent.mechanism.name for parent in found.parents} == {"cgroup1"}
+    assert {parent.version.name for parent in found.parents} == {"cgroup1"}
     assert found.controls >= BOUNDING

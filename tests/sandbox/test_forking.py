@@ -238,7 +238,7 @@ def test_zygote_that_joins_a_calls_leaf_keeps_it_from_the_next_and_gets_out_of_n
             child.close()
         assert taken_over == [False, True], "control: into the second one nobody steps"
         assert all((folder / "cgroup.procs").read_text(encoding="ascii").strip() for folder in folders)
-    cgroups().tidy()
+    cgroups().remove_leftovers()
     assert not any(folder.exists() for folder in folders)
 
 
@@ -256,7 +256,7 @@ def test_leaf_of_a_fork_that_failed_is_not_used_again(tmp_path: Path) -> None:
         with pytest.raises(LaunchError, match="no child after"):
             made.answer()
         assert taken_over == []
-        cgroups().tidy()
+        cgroups().remove_leftovers()
         assert not any(folder.exists() for folder in folders)
 
 

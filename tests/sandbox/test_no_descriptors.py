@@ -38,10 +38,10 @@ LEFT = range(8)
 def nothing_left() -> Iterator[None]:
     """Descriptors, processes and cgroups are the same afterwards."""
     launch(SHELL, Executable(("true",)), timeout_s=BOUND_S).close()  # what is found out once
-    cgroups().tidy()
+    cgroups().remove_leftovers()
     before = open_here(), _children(), _leaves()
     yield
-    cgroups().tidy()
+    cgroups().remove_leftovers()
     assert (open_here(), _children(), _leaves()) == before
 
 

@@ -1,4 +1,4 @@
-"""Where cgroup hierarchies are mounted, and where this process stands in each. Facts for trying; nothing is decided."""
+"""cgroup hierarchies: where they are mounted, and this process's own cgroup in each. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ def parse(mountinfo: Iterable[str], cgroup: Iterable[str]) -> tuple[Hierarchy, .
             named = frozenset(options.split(","))
             controllers = next((each for each in own if each and each <= named), None)
             if controllers is not None:
-                place = _place(mount_point, root, own[controllers])
-                folders = tuple(_distinct((place, mount_point)))
+                own_folder = _folder_of(mount_point, root, own[controllers])
+                folders = tuple(_distinct((own_folder, mount_point)))
                 found.setdefault((1, controllers), Hierarchy(1, controllers, folders))
     return tuple(sorted(found.values(), key=lambda each: -each.version))
 
 
 def _candidates_of_2(mount_point: str, root: str, own: str) -> Iterator[str]:
     """Our own cgroup; its parent, of which systemd's DelegateSubgroup= makes us a child; the mount's root."""
-    place = _place(mount_point, root, own)
-    yield place
-    if place != mount_point:
-        yield os.path.dirname(place)  # noqa: PTH120 - plain text, like the rest
+    own_folder = _folder_of(mount_point, root, own)
+    yield own_folder
+    if own_folder != mount_point:
+        yield os.path.dirname(own_folder)  # noqa: PTH120 - plain text, like the rest
     yield mount_point
 
 
-def _place(mount_point: str, root: str, own: str) -> str:
+def _folder_of(mount_point: str, root: str, own: str) -> str:
     """The folder of a cgroup beneath a mount that shows the hierarchy from `root` down. The mount itself if outside."""
     if own == root:
         return mount_point

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 
-from fumehood_sandbox.cgroup.version import Control, Mechanism, Reading, members, read, write
+from fumehood_sandbox.cgroup.version import CgroupVersion, Control, Reading, members, read, write
 
 _NUMBER_BYTES = 4096
 """All of these files are shorter than a page."""
@@ -32,7 +32,7 @@ class Leaf:
 
     def __init__(
         self,
-        folders: Mapping[str, tuple[Mechanism, frozenset[Control]]],
+        folders: Mapping[str, tuple[CgroupVersion, frozenset[Control]]],
         *,
         spare_processes: int,
         retry: Callable[[Leaf], None],
@@ -53,15 +53,15 @@ class Leaf:
         self.controls: frozenset[Control] = frozenset().union(*(given for _, given in folders.values()))
         """What it does."""
         try:
-            for folder, (mechanism, controls) in folders.items():
+            for folder, (version, controls) in folders.items():
                 for name, control, reading in (
-                    ("time", Control.TIME, mechanism.time),
-                    ("peak", Control.MEMORY, mechanism.peak),
-                    ("held", Control.MEMORY, mechanism.held),
-                    ("oom_kills", Control.MEMORY, mechanism.oom_kills),
-                    ("refused", Control.PROCESSES, mechanism.refused),
-                    ("processes", Control.PROCESSES, mechanism.processes),
-                    ("most_processes", Control.PROCESSES, mechanism.most_processes),
+                    ("time", Control.TIME, version.time),
+                    ("peak", Control.MEMORY, version.peak),
+                    ("held", Control.MEMORY, version.held),
+                    ("oom_kills", Control.MEMORY, version.oom_kills),
+                    ("refused", Control.PROCESSES, version.refused),
+                    ("processes", Control.PROCESSES, version.processes),
+                    ("most_processes", Control.PROCESSES, version.most_processes),
                 ):
                     if control in controls:
                         self._open(name, folder, reading)
@@ -69,9 +69,9 @@ class Leaf:
             self.close()
             raise
         measuring = [
-            mechanism.name
+            version.name
             for control in (Control.TIME, Control.MEMORY)
-            for mechanism, given in folders.values()
+            for version, given in folders.values()
             if control in given
         ]
         self.source = "+".join(dict.fromkeys(measuring))
@@ -84,7 +84,7 @@ class Leaf:
             self._fds[name] = (os.open(f"{folder}/{reading.name}", flags | os.O_CLOEXEC), reading)
 
     def add_process(self, pid: int) -> None:
-        """Put a process into the leaf. Children that it forks afterwards are in it too; those that it has already do not.
+        """Move a process into the leaf. What it forks afterwards is in it too; children that it has already are not.
 
         May take 15 ms: the kernel waits for a grace period when no process was moved for a while. Safe to call from
         another thread than the one that owns the leaf.
@@ -98,7 +98,7 @@ class Leaf:
     @property
     def can_be_joined(self) -> bool:
         """Whether a thread can move itself into it, which version 1 allows without waiting for anything."""
-        return all(mechanism.name == "cgroup1" for mechanism, _ in self._folders.values())
+        return all(version.name == "cgroup1" for version, _ in self._folders.values())
 
     def tasks_fds(self) -> tuple[int, ...]:
         """Descriptors of its `tasks` files, which stay its own: a thread that writes 0 to each joins it. Version 1.
@@ -167,17 +167,17 @@ class Leaf:
 
     def kill_at_once(self) -> None:
         """Kill every process in it where the kernel does that in one write (version 2). Elsewhere nothing happens."""
-        for folder, (mechanism, controls) in self._folders.items():
-            if Control.KILL in controls and mechanism.kills_at_once:
+        for folder, (version, controls) in self._folders.items():
+            if Control.KILL in controls and version.kills_at_once:
                 with contextlib.suppress(OSError):
-                    mechanism.kill(folder)
+                    version.kill(folder)
 
     def kill(self) -> None:
         """Kill every process in it. With version 1 that takes some milliseconds of rounds, and blocks."""
-        for folder, (mechanism, controls) in self._folders.items():
+        for folder, (version, controls) in self._folders.items():
             if Control.KILL in controls:
                 with contextlib.suppress(OSError):
-                    mechanism.kill(folder)
+                    version.kill(folder)
 
     def cpu_ns(self) -> int | None:
         """Processor time, user and system, of everything that ever ran in it, in nanoseconds."""

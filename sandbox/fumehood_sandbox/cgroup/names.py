@@ -1,4 +1,4 @@
-"""Names of leaves. Each says whose it is, so that what a sidecar left behind when it was killed can be removed."""
+"""Leaf names. Each says whose it is, so that what a sidecar left behind when it was killed can be removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 import select
 import signal
 
-from fumehood_sandbox.cgroup.version import Mechanism, members
+from fumehood_sandbox.cgroup.version import CgroupVersion, members
 
 _PREFIX = "fumehood"
 _DIGITS = 16
@@ -31,7 +31,7 @@ def new_name() -> str:
     return f"{_own_prefix(os.getpid())}-{os.urandom(_DIGITS // 2).hex()}"
 
 
-def sweep(folder: str, mechanism: Mechanism) -> None:
+def sweep(folder: str, version: CgroupVersion) -> None:
     """Remove the leaves of processes that are gone, and kill what is still in them.
 
     That is a child of bubblewrap's which waits for ever, because bubblewrap and the launcher were killed after it was
@@ -46,10 +46,10 @@ def sweep(folder: str, mechanism: Mechanism) -> None:
         for match in ours:
             if match[2] not in alive:
                 with contextlib.suppress(OSError):
-                    _remove(f"{folder}/{match[0]}", mechanism)
+                    _remove(f"{folder}/{match[0]}", version)
 
 
-def _remove(leaf: str, mechanism: Mechanism) -> None:
+def _remove(leaf: str, version: CgroupVersion) -> None:
     pidfds = []
     for pid in members(leaf):
         with contextlib.suppress(ProcessLookupError):
@@ -58,7 +58,7 @@ def _remove(leaf: str, mechanism: Mechanism) -> None:
             os.kill(pid, signal.SIGKILL)
     if pidfds:
         with contextlib.suppress(OSError):
-            mechanism.kill(leaf)
+            version.kill(leaf)
     for pidfd in pidfds:
         select.select([pidfd], [], [], _END_S)
         os.close(pidfd)

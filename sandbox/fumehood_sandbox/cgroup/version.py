@@ -33,7 +33,7 @@ class Reading:
     number: Callable[[bytes], int]
 
 
-class Mechanism(Protocol):
+class CgroupVersion(Protocol):
     """One version of cgroups. All methods raise OSError with what the kernel says."""
 
     @property

@@ -1,4 +1,4 @@
-"""Runs as a zygote, to find out whether this machine can hold its children apart; see `probe`."""
+"""The self-test of forks: runs as a zygote, whose child says which user it is and what it sees; see `fork/probe.py`."""
 
 from __future__ import annotations
 

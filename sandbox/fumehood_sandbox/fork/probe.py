@@ -1,4 +1,4 @@
-"""Whether this machine can fork a process for each call, found by having one forked."""
+"""The probe of forks: whether this machine can fork a process for each call, found by having one forked."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from fumehood_sandbox.fork.handshake import (
 )
 from fumehood_sandbox.fork.process import ForkedProcess
 from fumehood_sandbox.launch import start_controlled
-from fumehood_sandbox.outside.bubblewrap_arguments import SCRATCH_HOMES, below_scratch
+from fumehood_sandbox.outside.bubblewrap_arguments import FORK_SCRATCH, below_scratch
 from fumehood_sandbox.outside.grants import check_policy
 from fumehood_sandbox.outside.identity import identity_for
 from fumehood_sandbox.outside.launching import Launching
@@ -107,7 +107,7 @@ class ForkServer:
             "user_namespace_fd": namespace,
             "init_pid": zygote.init_pid,
             "identity": (identity.user, identity.group),
-            "scratch": SCRATCH_HOMES,
+            "scratch": FORK_SCRATCH,
             "below_scratch": self._below_scratch,
             "scratch_bytes": self._policy.limits.scratch_bytes,
             "pipes": [os.fstat(fd).st_ino for fd in (zygote.stdin, zygote.stdout, zygote.stderr)],

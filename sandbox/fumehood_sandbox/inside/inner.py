@@ -52,7 +52,7 @@ def main(config: "dict[str, Any]", make_modules: "Callable[[dict[str, Any]], dic
         limit(status, config["rlimits"])
         empty_bounding_set()
         drop_identity(status, config["identity"])
-        load_filter(config["seal"], what="keep the limits")
+        load_filter(config["limits_filter"], what="keep the limits")
         drop_capabilities(status)
         restrict_self(status, ruleset, config["landlock"]["detail"])
         close_descriptors(status, config["kept_fds"])

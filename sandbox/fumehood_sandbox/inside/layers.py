@@ -10,6 +10,11 @@ from fumehood_sandbox.inside.report import report
 from fumehood_sandbox.kernel.constants import (
     CAPABILITY_SETS,
     CAPABILITY_VERSION_3,
+    LANDLOCK_ACCESS_FS_EXECUTE,
+    LANDLOCK_ACCESS_FS_IOCTL_DEV,
+    LANDLOCK_ACCESS_FS_READ_FILE,
+    LANDLOCK_ACCESS_FS_TRUNCATE,
+    LANDLOCK_ACCESS_FS_WRITE_FILE,
     LANDLOCK_ACCESS_NET_CONNECT_TCP,
     LANDLOCK_RULE_NET_PORT,
     LANDLOCK_RULE_PATH_BENEATH,
@@ -36,8 +41,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_LANDLOCK_ON_FILES = 0b1100000000000111
-"""execute, write_file, read_file, truncate, ioctl_dev: all the access that a file, in place of a folder, can have."""
+_LANDLOCK_ON_FILES = (
+    LANDLOCK_ACCESS_FS_EXECUTE
+    | LANDLOCK_ACCESS_FS_WRITE_FILE
+    | LANDLOCK_ACCESS_FS_READ_FILE
+    | LANDLOCK_ACCESS_FS_TRUNCATE
+    | LANDLOCK_ACCESS_FS_IOCTL_DEV
+)
+"""All the access that a rule can allow of a file, in place of a folder."""
 
 
 def status_of(process: str) -> "dict[str, str]":

@@ -1,4 +1,4 @@
-"""From a stage to the program: working directory, execve(2), or a Python module in this interpreter."""
+"""The exec: how a stage becomes the program. Working directory, execve(2), or a Python module in this interpreter."""
 
 import os
 import sys
@@ -23,11 +23,11 @@ def enter(folder: str) -> None:
 def become(argv: "tuple[str, ...]", environment: "dict[str, str]") -> "NoReturn":
     """Replace this process. The status pipe closes by itself when it has worked, which is the launcher's sign."""
     name = argv[0]
-    places = environment.get("PATH", "/usr/bin:/bin").split(":") if "/" not in name else [""]
+    folders = environment.get("PATH", "/usr/bin:/bin").split(":") if "/" not in name else [""]
     failure = StepError("exec", "not found on PATH", name, 2)
     restore_signals()
-    for place in places:
-        path = f"{place}/{name}" if place else name
+    for folder in folders:
+        path = f"{folder}/{name}" if folder else name
         try:
             os.execve(path, argv, environment)  # noqa: S606 - no shell is the point
         except FileNotFoundError as error:

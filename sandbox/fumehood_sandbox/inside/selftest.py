@@ -1,4 +1,4 @@
-"""Runs inside a sandbox, and tries what must fail beside what must work.
+"""The self-test: runs inside a sandbox, and tries what must fail beside what must work.
 
 `probe` reads its lines: layer, feature, yes or no, what was found. A sandbox that denies everything would be as wrong
 as one that denies nothing, so each check has both halves. Takes nothing of the package, which isn't inside.

@@ -1,4 +1,4 @@
-"""Numbers of the kernel's interface, as its headers spell them, the same on every architecture unless said otherwise.
+"""Constants of the kernel's interface, as its headers spell them. The same on every architecture unless said otherwise.
 
 Handed to the stages beside their code, so it imports nothing.
 """

@@ -1,4 +1,4 @@
-"""Runs inside a sandbox without namespaces, beside `selftest`, and tries what must fail beside what must work.
+"""The self-test without namespaces: runs beside `selftest`, and tries what must fail beside what must work.
 
 As there: as few imports as can be, and nothing of the package, which isn't inside.
 """
@@ -11,7 +11,7 @@ import socket
 
 from selftest import CHECKS, Check, fails, main  # type: ignore[import-not-found] # the file beside it there
 
-_KEEPER = os.getppid()
+_SUPERVISOR = os.getppid()
 
 
 def _file_system() -> Check:
@@ -50,11 +50,11 @@ def _scratch() -> Check:
 
 def _processes() -> Check:
     denied = all(
-        fails(lambda name=name: os.open(f"/proc/{_KEEPER}/{name}", os.O_RDONLY), errno.EACCES, errno.ENOENT)
+        fails(lambda name=name: os.open(f"/proc/{_SUPERVISOR}/{name}", os.O_RDONLY), errno.EACCES, errno.ENOENT)
         for name in ("environ", "mem", "cmdline", "status")
     )
-    signalled = fails(lambda: os.kill(_KEEPER, signal.SIGCONT), errno.EPERM)
-    limited = fails(lambda: resource.prlimit(_KEEPER, resource.RLIMIT_NOFILE), errno.EPERM)
+    signalled = fails(lambda: os.kill(_SUPERVISOR, signal.SIGCONT), errno.EPERM)
+    limited = fails(lambda: resource.prlimit(_SUPERVISOR, resource.RLIMIT_NOFILE), errno.EPERM)
     os.close(os.open("/proc/self/environ", os.O_RDONLY))
     os.kill(os.getpid(), 0)
     return denied and signalled and limited, "others can't be read, signalled or limited; this one can"

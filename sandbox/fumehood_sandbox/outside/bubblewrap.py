@@ -1,4 +1,4 @@
-"""Finds the bubblewrap that works here. It is asked to make a sandbox, never for its version."""
+"""The search for a bubblewrap that works here: each is asked to make a sandbox, never for its version."""
 
 from __future__ import annotations
 

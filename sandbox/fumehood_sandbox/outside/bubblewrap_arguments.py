@@ -14,8 +14,8 @@ from fumehood_sandbox.outside.identity import Identity
 from fumehood_sandbox.policy import Mount
 
 SCRATCH = ("/tmp", "/dev/shm")  # noqa: S108 - places inside
-SCRATCH_HOME = "/run/fumehood/scratch"
-SCRATCH_HOMES = (f"{SCRATCH_HOME}/tmp", f"{SCRATCH_HOME}/shm")  # noqa: S108 - likewise
+FORK_SCRATCH_PARENT = "/run/fumehood/scratch"
+FORK_SCRATCH = (f"{FORK_SCRATCH_PARENT}/tmp", f"{FORK_SCRATCH_PARENT}/shm")  # noqa: S108 - likewise
 """Where scratch lies in a sandbox that forks; `SCRATCH` are links to there.
 
 A rule of Landlock's belongs to an inode. Each child has file systems of its own on these two folders, which are newer
@@ -81,7 +81,7 @@ def landlock_ruleset(checked: CheckedPolicy, abi: int, *, forks: bool = False) -
         run=(mount.target for mount in checked.runtime if mount.source and not _is_link(mount, checked.runtime)),
         listing=("/",),
         read=("/proc", *(grant.path for grant in checked.read)),
-        write=(*((SCRATCH_HOME,) if forks else SCRATCH), *(grant.path for grant in checked.write)),
+        write=(*((FORK_SCRATCH_PARENT,) if forks else SCRATCH), *(grant.path for grant in checked.write)),
         devices=DEVICES,
     )
 
@@ -100,9 +100,9 @@ def _folders_to(targets: Iterable[str]) -> Iterator[str]:
 
 def _relocated(path: str) -> str:
     """Where a path lies that programs find at the same place as ever, by a link."""
-    for link, home in zip(SCRATCH, SCRATCH_HOMES, strict=True):
+    for link, folder in zip(SCRATCH, FORK_SCRATCH, strict=True):
         if path == link or path.startswith(link + "/"):
-            return home + path[len(link) :]
+            return folder + path[len(link) :]
     return path
 
 
@@ -122,10 +122,10 @@ def _own_mounts(scratch_bytes: int, *, forks: bool) -> Iterator[str]:
     for link, target in _DEVICE_LINKS.items():
         yield from ("--symlink", target, link)
     if forks:
-        yield from _folders_to(SCRATCH_HOMES)
-        for link, home in zip(SCRATCH, SCRATCH_HOMES, strict=True):
-            yield from ("--symlink", home, link)
-    for folder in SCRATCH_HOMES if forks else SCRATCH:
+        yield from _folders_to(FORK_SCRATCH)
+        for link, folder in zip(SCRATCH, FORK_SCRATCH, strict=True):
+            yield from ("--symlink", folder, link)
+    for folder in FORK_SCRATCH if forks else SCRATCH:
         yield from ("--perms", "1777", "--size", str(scratch_bytes), "--tmpfs", folder)
 
 

@@ -51,7 +51,7 @@ class BubblewrapStart(BackendStart):
         """Kill what was started, and reap bubblewrap.
 
         bubblewrap's child asks to die with it only late in its start. Before bubblewrap has named it, it is in
-        bubblewrap's process group, waits to be let go on, and is killed with the group; afterwards it is killed by its
+        bubblewrap's process group, waits for bubblewrap, and is killed with the group; afterwards it is killed by its
         number. Until bubblewrap is reaped, nobody else can have the group's number.
         """
         if self._popen.returncode is not None:

@@ -170,7 +170,7 @@ def _cgroup_layer(leaf: Leaf | None, plan: StartPlan) -> tuple[Layer, ...]:
         Control.SHARE: "equal share of the processors",
         Control.KILL: "killed as one",
     }
-    by = {control: parent.mechanism.name for parent in plan.cgroups.parents for control in parent.controls}
+    by = {control: parent.version.name for parent in plan.cgroups.parents for control in parent.controls}
     detail = ", ".join(f"{text} ({by[control]})" for control, text in said.items() if control in leaf.controls)
     return (Layer("cgroup", detail),)
 

@@ -1,4 +1,4 @@
-"""Checks a policy against itself and against this machine's files, and pins what it grants."""
+"""The check of a policy, against itself and this machine's files; each grant is pinned by an O_PATH descriptor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose process a sandboxed program is, as the host counts users.
+"""User ids and user namespaces of sandboxed programs.
 
 Not root: the launcher's own user, in a user namespace that bwrap makes. Root: a user of the policy's own identity,
 from a range that nobody else uses, in a user namespace that this module makes once for the launcher's process.

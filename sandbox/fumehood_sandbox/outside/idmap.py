@@ -1,4 +1,4 @@
-"""Which granted folders and runtime files need an idmapped mount, and with which user namespace."""
+"""The choice of idmapped mounts: which grants and runtime files need one, and with which user namespace."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class BackendStart(Protocol):
     """What a backend started, and what it takes to make a process of it or to undo it."""
 
     step: str
-    """What an error names when whoever should report has ended without a word."""
+    """What an error names when the starter has ended and reported nothing."""
     starter: str
     """Who that is, for people."""
 

@@ -1,4 +1,4 @@
-"""Mounts that programs of a kind need: the running Python, the system's own programs and libraries."""
+"""Runtime mounts: what programs need of the running Python, and of the system's own programs and libraries."""
 
 from __future__ import annotations
 

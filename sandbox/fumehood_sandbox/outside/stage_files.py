@@ -82,7 +82,7 @@ def inner_file(
         "zygote": None if control_fd is None else _zygote(checked, control_fd),
         "kept_fds": () if control_fd is None else (control_fd,),
         "relay_fd": relay_fd,
-        "seal": _seal(relay=relay_fd is not None),
+        "limits_filter": _limits_filter(relay=relay_fd is not None),
         "identity": (identity.user, identity.group) if identity.user_namespace_fd is not None else None,
         "landlock": {"attributes": landlock.attributes, "rules": list(landlock.rules), "detail": landlock.detail},
         "environment": dict(policy.environment),
@@ -122,7 +122,7 @@ def idmapped_mounts_file(mounts: Sequence[IdmappedMount], command: Sequence[str]
 
 
 def memory_file(name: str, content: bytes) -> int:
-    """A file without a place, read from its start. For what bubblewrap and the stage read from descriptors."""
+    """A memfd with this content, at its start. For what bubblewrap and the stages read from descriptors."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
         view = memoryview(content)
@@ -136,7 +136,7 @@ def memory_file(name: str, content: bytes) -> int:
 
 
 @functools.cache
-def _seal(*, relay: bool) -> bytes:
+def _limits_filter(*, relay: bool) -> bytes:
     """The second filter, which keeps limits as they were set. The first is loaded before, so it can't forbid that."""
     return encode(filter_program(sealing_list(relay=relay), ARCHITECTURES[platform.machine()]))
 

@@ -1,4 +1,4 @@
-"""The few instructions of classic BPF that a seccomp filter needs.
+"""Classic BPF: the few instructions that a seccomp filter needs.
 
 Source: linux/filter.h, linux/seccomp.h, seccomp(2). A filter sees `struct seccomp_data`: the number at 0, the
 architecture at 4, the instruction pointer at 8, and six 64-bit arguments from 16.

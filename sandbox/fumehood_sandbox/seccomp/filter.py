@@ -1,4 +1,4 @@
-"""From a deny-list to the program that the kernel runs at each system call."""
+"""The compiler of the deny-list: makes the BPF program that the kernel runs at each system call."""
 
 from __future__ import annotations
 

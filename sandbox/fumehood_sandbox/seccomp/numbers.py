@@ -1,4 +1,4 @@
-"""Numbers of the system calls that the deny-list names, for each architecture.
+"""System-call numbers of what the deny-list names, for each architecture.
 
 Source: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h, which aarch64 uses. Numbers of
 system calls never change, and those from 424 on are the same everywhere.

@@ -1,4 +1,4 @@
-"""What a deny-list says of one system call."""
+"""Rules of the deny-list: one system call, and conditions on its arguments."""
 
 from __future__ import annotations
 
