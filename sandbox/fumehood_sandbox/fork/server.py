@@ -38,7 +38,7 @@ from fumehood_sandbox.receipt import Layer, Receipt
 _END_S = 5.0
 """For the death of a supervisor that was killed."""
 _NPROC = re.compile(r"\bnproc=\d+, ")
-"""A zygote's limit, which is its own and that of all its children together (`stage.rlimits`)."""
+"""A zygote's limit, which is its own and that of all its children together (`outside/rlimits.py`)."""
 _ISOLATION = Layer(
     "isolation", "call: memory, user, mount, pid and ipc namespaces, /tmp, /dev/shm and a Landlock domain of its own"
 )
@@ -73,7 +73,7 @@ class ForkServer:
         """Of the children that were requested and are not there, in order."""
         self._supervisor: subprocess.Popen[bytes] | None = None
         try:
-            self._requests, self._requests_inside = self._pair()
+            self._requests, self._requests_theirs = self._pair()
             self._control, control_inside = self._pair()
             self._control_inode = os.fstat(control_inside.fileno()).st_ino
             self.launching: Launching = start_controlled(policy, program, control_inside.fileno())
@@ -101,7 +101,7 @@ class ForkServer:
         except OSError as error:
             raise LaunchError(SUPERVISOR_STEP, "the zygote is gone", errno=error.errno or 0) from error
         config = {
-            "requests_fd": self._requests_inside.fileno(),
+            "requests_fd": self._requests_theirs.fileno(),
             "control_fd": self._control.fileno(),
             "control_inode": self._control_inode,
             "user_namespace_fd": namespace,
@@ -120,7 +120,7 @@ class ForkServer:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    pass_fds=(code, namespace, self._requests_inside.fileno(), self._control.fileno()),
+                    pass_fds=(code, namespace, self._requests_theirs.fileno(), self._control.fileno()),
                     env={},
                     cwd="/",
                     process_group=0,
@@ -132,7 +132,7 @@ class ForkServer:
         finally:
             os.close(namespace)
         self._control.close()
-        self._requests_inside.close()
+        self._requests_theirs.close()
         self._requests.setblocking(False)
         receipt = zygote.receipt
         layers = (*(self._layer_of_child(layer) for layer in receipt.layers), _ISOLATION)

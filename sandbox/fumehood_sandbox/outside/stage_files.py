@@ -9,7 +9,6 @@ import platform
 import resource
 from collections.abc import Sequence
 from pathlib import Path
-from types import CodeType
 
 from fumehood_sandbox.cgroup import Control
 from fumehood_sandbox.interpreter import stage_interpreter
@@ -30,7 +29,8 @@ from fumehood_sandbox.seccomp import (
 
 _BOOTSTRAP = """
 import marshal,sys
-with open({fd},'rb') as f:s,k=marshal.load(f)
+with open({fd},'rb') as f:c,k=marshal.loads(f.read())
+s=marshal.loads(c)
 for n,c in s:
  m=sys.modules[n]=type(sys)(n)
  exec(c,m.__dict__)
@@ -154,14 +154,15 @@ def _zygote(checked: CheckedPolicy, control_fd: int) -> dict[str, object]:
 
 
 @functools.cache
-def _code(stage: str) -> tuple[tuple[str, CodeType], ...]:
-    """A stage's modules by name, what it imports first. The package itself is an empty module there."""
+def _code(stage: str) -> bytes:
+    """A stage's modules by name, what it imports first, marshalled. The package itself is an empty module there."""
     folder = Path(__file__).resolve().parents[1]
     sources = [("fumehood_sandbox", "")]
     sources += [
         (f"fumehood_sandbox.{name}", (folder / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8"))
         for name in _PARTS[stage]
     ]
-    return tuple(
+    modules = tuple(
         (name, compile(source, f"<{name}>", "exec", dont_inherit=True, optimize=2)) for name, source in sources
     )
+    return marshal.dumps(modules)
