@@ -207,7 +207,7 @@ def test_child_in_the_leaf_of_another_is_ended_and_that_leaf_is_not_used_again(t
             each.reuse = lambda subject: not taken_over.append(subject)  # type: ignore[func-returns-value]
             made.server.request_child(each)
         child = made.child()
-        assert said(child) == b"here", "control: who steps into its own is let go on"
+        assert said(child) == b"here", "control: a child that joins its own is handed over"
         with pytest.raises(LaunchError, match="not in the leaf"):
             made.answer()
         assert taken_over == []

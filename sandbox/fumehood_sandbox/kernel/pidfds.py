@@ -6,8 +6,39 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import overload
+
+from fumehood_sandbox.kernel.constants import SIGNALLED_STATUS
+
+
+def open_child_pidfd(child: subprocess.Popen[bytes], fds: tuple[int, ...]) -> int:
+    """A pidfd of this process's child.
+
+    Raises:
+        OSError: there is no descriptor left. `fds` are closed.
+    """
+    try:
+        return os.pidfd_open(child.pid)
+    except OSError:
+        for fd in fds:
+            os.close(fd)
+        raise
+
+
+@overload
+def shell_status(status: int) -> int: ...
+
+
+@overload
+def shell_status(status: int | None) -> int | None: ...
+
+
+def shell_status(status: int | None) -> int | None:
+    """128 + n where the child itself was killed by signal n, as it exits with when the program was."""
+    return status if status is None or status >= 0 else SIGNALLED_STATUS - status
 
 
 def ends_within(pidfd: int, timeout_s: float) -> bool:

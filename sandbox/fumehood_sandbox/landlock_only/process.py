@@ -8,9 +8,15 @@ import signal
 import subprocess
 from pathlib import Path
 
-from fumehood_sandbox.kernel.pidfds import descendants, ends_within, reap, terminate_processes
+from fumehood_sandbox.kernel.pidfds import (
+    descendants,
+    ends_within,
+    open_child_pidfd,
+    reap,
+    shell_status,
+    terminate_processes,
+)
 from fumehood_sandbox.landlock_only.path_view import PathView, discard
-from fumehood_sandbox.outside.bubblewrap_process import hold, shell_status
 from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.receipt import Receipt
 
@@ -41,7 +47,7 @@ class ProcessGroup(SandboxedProcess):
         """
         self._supervisor = supervisor
         self._leader_pidfd = leader_pidfd
-        self._pidfd = hold(supervisor, fds)
+        self._pidfd = open_child_pidfd(supervisor, fds)
         self._view = view
         self._closed = False
         self.pid = self.init_pid = supervisor.pid

@@ -6,11 +6,17 @@ import contextlib
 import os
 import socket
 import subprocess
-from typing import overload
 
 from fumehood_sandbox.cgroup import Leaf
-from fumehood_sandbox.kernel.constants import SIGNALLED_STATUS
-from fumehood_sandbox.kernel.pidfds import descendants, ends_within, kill_process, reap, terminate_processes
+from fumehood_sandbox.kernel.pidfds import (
+    descendants,
+    ends_within,
+    kill_process,
+    open_child_pidfd,
+    reap,
+    shell_status,
+    terminate_processes,
+)
 from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.receipt import Receipt
 
@@ -39,7 +45,7 @@ class BubblewrapProcess(SandboxedProcess):
         """
         self._bubblewrap = bubblewrap
         self._init_pidfd = init_pidfd
-        self._pidfd = hold(bubblewrap, fds)
+        self._pidfd = open_child_pidfd(bubblewrap, fds)
         self._closed = False
         self.pid = bubblewrap.pid
         self.init_pid = init_pid
@@ -114,30 +120,3 @@ class BubblewrapProcess(SandboxedProcess):
         for fd in (self._pidfd, self._init_pidfd, self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)
-
-
-def hold(child: subprocess.Popen[bytes], fds: tuple[int, ...]) -> int:
-    """A pidfd of this process's child.
-
-    Raises:
-        OSError: there is no descriptor left. `fds` are closed.
-    """
-    try:
-        return os.pidfd_open(child.pid)
-    except OSError:
-        for fd in fds:
-            os.close(fd)
-        raise
-
-
-@overload
-def shell_status(status: int) -> int: ...
-
-
-@overload
-def shell_status(status: int | None) -> int | None: ...
-
-
-def shell_status(status: int | None) -> int | None:
-    """128 + n where the child itself was killed by signal n, as it exits with when the program was."""
-    return status if status is None or status >= 0 else SIGNALLED_STATUS - status
