@@ -167,7 +167,6 @@ async def hatch(
     try:
         process = await launched(server.launching, spec, settings)
         try:
-            one_processor.part()  # for the supervisor: calls went on while the zygote started
             server.start_supervisor(process)
             worker = ProcessWorker(
                 spec,
