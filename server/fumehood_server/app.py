@@ -18,7 +18,7 @@ from fumehood_server.config.config import SidecarConfig
 from fumehood_server.errors import FumehoodError
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
-from fumehood_server.plugin_requests import Host
+from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import Catalog, Log
 from fumehood_server.rpc import Admission, ServerContext, serving
 from fumehood_server.secrets import SecretStore
@@ -76,9 +76,11 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
     with _signals(stop, flush):
         server.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         logs = LogSink(_forward)
-        host_calls = Host(SecretStore(config.secrets), logs, limits=config.egress.limits, private=config.egress.private)
+        plugin_requests = PluginRequests(
+            SecretStore(config.secrets), logs, limits=config.egress.limits, private=config.egress.private
+        )
         settings = WorkerSettings(idle_s=server.idle_stop_s)
-        async with Pools(logs, settings, verify=verify, host_calls=host_calls) as pools:
+        async with Pools(logs, settings, verify=verify, plugin_requests=plugin_requests) as pools:
             sandbox = _sandbox_problem(config.sandbox.minimum)
             if sandbox is not None:
                 log.error("sandbox_unavailable", message=sandbox.message, remedy=sandbox.remedy)

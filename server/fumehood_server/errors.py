@@ -49,7 +49,7 @@ class WorkerUnavailableError(FumehoodError):
         self.error = error
 
 
-class HostCallError(FumehoodError):
+class PluginRequestError(FumehoodError):
     """What a call asked of the sidecar is refused, or did not work. The plugin is told; `reason` is a stable word."""
 
     def __init__(self, reason: str, message: str, *, retryable: bool = False) -> None:

@@ -26,8 +26,8 @@ from fumehood_server.egress import (
     open_broker,
     open_relay,
 )
-from fumehood_server.errors import HostCallError
-from fumehood_server.model.plugin_requests import EgressUsage, HostCaller, HttpAnswer, HttpAsk
+from fumehood_server.errors import PluginRequestError
+from fumehood_server.model.plugin_requests import EgressUsage, InboundResponse, OutboundRequest, RequestingCall
 from fumehood_server.secrets import SecretStore, SecretUnavailableError
 from fumehood_server.workers.output.token_bucket import Allowance
 
@@ -41,8 +41,8 @@ RELAY_LINES_PER_SECOND = 10.0
 _MAX_WHY = 200
 
 
-class Host:
-    """Answers what calls ask (`model.host_calls.HostCalls`)."""
+class PluginRequests:
+    """Answers what calls ask (`model.plugin_requests.PluginRequestHandler`)."""
 
     def __init__(
         self,
@@ -63,15 +63,15 @@ class Host:
         self._accesses: dict[tuple[object, ...], Access] = {}
         self._relay_lines: dict[str, _RelayLines] = {}
 
-    async def secret(self, caller: HostCaller, name: str) -> bytes:
-        """The value of a secret; see `HostCalls`."""
+    async def secret(self, caller: RequestingCall, name: str) -> bytes:
+        """The value of a secret; see `PluginRequestHandler`."""
         if name not in caller.spec.secrets:
             raise SecretUnavailableError("secret_not_granted", f"{caller.tool} is not granted {name}", "")
         return await self._secrets.read(name)
 
     @asynccontextmanager
-    async def http(self, caller: HostCaller, ask: HttpAsk) -> AsyncIterator[HttpAnswer]:
-        """Perform an HTTP request; see `HostCalls`."""
+    async def http(self, caller: RequestingCall, ask: OutboundRequest) -> AsyncIterator[InboundResponse]:
+        """Perform an HTTP request; see `PluginRequestHandler`."""
         request = EgressRequest(
             method=ask.method,
             url=ask.url,
@@ -86,13 +86,13 @@ class Host:
             async with self.broker.request(request, self.access(caller.spec), asker) as response:
                 yield _Answer(response)
         except EgressError as error:
-            raise _host_call_error(error) from error
+            raise _plugin_request_error(error) from error
 
     @asynccontextmanager
     async def relay(
-        self, spec: WorkerSpec, listener: socket.socket, caller: Callable[[], HostCaller | None]
+        self, spec: WorkerSpec, listener: socket.socket, caller: Callable[[], RequestingCall | None]
     ) -> AsyncIterator[None]:
-        """Serve programs that only know HTTP_PROXY; see `HostCalls`."""
+        """Serve programs that only know HTTP_PROXY; see `PluginRequestHandler`."""
 
         def asker() -> Asker:
             found = caller()
@@ -199,13 +199,13 @@ class _Answer:
         self.redirects = response.redirects
 
     async def body(self) -> AsyncIterator[bytes]:
-        """See `HttpAnswer`."""
+        """See `InboundResponse`."""
         try:
             async for piece in self._response.body():
                 yield piece
         except EgressError as error:
-            raise _host_call_error(error) from error
+            raise _plugin_request_error(error) from error
 
 
-def _host_call_error(error: EgressError) -> HostCallError:
-    return HostCallError(error.reason.value, error.message, retryable=error.retryable)
+def _plugin_request_error(error: EgressError) -> PluginRequestError:
+    return PluginRequestError(error.reason.value, error.message, retryable=error.retryable)

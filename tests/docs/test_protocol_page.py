@@ -27,7 +27,7 @@ from fumehood_server.secrets import source
 from fumehood_server.workers import settings
 from fumehood_server.workers.faults import Rung, Violation
 from fumehood_server.workers.output import stderr
-from fumehood_server.workers.process import requests as host_calls
+from fumehood_server.workers.process import requests as plugin_requests
 from fumehood_server.workers.wire import FrameDecoder, messages
 
 from tests.examples.test_plugins import needs_node
@@ -93,7 +93,7 @@ def test_every_word_of_a_failed_request_is_listed_as_retryable_or_not() -> None:
         names = words(row[0])
         answers = row[1].split(", ") if ", " in row[1] else [row[1]] * len(names)
         listed |= dict(zip(names, answers, strict=True))
-    ours = found(r'HostCallError\(\s*"([a-z_]+)"') - {"secret_not_granted"}  # told in words alone
+    ours = found(r'PluginRequestError\(\s*"([a-z_]+)"') - {"secret_not_granted"}  # told in words alone
     assert set(listed) == set(EgressReason) | ours
     assert {reason: listed[reason] for reason in EgressReason} == {
         reason: "yes" if reason.retryable else "no" for reason in EgressReason
@@ -153,9 +153,9 @@ LIMITS = Limits()
         ("## 3.5", "`ToolFailure.details_json`", "60,000", messages.MAX_FAILURE_DETAILS_BYTES == 60_000),
         ("## 3.5", "updates of one call", "100,000", settings.MAX_UPDATES == 100_000),
         ("## 3.5", "log lines", "2,000 at once, 200/s", (stderr.LINES_BURST, stderr.LINES_PER_SECOND) == (2000, 200)),
-        ("## 3.5", "requests of one call at a time", "8", host_calls.MAX_UNDER_WAY == 8),
-        ("## 3.5", "requests of one call in all", "10,000", host_calls.MAX_REQUESTS == 10_000),
-        ("## 3.5", "answers that a process", "4 MiB", host_calls.MAX_UNREAD_BYTES == 4 * MIB),
+        ("## 3.5", "requests of one call at a time", "8", plugin_requests.MAX_UNDER_WAY == 8),
+        ("## 3.5", "requests of one call in all", "10,000", plugin_requests.MAX_REQUESTS == 10_000),
+        ("## 3.5", "answers that a process", "4 MiB", plugin_requests.MAX_UNREAD_BYTES == 4 * MIB),
         (
             "## 3.5",
             "a secret",

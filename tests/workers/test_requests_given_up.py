@@ -8,7 +8,7 @@ from fumehood.v1 import plugin_pb2
 from fumehood_sandbox import Level
 from fumehood_server.model.call import CallContext
 from fumehood_server.model.worker import Invocation
-from fumehood_server.plugin_requests import Host
+from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.secrets import Redactor, SecretStore
 from fumehood_server.workers import LogSink, Pools
 from fumehood_server.workers.process.attempt import CallTable, WorkerCall
@@ -75,11 +75,11 @@ async def test_request_that_is_read_with_its_call_s_cancellation_is_answered() -
 
 async def test_process_whose_calls_ask_and_end_at_once_may_ask_on() -> None:
     logs = LogSink()
-    host = Host(SecretStore({}), logs, sink=lambda _: None)
-    async with Pools(logs, SETTINGS, host_calls=host) as pools:
+    requests = PluginRequests(SecretStore({}), logs, sink=lambda _: None)
+    async with Pools(logs, SETTINGS, plugin_requests=requests) as pools:
         bench = Bench(pools, logs)
         spec = bench.spec()
         for _ in range(3):
             assert (await bench.call(spec, "asks_and_ends")).error is None
         async with bench.sole_worker(spec) as worker:
-            assert worker._host_calls._asked_bytes == 0  # type: ignore[attr-defined]
+            assert worker._plugin_requests._asked_bytes == 0  # type: ignore[attr-defined]

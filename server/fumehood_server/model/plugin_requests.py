@@ -26,7 +26,7 @@ class EgressUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostCaller:
+class RequestingCall:
     """The call that asks."""
 
     spec: WorkerSpec
@@ -39,7 +39,7 @@ class HostCaller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpAsk:
+class OutboundRequest:
     """An HTTP request, unchecked: all of it may be hostile. None takes the operator's cap."""
 
     method: str
@@ -51,7 +51,7 @@ class HttpAsk:
     max_redirects: int | None
 
 
-class HttpAnswer(Protocol):
+class InboundResponse(Protocol):
     """A response whose head is here and whose body is not."""
 
     @property
@@ -71,28 +71,28 @@ class HttpAnswer(Protocol):
         """How many redirects were followed."""
 
     def body(self) -> AsyncIterator[bytes]:
-        """The body, in pieces of at most 64 KiB, as they are asked for. Raises `HostCallError` where it breaks off."""
+        """The body, in pieces of at most 64 KiB. Raises `PluginRequestError` where it breaks off."""
 
 
-class HostCalls(Protocol):
+class PluginRequestHandler(Protocol):
     """Answers what calls ask. A request ends early by the cancellation of its task."""
 
-    async def secret(self, caller: HostCaller, name: str) -> bytes:
+    async def secret(self, caller: RequestingCall, name: str) -> bytes:
         """The value of a secret as it is now.
 
         Raises:
             SecretUnavailableError: it is not granted to the call, or can't be had.
         """
 
-    def http(self, caller: HostCaller, ask: HttpAsk) -> AbstractAsyncContextManager[HttpAnswer]:
+    def http(self, caller: RequestingCall, ask: OutboundRequest) -> AbstractAsyncContextManager[InboundResponse]:
         """Perform an HTTP request; leaving the block ends it.
 
         Raises:
-            HostCallError: on entering: it is refused, or there is no response.
+            PluginRequestError: on entering: it is refused, or there is no response.
         """
 
     def relay(
-        self, spec: WorkerSpec, listener: socket.socket, caller: Callable[[], HostCaller | None]
+        self, spec: WorkerSpec, listener: socket.socket, caller: Callable[[], RequestingCall | None]
     ) -> AbstractAsyncContextManager[None]:
         """Serve the programs of a process that only know HTTP_PROXY, by the rules of `http`, within the block.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fumehood_server.model.call import CallError
     from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import HostCalls
+    from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.worker import WorkerInfo
     from fumehood_server.workers.output.logs import PluginLog
     from fumehood_server.workers.settings import WorkerSettings
@@ -43,7 +43,7 @@ class Nursery:
         on_failed: Callable[[CallError], None],
         on_change: Callable[[ProcessWorker], None],
         on_lost: Callable[[], None],
-        host_calls: HostCalls | None,
+        plugin_requests: PluginRequestHandler | None,
     ) -> None:
         """See `CallPool`."""
         self.most = spec.program.forks if isinstance(spec.program, PythonModule) else 0
@@ -55,7 +55,7 @@ class Nursery:
         self._on_fresh = on_fresh
         self._on_failed = on_failed
         self._on_change = on_change
-        self._host_calls = host_calls
+        self._plugin_requests = plugin_requests
         self._on_lost = on_lost
         self._current: Zygote | None = None
         self._all: set[Zygote] = set()
@@ -137,7 +137,7 @@ class Nursery:
                 settings=self._settings,
                 start_timeout_s=self._settings.start_timeout_s,
                 on_change=self._on_change,
-                host_calls=self._host_calls,
+                plugin_requests=self._plugin_requests,
                 one_call=True,
                 is_ready=True,
             )

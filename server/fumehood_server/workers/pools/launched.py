@@ -15,7 +15,7 @@ from fumehood_server.workers.settings import SPARE_LAUNCHES
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
     from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import HostCalls
+    from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.worker import WorkerInfo
     from fumehood_server.workers.output.logs import PluginLog
     from fumehood_server.workers.process.worker import ProcessWorker
@@ -38,7 +38,7 @@ class Relaunch:
         on_failed: Callable[[CallError], None],
         on_change: Callable[[ProcessWorker], None],
         on_lost: Callable[[], None],
-        host_calls: HostCalls | None,
+        plugin_requests: PluginRequestHandler | None,
     ) -> None:
         """See `CallPool`."""
         self.most = spec.max_workers
@@ -51,7 +51,7 @@ class Relaunch:
         self._on_failed = on_failed
         self._on_change = on_change
         self._on_lost = on_lost
-        self._host_calls = host_calls
+        self._plugin_requests = plugin_requests
         self._starts: set[asyncio.Task[None]] = set()
 
     @property
@@ -95,7 +95,7 @@ class Relaunch:
                 log=self._log,
                 settings=self._settings,
                 on_change=self._on_change,
-                host_calls=self._host_calls,
+                plugin_requests=self._plugin_requests,
                 one_call=True,
             )
         except WorkerUnavailableError as unavailable:

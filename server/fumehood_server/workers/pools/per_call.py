@@ -20,7 +20,7 @@ from fumehood_server.workers.pools.launched import Relaunch
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
     from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import HostCalls
+    from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.worker import CancelReason, InvocationResult, WorkerInfo
     from fumehood_server.workers.output.logs import PluginLog
     from fumehood_server.workers.pools.shared import Verify
@@ -66,7 +66,7 @@ class CallPool:
         ids: itertools.count[int],
         on_empty: Callable[[CallPool], None],
         verify: Verify | None = None,
-        host_calls: HostCalls | None = None,
+        plugin_requests: PluginRequestHandler | None = None,
     ) -> None:
         """As of `Pool`."""
         self.spec = spec
@@ -85,7 +85,7 @@ class CallPool:
             on_failed=self._failed,
             on_change=self._changed,
             on_lost=self._orders_lost,
-            host_calls=host_calls,
+            plugin_requests=plugin_requests,
         )
         self._fresh: deque[ProcessWorker] = deque()
         self._live: set[ProcessWorker] = set()

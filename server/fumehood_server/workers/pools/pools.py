@@ -18,7 +18,7 @@ from fumehood_server.workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import HostCalls
+    from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.worker import WorkerInfo
     from fumehood_server.workers.output.logs import LogSink
 
@@ -36,14 +36,14 @@ class Pools:
         settings: WorkerSettings | None = None,
         *,
         verify: Verify | None = None,
-        host_calls: HostCalls | None = None,
+        plugin_requests: PluginRequestHandler | None = None,
     ) -> None:
         """`logs` takes what the plugins say; `verify` is asked before each start whether it may be.
 
-        `host_calls` answers what calls ask of the sidecar; without it all is refused.
+        `plugin_requests` answers what calls ask of the sidecar; without it all is refused.
         """
         self._verify = verify
-        self._host_calls = host_calls
+        self._plugin_requests = plugin_requests
         self._logs = logs
         self._settings = settings or WorkerSettings()
         self._pools: dict[str, Pool | CallPool] = {}
@@ -81,7 +81,7 @@ class Pools:
                 ids=self._ids,
                 on_empty=self._forget,
                 verify=self._verify,
-                host_calls=self._host_calls,
+                plugin_requests=self._plugin_requests,
             )
         return await pool.acquire()
 

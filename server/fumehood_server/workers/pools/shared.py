@@ -23,7 +23,7 @@ from fumehood_server.workers.process.start import start
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
     from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import HostCalls
+    from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.tool import Reason
     from fumehood_server.model.worker import CancelReason, InvocationResult
     from fumehood_server.workers.output.logs import PluginLog
@@ -81,11 +81,11 @@ class Pool:
         ids: itertools.count[int],
         on_empty: Callable[[Pool], None],
         verify: Verify | None = None,
-        host_calls: HostCalls | None = None,
+        plugin_requests: PluginRequestHandler | None = None,
     ) -> None:
         """`ids` numbers workers over all pools. `on_empty` is called when nothing is left that is worth keeping."""
         self._verify = verify
-        self._host_calls = host_calls
+        self._plugin_requests = plugin_requests
         self.spec = spec
         self._loop = asyncio.get_running_loop()
         self._log = log
@@ -252,7 +252,7 @@ class Pool:
                 log=self._log,
                 settings=self._settings,
                 on_change=self._changed,
-                host_calls=self._host_calls,
+                plugin_requests=self._plugin_requests,
             )
         except WorkerUnavailableError as error:
             self._start = None

@@ -35,8 +35,8 @@ class Cancelling:
         "_channel",
         "_end_ignorers",
         "_ends",
-        "_host_calls",
         "_loop",
+        "_plugin_requests",
         "_settings",
         "_spec",
         "_timers",
@@ -50,7 +50,7 @@ class Cancelling:
         calls: dict[int, WorkerCall],
         *,
         channel: Channel,
-        host_calls: HostCallRouter,
+        plugin_requests: HostCallRouter,
         timers: Timers,
         ends: Ends,
         end_ignorers: Callable[[], None],
@@ -61,14 +61,14 @@ class Cancelling:
         self._settings = settings
         self._calls = calls
         self._channel = channel
-        self._host_calls = host_calls
+        self._plugin_requests = plugin_requests
         self._timers = timers
         self._ends = ends
         self._end_ignorers = end_ignorers
 
     def cancel(self, call: WorkerCall, reason: CancelReason) -> None:
         """Ask for the end of one call."""
-        self._host_calls.cancel(call.invocation_id)
+        self._plugin_requests.cancel(call.invocation_id)
         grace_s = self._settings.cancel_grace_of(self._spec.isolation)
         self._channel.send(messages.cancel(call.invocation_id, reason, grace_s))
         call.grace_timer = self._loop.call_later(grace_s, self._ignored, call)

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from fumehood_server.errors import HostCallError
-from fumehood_server.model.plugin_requests import HostCaller
+from fumehood_server.errors import PluginRequestError
+from fumehood_server.model.plugin_requests import RequestingCall
 from fumehood_server.secrets import SecretUnavailableError
 from fumehood_server.telemetry import get_logger
 from fumehood_server.workers.faults import Violation
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fumehood.v1 import plugin_pb2
 
     from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import HostCalls
+    from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.secrets import Redactor
     from fumehood_server.workers.process.attempt import CallTable, WorkerCall
     from fumehood_server.workers.wire.channel import Channel
@@ -45,7 +45,7 @@ class _Asking:
 
     __slots__ = ("caller", "ended", "over", "seen", "tasks")
 
-    def __init__(self, caller: HostCaller) -> None:
+    def __init__(self, caller: RequestingCall) -> None:
         self.caller = caller
         self.seen: set[int] = set()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -58,11 +58,11 @@ class _Asking:
 class _Request(Protocol):
     """One request: how it is performed and how it is refused."""
 
-    def refusal(self, error: HostCallError) -> bytes:
+    def refusal(self, error: PluginRequestError) -> bytes:
         """The frame that says that there is no answer, or no more of it."""
 
-    async def perform(self, host_calls: HostCalls, caller: HostCaller, channel: Channel) -> None:
-        """Have it done, and send the answer. Raises `HostCallError`."""
+    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, channel: Channel) -> None:
+        """Have it done, and send the answer. Raises `PluginRequestError`."""
 
 
 class HostCallRouter:
@@ -71,14 +71,14 @@ class HostCallRouter:
     def __init__(
         self,
         spec: WorkerSpec,
-        host_calls: HostCalls | None,
+        plugin_requests: PluginRequestHandler | None,
         redactor: Redactor,
         *,
         on_violation: Callable[[Violation, str], None],
     ) -> None:
-        """`on_violation` ends the process for breaking a rule of the wire. Without `host_calls` all is refused."""
+        """`on_violation` ends the process for breaking a rule of the wire. Without `plugin_requests` all is refused."""
         self._spec = spec
-        self._host_calls = host_calls
+        self._plugin_requests = plugin_requests
         self._redactor = redactor
         self._violated = on_violation
         self._asking: dict[int, _Asking] = {}
@@ -92,10 +92,10 @@ class HostCallRouter:
         self._calls = calls
         if relay is None:
             return
-        if self._host_calls is None:
+        if self._plugin_requests is None:
             relay.close()
             return
-        self._relay = asyncio.get_running_loop().create_task(self._serve(self._host_calls, relay))
+        self._relay = asyncio.get_running_loop().create_task(self._serve(self._plugin_requests, relay))
         # Also where the task was cancelled before its first step, and so had none.
         self._relay.add_done_callback(lambda _: relay.close())
 
@@ -132,12 +132,12 @@ class HostCallRouter:
         if request_id == 0 or request_id in asking.seen:
             self._violated(Violation.REQUEST_ID, f"it numbered a request {request_id}, which is 0 or was used before")
             return
-        host_calls = self._host_calls
+        plugin_requests = self._plugin_requests
         problem = self._problem(asking, size)
         if len(asking.seen) < MAX_REQUESTS:
             asking.seen.add(request_id)
-        if host_calls is not None and problem is None:
-            task = asyncio.get_running_loop().create_task(self._perform(host_calls, asking, request))
+        if plugin_requests is not None and problem is None:
+            task = asyncio.get_running_loop().create_task(self._perform(plugin_requests, asking, request))
             for tasks in (asking.tasks, self._tasks):
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
@@ -145,7 +145,7 @@ class HostCallRouter:
             task.add_done_callback(functools.partial(self._over, asking, request, size))
             self._asked_bytes += size
             return
-        nothing = HostCallError("host_not_granted", "this process is granted nothing to ask for")
+        nothing = PluginRequestError("host_not_granted", "this process is granted nothing to ask for")
         self._refuse(request.refusal(problem or nothing))
 
     def _of(self, call: WorkerCall) -> _Asking:
@@ -153,7 +153,7 @@ class HostCallRouter:
         asking = self._asking.get(call.invocation_id)
         if asking is None:
             invocation = call.invocation
-            caller = HostCaller(
+            caller = RequestingCall(
                 spec=self._spec, tool=invocation.tool, call_id=invocation.call_id, context=invocation.context
             )
             asking = self._asking[call.invocation_id] = _Asking(caller)
@@ -161,41 +161,43 @@ class HostCallRouter:
             call.egress = caller.usage
         return asking
 
-    async def _serve(self, host_calls: HostCalls, relay: socket.socket) -> None:
+    async def _serve(self, plugin_requests: PluginRequestHandler, relay: socket.socket) -> None:
         try:
-            async with host_calls.relay(self._spec, relay, self._sole_caller):
+            async with plugin_requests.relay(self._spec, relay, self._sole_caller):
                 await asyncio.get_running_loop().create_future()
         except Exception as problem:  # noqa: BLE001 - the process goes on, and reaches nothing
             _log.error("a relay failed", exc_info=problem, plugin=self._spec.plugin)
 
-    def _sole_caller(self) -> HostCaller | None:
+    def _sole_caller(self) -> RequestingCall | None:
         """Whose program it is that connects: known while one call runs."""
         calls = self._calls.under_way
         return self._of(next(iter(calls.values()))).caller if len(calls) == 1 else None
 
-    def _problem(self, asking: _Asking, size: int) -> HostCallError | None:
+    def _problem(self, asking: _Asking, size: int) -> PluginRequestError | None:
         """Why a request is not even tried."""
         if asking.over:
             return _cancelled()
         if len(asking.seen) >= MAX_REQUESTS:
-            return HostCallError("request_limit", f"the call has made {MAX_REQUESTS} requests, and may make no more")
+            return PluginRequestError(
+                "request_limit", f"the call has made {MAX_REQUESTS} requests, and may make no more"
+            )
         if len(asking.tasks) >= MAX_UNDER_WAY:
             problem = f"{MAX_UNDER_WAY} requests of this call are under way already: wait for one of them"
-            return HostCallError("too_many_requests", problem, retryable=True)
+            return PluginRequestError("too_many_requests", problem, retryable=True)
         if self._asked_bytes + size > MAX_ASKED_BYTES:
             problem = f"requests of {self._asked_bytes} bytes are under way in this process: wait for one of them"
-            return HostCallError("too_many_requests", problem, retryable=True)
+            return PluginRequestError("too_many_requests", problem, retryable=True)
         return None
 
-    async def _perform(self, host_calls: HostCalls, asking: _Asking, request: _Request) -> None:
+    async def _perform(self, plugin_requests: PluginRequestHandler, asking: _Asking, request: _Request) -> None:
         """See to it that the request gets its answer, and nobody hears of it once its call is over."""
         try:
-            await request.perform(host_calls, asking.caller, self._channel)
-        except HostCallError as problem:
+            await request.perform(plugin_requests, asking.caller, self._channel)
+        except PluginRequestError as problem:
             error = problem
         except Exception as problem:  # noqa: BLE001 - a fault of ours must not leave a call without its answer
             _log.error("a request of a call failed", exc_info=problem, call_id=asking.caller.call_id)
-            error = HostCallError("internal_error", "the sidecar failed; its log says more")
+            error = PluginRequestError("internal_error", "the sidecar failed; its log says more")
         else:
             return
         if not asking.ended:
@@ -230,11 +232,11 @@ class _SecretRequest:
         self._tool = call.invocation.tool
         self._redactor = redactor
 
-    def refusal(self, error: HostCallError) -> bytes:
+    def refusal(self, error: PluginRequestError) -> bytes:
         """See `_Request`."""
         return messages.secret_response(self._invocation_id, self._request_id, problem=error.message)
 
-    async def perform(self, host_calls: HostCalls, caller: HostCaller, channel: Channel) -> None:
+    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, channel: Channel) -> None:
         """See `_Request`."""
         if self._name not in caller.spec.secrets:
             name = self._name[:MAX_NAME_CHARACTERS]
@@ -242,13 +244,13 @@ class _SecretRequest:
                 f'the secret "{name}" is not granted to this tool: it takes both requires = ["secret:{name}"] and '
                 f"`secrets` in [plugin.tools.{self._tool}]"
             )
-            raise HostCallError("secret_not_granted", problem)
+            raise PluginRequestError("secret_not_granted", problem)
         await channel.drained(HIGH_WATER_BYTES)
         try:
-            value = await host_calls.secret(caller, self._name)
+            value = await plugin_requests.secret(caller, self._name)
         except SecretUnavailableError as error:
             # The remedy is the operator's; a model that reads this can do nothing with it.
-            raise HostCallError(error.code, error.problem) from error
+            raise PluginRequestError(error.code, error.problem) from error
         self._redactor.learn(self._name, value)
         channel.send(messages.secret_response(self._invocation_id, self._request_id, value=value))
 
@@ -264,14 +266,14 @@ class _HttpRequest:
         self._ask = messages.http_ask(message)
         self._after_head = False
 
-    def refusal(self, error: HostCallError) -> bytes:
+    def refusal(self, error: PluginRequestError) -> bytes:
         """See `_Request`."""
         return messages.http_failure(self._invocation_id, self._request_id, error, after_head=self._after_head)
 
-    async def perform(self, host_calls: HostCalls, caller: HostCaller, channel: Channel) -> None:
+    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, channel: Channel) -> None:
         """See `_Request`."""
         await channel.drained(HIGH_WATER_BYTES)
-        async with host_calls.http(caller, self._ask) as answer:
+        async with plugin_requests.http(caller, self._ask) as answer:
             channel.send(messages.http_response(self._invocation_id, self._request_id, answer))
             self._after_head = True
             async for piece in answer.body():
@@ -281,5 +283,5 @@ class _HttpRequest:
         channel.send(messages.http_body(self._invocation_id, self._request_id, b"", end=True))
 
 
-def _cancelled() -> HostCallError:
-    return HostCallError("call_cancelled", "the call was told to end")
+def _cancelled() -> PluginRequestError:
+    return PluginRequestError("call_cancelled", "the call was told to end")

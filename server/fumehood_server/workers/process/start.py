@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fumehood_sandbox import Launching, SandboxedProcess
 
     from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import HostCalls
+    from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.workers.output.logs import PluginLog
     from fumehood_server.workers.settings import WorkerSettings
 
@@ -34,7 +34,7 @@ async def start(
     log: PluginLog,
     settings: WorkerSettings,
     on_change: Callable[[ProcessWorker], None],
-    host_calls: HostCalls | None = None,
+    plugin_requests: PluginRequestHandler | None = None,
     one_call: bool = False,
 ) -> ProcessWorker:
     """A worker that is ready. The caller owns it from then on. With `one_call` it ends when it has served one.
@@ -61,7 +61,7 @@ async def start(
             settings=settings,
             start_timeout_s=max(deadline - loop.time(), 0.0),
             on_change=on_change,
-            host_calls=host_calls,
+            plugin_requests=plugin_requests,
             one_call=one_call,
         )
     except OSError as error:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fumehood_sandbox import Receipt, SandboxedProcess
 
     from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import HostCalls
+    from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.worker import Invocation
     from fumehood_server.workers.output.logs import PluginLog
     from fumehood_server.workers.settings import WorkerSettings
@@ -66,14 +66,14 @@ class ProcessWorker:
         settings: WorkerSettings,
         start_timeout_s: float,
         on_change: Callable[[ProcessWorker], None],
-        host_calls: HostCalls | None = None,
+        plugin_requests: PluginRequestHandler | None = None,
         one_call: bool = False,
         is_ready: bool = False,
     ) -> None:
         """`on_change` is called when the worker takes no more calls, and again when it is dead.
 
         `one_call`: it serves one call and is killed with the result. `is_ready`: it needs no `Hello` and sends no
-        `Ready`, as a process that was forked from one that did. `host_calls` answers what its calls ask of the
+        `Ready`, as a process that was forked from one that did. `plugin_requests` answers what its calls ask of the
         sidecar; without it all is refused.
         """
         loop = asyncio.get_running_loop()
@@ -124,7 +124,7 @@ class ProcessWorker:
         log_rate = LogRate(limit_bytes=spec.log_bytes_per_second, clock=loop.time, on_over=self._limits.logged_too_much)
         self._stderr_lines = StderrLines(log, worker_id, log_allowance, log_rate)
         self._stderr = PipeReader(loop, process.stderr, self._stderr_lines.feed, self._bury_when_drained)
-        self._host_calls = HostCallRouter(spec, host_calls, log.redactor, on_violation=self._violated)
+        self._plugin_requests = HostCallRouter(spec, plugin_requests, log.redactor, on_violation=self._violated)
         incoming = Incoming(
             worker_id,
             self.table,
@@ -137,7 +137,7 @@ class ProcessWorker:
             on_ready=self._on_ready,
             on_result=self._on_result,
             on_violation=self._violated,
-            host_calls=self._host_calls,
+            plugin_requests=self._plugin_requests,
         )
         self._channel = Channel(
             loop,
@@ -153,14 +153,14 @@ class ProcessWorker:
             settings,
             self._calls,
             channel=self._channel,
-            host_calls=self._host_calls,
+            plugin_requests=self._plugin_requests,
             timers=self._timers,
             ends=ends,
             end_ignorers=self._end_ignorers,
         )
         self._cancel: Callable[[WorkerCall, CancelReason], None] = self._cancelling.cancel
         relay, process.relay = process.relay, None  # whoever serves it closes it, once the loop has let go of it
-        self._host_calls.open(self._channel, self.table, relay)
+        self._plugin_requests.open(self._channel, self.table, relay)
         self._exit = ExitWatch(loop, process, on_first=self._on_first_exit, on_all=self._on_exit)
         self._one_call = one_call
         self._begin(start_timeout_s, is_ready=is_ready)
@@ -254,7 +254,7 @@ class ProcessWorker:
 
     def _on_result(self, call: WorkerCall, message: plugin_pb2.Result) -> None:
         self.calls_served += 1
-        self._host_calls.end(call.invocation_id)
+        self._plugin_requests.end(call.invocation_id)
         if self._log.redactor.active:
             scrub_result(message, self._log.redactor)
         if call.cancel_reason is None:
@@ -348,7 +348,7 @@ class ProcessWorker:
         self._timers.forget_all()
         self._ladder.stop()
         mid_frame = self._channel.mid_frame
-        self._host_calls.close()
+        self._plugin_requests.close()
         self._channel.stop()
         self._stderr.stop()
         self._stderr_lines.close()
@@ -364,7 +364,7 @@ class ProcessWorker:
 
     def _let_go(self) -> None:
         """Drop the parts, which hold this worker to tell it things: see `nobody`. Nothing comes any more."""
-        del self._channel, self._stderr, self._stderr_lines, self._host_calls, self._cancelling
+        del self._channel, self._stderr, self._stderr_lines, self._plugin_requests, self._cancelling
         del self._ladder, self._exit, self._timers, self._limits, self._watch, self._meter
         self._cancel = nobody  # of a call that comes too late, and fails before anybody can
 

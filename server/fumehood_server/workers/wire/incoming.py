@@ -47,7 +47,7 @@ class Incoming:
         on_ready: Callable[[plugin_pb2.Ready], None],
         on_result: Callable[[WorkerCall, plugin_pb2.Result], None],
         on_violation: Callable[[Violation, str], None],
-        host_calls: HostCallRouter,
+        plugin_requests: HostCallRouter,
     ) -> None:
         """`is_open` says whether `Ready` came. `on_result` gets the call that its `Result` has just ended."""
         self._worker_id = worker_id
@@ -60,7 +60,7 @@ class Incoming:
         self._on_ready = on_ready
         self._on_result = on_result
         self._on_violation = on_violation
-        self._host_calls = host_calls
+        self._plugin_requests = plugin_requests
         self._unknown = Allowance(burst=UNKNOWN_FRAMES_BURST, per_second=UNKNOWN_FRAMES_PER_SECOND, clock=clock)
         self._dropped_logs = 0
 
@@ -79,11 +79,11 @@ class Incoming:
         elif kind == "http_request":
             call = self._asking(frame.http_request.invocation_id, size)
             if call is not None:
-                self._host_calls.http(call, frame.http_request, size)
+                self._plugin_requests.http(call, frame.http_request, size)
         elif kind == "secret_request":
             call = self._asking(frame.secret_request.invocation_id, size)
             if call is not None:
-                self._host_calls.secret(call, frame.secret_request)
+                self._plugin_requests.secret(call, frame.secret_request)
         elif not self._unknown.take():
             self._on_violation(Violation.TOO_MANY_UNKNOWN_FRAMES, "it sends nothing but frames without a meaning")
 

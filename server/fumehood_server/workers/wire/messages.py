@@ -10,15 +10,15 @@ from fumehood.v1 import content_pb2, plugin_pb2, tool_pb2
 from fumehood_sandbox import Level
 
 from fumehood_server.model.call import Block, CallError, CallUpdate
-from fumehood_server.model.plugin_requests import HttpAsk
+from fumehood_server.model.plugin_requests import OutboundRequest
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, InvocationResult
 from fumehood_server.workers.wire import prefixed
 
 if TYPE_CHECKING:
-    from fumehood_server.errors import HostCallError
+    from fumehood_server.errors import PluginRequestError
     from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import HttpAnswer
+    from fumehood_server.model.plugin_requests import InboundResponse
     from fumehood_server.model.worker import Invocation
 
 PROTOCOL_VERSIONS = (1,)
@@ -140,9 +140,9 @@ def secret_response(invocation_id: int, request_id: int, *, value: bytes = b"", 
     return prefixed(frame.SerializeToString())
 
 
-def http_ask(message: plugin_pb2.HttpRequest) -> HttpAsk:
+def http_ask(message: plugin_pb2.HttpRequest) -> OutboundRequest:
     """A plugin's request, as it is."""
-    return HttpAsk(
+    return OutboundRequest(
         method=message.method,
         url=message.url,
         headers=tuple((header.name, header.value) for header in message.headers),
@@ -153,7 +153,7 @@ def http_ask(message: plugin_pb2.HttpRequest) -> HttpAsk:
     )
 
 
-def http_response(invocation_id: int, request_id: int, answer: HttpAnswer) -> bytes:
+def http_response(invocation_id: int, request_id: int, answer: InboundResponse) -> bytes:
     """The frame with a response's head."""
     frame = plugin_pb2.HostFrame()
     message = frame.http_response
@@ -178,7 +178,7 @@ def http_body(invocation_id: int, request_id: int, data: bytes, *, end: bool) ->
     return prefixed(frame.SerializeToString())
 
 
-def http_failure(invocation_id: int, request_id: int, error: HostCallError, *, after_head: bool) -> bytes:
+def http_failure(invocation_id: int, request_id: int, error: PluginRequestError, *, after_head: bool) -> bytes:
     """The frame that says why there is no response, or, after its head, no more of its body."""
     frame = plugin_pb2.HostFrame()
     message = frame.http_body if after_head else frame.http_response

@@ -13,12 +13,12 @@ import pytest
 from fumehood.v1 import plugin_pb2
 from fumehood_sandbox import Level, Policy
 from fumehood_server.egress import EgressLimits, Reason
-from fumehood_server.errors import HostCallError
+from fumehood_server.errors import PluginRequestError
 from fumehood_server.model.call import CallContext
 from fumehood_server.model.plugin import Kind, WorkerSpec
-from fumehood_server.model.plugin_requests import HostCaller
+from fumehood_server.model.plugin_requests import RequestingCall
 from fumehood_server.model.worker import CancelReason
-from fumehood_server.plugin_requests import Host
+from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.launch.program import build
 from fumehood_server.secrets import SecretSource, SecretStore
 from fumehood_server.workers import LogSink, Pools
@@ -41,8 +41,8 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
     logs = LogSink()
     store = SecretStore({"KEY": SecretSource(name="KEY", file=folder / "key")})
     limits = EgressLimits(max_response_bytes=1 << 30, max_received_bytes=1 << 30)
-    host = Host(store, logs, limits=limits, private=(ip_address("127.0.0.1"),))
-    async with Pools(logs, SETTINGS, host_calls=host) as pools:
+    requests = PluginRequests(store, logs, limits=limits, private=(ip_address("127.0.0.1"),))
+    async with Pools(logs, SETTINGS, plugin_requests=requests) as pools:
         yield Bench(pools, logs)
 
 
@@ -101,13 +101,15 @@ WORDS = st.text(max_size=30) | st.sampled_from(["GET", "POST", "http://a.example
 )
 def test_no_request_whatever_it_holds_ends_in_anything_but_words(message: plugin_pb2.HttpRequest, level: Level) -> None:
     spec = replace(misbehaving("serve", "", level=level), hosts=())
-    caller = HostCaller(spec=spec, tool="t", call_id="c", context=CallContext())
+    caller = RequestingCall(spec=spec, tool="t", call_id="c", context=CallContext())
 
     async def ask() -> None:
-        async with Host(SecretStore({}), LogSink(), sink=lambda _: None).http(caller, messages.http_ask(message)):
+        async with PluginRequests(SecretStore({}), LogSink(), sink=lambda _: None).http(
+            caller, messages.http_ask(message)
+        ):
             raise AssertionError("nothing is granted")
 
-    with pytest.raises(HostCallError) as caught:
+    with pytest.raises(PluginRequestError) as caught:
         asyncio.run(ask())
     assert caught.value.reason in set(Reason)
     assert caught.value.message.isprintable()
