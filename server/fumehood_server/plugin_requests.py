@@ -1,4 +1,4 @@
-"""What the sidecar does for a running call that asks: its secrets and its requests of hosts, put together."""
+"""Requests of plugins to the sidecar: secrets from the store, HTTP through the egress broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from fumehood_server.egress import (
     Access,
-    Asker,
     EgressBroker,
     EgressError,
     EgressEvent,
@@ -21,6 +20,7 @@ from fumehood_server.egress import (
     EgressResponse,
     EventSink,
     Outcome,
+    RequestOrigin,
     access_for,
     log_event,
     open_broker,
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 RELAY_LINES_BURST = 100
 RELAY_LINES_PER_SECOND = 10.0
-"""Lines of one plugin's log on what its relay refused. A program that asks on and on keeps the rest of it readable."""
-_MAX_WHY = 200
+"""Rate of these lines in one plugin's log: a program that asks on and on must not flood it."""
+_MAX_MESSAGE_CHARS = 200
 
 
 class PluginRequests:
-    """Answers what calls ask (`model.plugin_requests.PluginRequestHandler`)."""
+    """The `PluginRequestHandler`: checks the call's grants, counts its bytes, redacts secrets from its events."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class PluginRequests:
         private: tuple[IPv4Address | IPv6Address, ...] = (),
         sink: EventSink = log_event,
     ) -> None:
-        """Take the parts that do the work. `logs` knows what was handed to whom; `sink` takes each request's event."""
+        """`logs` has the redactor of each plugin. `sink` takes the event of each request."""
         self._secrets = secrets
         self._logs = logs
         self._limits = limits or EgressLimits()
@@ -63,54 +63,54 @@ class PluginRequests:
         self._accesses: dict[tuple[object, ...], Access] = {}
         self._relay_lines: dict[str, _RelayLines] = {}
 
-    async def secret(self, caller: RequestingCall, name: str) -> bytes:
+    async def secret(self, call: RequestingCall, name: str) -> bytes:
         """The value of a secret; see `PluginRequestHandler`."""
-        if name not in caller.spec.secrets:
-            raise SecretUnavailableError("secret_not_granted", f"{caller.tool} is not granted {name}", "")
-        return await self._secrets.read(name)
+        if name not in call.spec.secrets:
+            raise SecretUnavailableError("secret_not_granted", f"{call.tool} is not granted {name}", "")
+        return await self._secrets.read_secret(name)
 
     @asynccontextmanager
-    async def http(self, caller: RequestingCall, ask: OutboundRequest) -> AsyncIterator[InboundResponse]:
+    async def http(self, call: RequestingCall, request: OutboundRequest) -> AsyncIterator[InboundResponse]:
         """Perform an HTTP request; see `PluginRequestHandler`."""
-        request = EgressRequest(
-            method=ask.method,
-            url=ask.url,
-            headers=ask.headers,
-            body=ask.body,
-            timeout_s=ask.timeout_s,
-            max_response_bytes=ask.max_response_bytes,
-            max_redirects=ask.max_redirects,
+        outgoing = EgressRequest(
+            method=request.method,
+            url=request.url,
+            headers=request.headers,
+            body=request.body,
+            timeout_s=request.timeout_s,
+            max_response_bytes=request.max_response_bytes,
+            max_redirects=request.max_redirects,
         )
-        asker = CountedAsker(caller.spec.plugin, caller.tool, caller.call_id, caller.usage)
+        origin = CountedOrigin(call.spec.plugin, call.tool, call.call_id, call.usage)
         try:
-            async with self.broker.request(request, self.access(caller.spec), asker) as response:
-                yield _Answer(response)
+            async with self.broker.request(outgoing, self.access_of(call.spec), origin) as response:
+                yield _Response(response)
         except EgressError as error:
             raise _plugin_request_error(error) from error
 
     @asynccontextmanager
     async def relay(
-        self, spec: WorkerSpec, listener: socket.socket, caller: Callable[[], RequestingCall | None]
+        self, spec: WorkerSpec, listener: socket.socket, current_call: Callable[[], RequestingCall | None]
     ) -> AsyncIterator[None]:
         """Serve programs that only know HTTP_PROXY; see `PluginRequestHandler`."""
 
-        def asker() -> Asker:
-            found = caller()
+        def current_origin() -> RequestOrigin:
+            found = current_call()
             if found is None:
-                return RelayAsker(spec.plugin, "", "", EgressUsage())
-            return RelayAsker(spec.plugin, found.tool, found.call_id, found.usage)
+                return RelayOrigin(spec.plugin, "", "", EgressUsage())
+            return RelayOrigin(spec.plugin, found.tool, found.call_id, found.usage)
 
-        async with open_relay(self.broker).serve(listener, self.access(spec), asker):
+        async with open_relay(self.broker).serve(listener, self.access_of(spec), current_origin):
             yield
 
     @property
     def broker(self) -> EgressBroker:
-        """The broker. Made when the first call asks, since it brings an HTTP library along."""
+        """The broker, made at the first request, since it imports an HTTP library."""
         if self._broker is None:
-            self._broker = open_broker(self._take)
+            self._broker = open_broker(self._record_event)
         return self._broker
 
-    def access(self, spec: WorkerSpec) -> Access:
+    def access_of(self, spec: WorkerSpec) -> Access:
         """What a worker's calls may reach, and how much of it."""
         key = (spec.policy.level, spec.hosts, spec.deny_hosts)
         found = self._accesses.get(key)
@@ -124,27 +124,27 @@ class PluginRequests:
             )
         return found
 
-    def _take(self, event: EgressEvent) -> None:
-        """An event of the broker's: count its bytes, take secrets out of its texts, hand it on."""
-        asker = event.asker
-        if isinstance(asker, CountedAsker):
-            asker.usage.sent_bytes += event.bytes_sent
-            asker.usage.received_bytes += event.bytes_received
-        redactor = self._logs.of(asker.plugin).redactor
+    def _record_event(self, event: EgressEvent) -> None:
+        """Count an event's bytes, redact secrets from its texts, and pass it to the sink."""
+        origin = event.origin
+        if isinstance(origin, CountedOrigin):
+            origin.usage.sent_bytes += event.bytes_sent
+            origin.usage.received_bytes += event.bytes_received
+        redactor = self._logs.of(origin.plugin).redactor
         if redactor.active:
             text = redactor.text
             hops = tuple(replace(hop, path=text(hop.path), host=text(hop.host)) for hop in event.hops)
             event = replace(event, shown=text(event.shown), message=text(event.message), hops=hops)
         self._sink(event)
-        if isinstance(asker, RelayAsker) and event.reason is not None:
-            lines = self._relay_lines.get(asker.plugin)
+        if isinstance(origin, RelayOrigin) and event.reason is not None:
+            lines = self._relay_lines.get(origin.plugin)
             if lines is None:
-                lines = self._relay_lines[asker.plugin] = _RelayLines(self._logs.of(asker.plugin))
+                lines = self._relay_lines[origin.plugin] = _RelayLines(self._logs.of(origin.plugin))
             lines.write(event)
 
 
-class CountedAsker(Asker):
-    """An asker whose requests' bytes are counted. To events it is what every asker is."""
+class CountedOrigin(RequestOrigin):
+    """An origin with the call's `EgressUsage`, to which the bytes of its requests are added. Events don't show that."""
 
     __slots__ = ("usage",)
     usage: EgressUsage
@@ -155,14 +155,14 @@ class CountedAsker(Asker):
         object.__setattr__(self, "usage", usage)
 
 
-class RelayAsker(CountedAsker):
-    """One behind a relay: the tool is told a status at best, so that its log has to say what was refused."""
+class RelayOrigin(CountedOrigin):
+    """The origin of a relay's request. The program sees a status at most, so the plugin's log says what was refused."""
 
     __slots__ = ()
 
 
 class _RelayLines:
-    """What one plugin's relay refused or could not do, in the plugin's log. The sidecar's has the events."""
+    """Writes what one plugin's relay refused or failed to do to the plugin's log, up to a rate."""
 
     def __init__(self, log: PluginLog) -> None:
         self._log = log
@@ -176,20 +176,21 @@ class _RelayLines:
         refused = event.outcome is Outcome.REFUSED
         hop = event.hops[-1] if event.hops else None
         where = f"{hop.host} port {hop.port}" if hop is not None else event.shown
+        message = event.message[:_MAX_MESSAGE_CHARS]
         asked = f"{event.method} {where}".strip() or "a request"
         self._log.write(
             "sidecar",
             "warning" if refused else "info",
-            f"the relay {'refused' if refused else 'failed'} {asked}: {event.reason}, {event.message[:_MAX_WHY]}",
-            call_id=event.asker.call_id,
+            f"the relay {'refused' if refused else 'failed'} {asked}: {event.reason}, {message}",
+            call_id=event.origin.call_id,
             dropped=self._dropped,
             forward=False,
         )
         self._dropped = 0
 
 
-class _Answer:
-    """A response of the broker's, as the workers know one."""
+class _Response:
+    """The broker's response as an `InboundResponse`: its errors are `PluginRequestError`s."""
 
     def __init__(self, response: EgressResponse) -> None:
         self._response = response

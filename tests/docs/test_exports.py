@@ -13,7 +13,7 @@ SERVER = {
     "calls": {"Call", "Executor"},
     "cli": {"main"},
     "egress": {
-        "MAX_PIECE_BYTES", "Access", "Asker", "Askers", "EgressBroker", "EgressError", "EgressEvent",
+        "MAX_PIECE_BYTES", "Access", "RequestOrigin", "CurrentOrigin", "EgressBroker", "EgressError", "EgressEvent",
         "EgressFailedError", "EgressLimits", "EgressRefusedError", "EgressRequest", "EgressResponse", "EventSink",
         "Headers", "Hop", "HostEntry", "HostEntryError", "HostRules", "Outcome", "Reason", "RelayServer", "access_for",
         "log_event", "open_broker", "open_relay", "parse_denied", "parse_granted",

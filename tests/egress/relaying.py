@@ -12,7 +12,7 @@ from fumehood_server.egress import Access
 from fumehood_server.egress.relay import Relay
 
 from tests.egress.support import (
-    ASKER,
+    ORIGIN,
     Net,
 )
 
@@ -21,7 +21,7 @@ from tests.egress.support import (
 async def relaying(network: Net, access: Access, **options: float) -> AsyncIterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    async with Relay(network.broker, **options).serve(listener, access, lambda: ASKER):  # type: ignore[arg-type]
+    async with Relay(network.broker, **options).serve(listener, access, lambda: ORIGIN):  # type: ignore[arg-type]
         yield port
     assert listener.fileno() == -1
 

@@ -12,20 +12,20 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from fumehood_sandbox import Level
 from fumehood_server.egress import (
     Access,
-    Asker,
     EgressError,
     EgressEvent,
     EgressFailedError,
     EgressLimits,
     EgressRequest,
     Reason,
+    RequestOrigin,
     access_for,
 )
 from fumehood_server.egress.broker import Broker
 from fumehood_server.egress.dial import TcpDialler
 from fumehood_server.egress.stream import Stream, TcpStream
 
-ASKER = Asker(plugin="fetcher", tool="fetch", call_id="call-1")
+ORIGIN = RequestOrigin(plugin="fetcher", tool="fetch", call_id="call-1")
 QUICK = EgressLimits(timeout_s=10, connect_timeout_s=5)
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -129,7 +129,7 @@ async def fetch(network: Net, request: EgressRequest | str, access: Access) -> G
     if isinstance(request, str):
         request = EgressRequest("GET", request)
     try:
-        async with network.broker.request(request, access, ASKER) as response:
+        async with network.broker.request(request, access, ORIGIN) as response:
             got.status, got.url, got.redirects = response.status, response.url, response.redirects
             got.headers = dict(response.headers)
             async for piece in response.body():

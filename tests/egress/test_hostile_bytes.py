@@ -15,7 +15,7 @@ from fumehood_server.egress.stream import Stream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.egress.support import ASKER, Events, Net, Recorder, external, fetch, names
+from tests.egress.support import ORIGIN, Events, Net, Recorder, external, fetch, names
 
 LIMITS = EgressLimits(
     timeout_s=5, max_response_bytes=500, max_received_bytes=2000, max_tunnel_bytes=300, max_request_bytes=50
@@ -99,19 +99,19 @@ class _Scripted:
         self.told = b""
         self.closed = False
 
-    async def read(self) -> bytes:
+    async def receive_some(self) -> bytes:
         await asyncio.sleep(0)
         return self.pieces.pop(0) if self.pieces else b""
 
-    async def write(self, data: bytes) -> None:
+    async def send_all(self, data: bytes) -> None:
         self.told += data
 
-    def write_eof(self) -> None: ...
+    def send_eof(self) -> None: ...
 
-    async def finish(self) -> None:
+    async def close_gracefully(self) -> None:
         self.closed = True
 
-    def close(self) -> None:
+    def abort(self) -> None:
         self.closed = True
 
 
@@ -154,7 +154,7 @@ def test_any_bytes_of_a_program_end_in_a_request_by_the_rules_or_in_a_refusal(
     table, dialler, events = names(good_test="8.8.8.8"), _Dialler(answer), Events()
     relay = Relay(Broker(resolver=table, dialler=dialler, sink=events))
     program = _Scripted(request)
-    asyncio.run(relay._serve_one(program, external(*HOSTS, limits=LIMITS), lambda: ASKER))
+    asyncio.run(relay._serve_one(program, external(*HOSTS, limits=LIMITS), lambda: ORIGIN))
     assert program.closed
     assert set(dialler.dials) <= {("8.8.8.8", 80), ("8.8.8.8", 443)}
     assert all(stream.closed for stream in dialler.streams)
@@ -185,8 +185,8 @@ def test_decoding_does_not_depend_on_where_a_body_is_cut(
     decoded = b""
     try:
         for piece in _cut(coded, lengths):
-            decoded += b"".join(decoder.feed(piece))
-        decoder.finish()
+            decoded += b"".join(decoder.decode_chunk(piece))
+        decoder.check_end()
     except EgressFailedError as error:
         reason = error.reason
     if reason is None:

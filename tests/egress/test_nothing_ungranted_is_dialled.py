@@ -12,7 +12,7 @@ from fumehood_server.egress.stream import Stream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.egress.support import ASKER, Events, Net, Recorder, external, fetch, names
+from tests.egress.support import ORIGIN, Events, Net, Recorder, external, fetch, names
 
 GRANTED = ("good.test:443", "good.test:80", "*.wild.test:80", "93.184.215.14:80", "10.0.0.5:80")
 PRIVATE = ("10.0.0.5",)
@@ -72,7 +72,7 @@ class _Redirecting:
         self._locations = locations
         self._said = False
 
-    async def read(self) -> bytes:
+    async def receive_some(self) -> bytes:
         if self._said:
             return b""
         self._said = True
@@ -81,15 +81,15 @@ class _Redirecting:
         location = self._locations.pop(0).encode("latin-1", "replace").replace(b"\r", b"").replace(b"\n", b"")
         return b"HTTP/1.1 302 X\r\ncontent-length: 0\r\nlocation: %s\r\n\r\n" % location.replace(b"\x00", b"")
 
-    async def write(self, data: bytes) -> None:
+    async def send_all(self, data: bytes) -> None:
         assert data.count(b"\r\n\r\n") == 1
         assert data.lower().count(b"\r\nhost: ") == 1
 
-    def write_eof(self) -> None: ...
+    def send_eof(self) -> None: ...
 
-    async def finish(self) -> None: ...
+    async def close_gracefully(self) -> None: ...
 
-    def close(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class _Dialler:
@@ -143,4 +143,4 @@ def test_no_text_breaks_out_of_its_place_in_a_request(method: str, name: str, va
 
     asyncio.run(ask())
     assert len(events) == 1
-    assert events[0].asker == ASKER
+    assert events[0].origin == ORIGIN

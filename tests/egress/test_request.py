@@ -22,7 +22,7 @@ async def test_a_granted_host_is_reached() -> None:
     assert head[0] == "GET /x?q=1 HTTP/1.1"
     assert f"host: a.test:{server.port}" in [line.lower() for line in head]
     [event] = network.events
-    assert (event.outcome, event.reason, event.asker.call_id) == (Outcome.DONE, None, "call-1")
+    assert (event.outcome, event.reason, event.origin.call_id) == (Outcome.DONE, None, "call-1")
     [hop] = event.hops
     assert (hop.host, hop.port, hop.path, hop.address, hop.status) == ("a.test", server.port, "/x", "127.0.0.1", 200)
     assert event.bytes_sent == len(server.requests[0])

@@ -9,7 +9,7 @@ import zlib
 import pytest
 from fumehood_server.egress import MAX_PIECE_BYTES, Access, EgressLimits, EgressRequest, Outcome, Reason
 
-from tests.egress.support import ASKER, Net, answering, external, fetch, names, net, read_request, reply, serving
+from tests.egress.support import ORIGIN, Net, answering, external, fetch, names, net, read_request, reply, serving
 
 _A = "http://a.test/"
 _GZIP = "content-encoding: gzip"
@@ -96,7 +96,7 @@ async def test_an_endless_body_is_not_read_ahead_of_the_reader() -> None:
 
     async with serving(endless) as port:
         network, access = _net(port)
-        async with network.broker.request(EgressRequest("GET", _A), access, ASKER) as response:
+        async with network.broker.request(EgressRequest("GET", _A), access, ORIGIN) as response:
             body = response.body()
             await anext(body)
             for _ in range(200):

@@ -1,4 +1,4 @@
-"""The egress broker: the sidecar performs requests for processes that have no network, by the operator's rules.
+"""Egress broker: the sidecar performs HTTP requests for processes that have no network, by the operator's rules.
 
 docs/egress.md tells the rules in the order in which they run. `open_broker` brings the HTTP library along, the first
 https request the trust store. This package alone takes some 10 ms to import: do so where the first host is granted.
@@ -8,14 +8,20 @@ from fumehood_server.egress.access import Access, EgressLimits, access_for
 from fumehood_server.egress.errors import EgressError, EgressFailedError, EgressRefusedError, Reason
 from fumehood_server.egress.events import EgressEvent, EventSink, Hop, Outcome, log_event
 from fumehood_server.egress.hosts import HostEntry, HostEntryError, HostRules, parse_denied, parse_granted
-from fumehood_server.egress.interface import Askers, EgressBroker, RelayServer, open_broker, open_relay
-from fumehood_server.egress.messages import MAX_PIECE_BYTES, Asker, EgressRequest, EgressResponse, Headers
+from fumehood_server.egress.interface import EgressBroker, RelayServer, open_broker, open_relay
+from fumehood_server.egress.messages import (
+    MAX_PIECE_BYTES,
+    CurrentOrigin,
+    EgressRequest,
+    EgressResponse,
+    Headers,
+    RequestOrigin,
+)
 
 __all__ = [
     "MAX_PIECE_BYTES",
     "Access",
-    "Asker",
-    "Askers",
+    "CurrentOrigin",
     "EgressBroker",
     "EgressError",
     "EgressEvent",
@@ -33,6 +39,7 @@ __all__ = [
     "Outcome",
     "Reason",
     "RelayServer",
+    "RequestOrigin",
     "access_for",
     "log_event",
     "open_broker",

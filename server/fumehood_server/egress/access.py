@@ -1,4 +1,4 @@
-"""What one tool may do with the network, and how much of it."""
+"""Egress access of one tool: methods, host rules, private addresses and caps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from fumehood_sandbox import Level
 from fumehood_server.egress.errors import EgressRefusedError, Reason
 from fumehood_server.egress.hosts import HostRules, parse_denied, parse_granted
 
-READING = frozenset({"GET", "HEAD"})
-ANY = READING | {"POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+READ_METHODS = frozenset({"GET", "HEAD"})
+ALL_METHODS = READ_METHODS | {"POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 """TRACE gives back what was sent, credentials included; CONNECT is the relay's alone."""
 _Number = TypeVar("_Number", int, float)
-_METHODS = {Level.NONE: frozenset[str](), Level.READ: READING, Level.WRITE: READING, Level.EXTERNAL: ANY}
+_METHODS = {
+    Level.NONE: frozenset[str](),
+    Level.READ: READ_METHODS,
+    Level.WRITE: READ_METHODS,
+    Level.EXTERNAL: ALL_METHODS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +39,10 @@ class EgressLimits:
     max_received_bytes: int = 32 * 1024 * 1024
     """All that is read from sockets, heads and encodings and every hop included."""
     max_head_bytes: int = 64 * 1024
-    """Head of a request, and head of a response."""
+    """ResponseHead of a request, and head of a response."""
     max_redirects: int = 10
     max_requests_per_s: float = 200.0
-    """Of one plugin, through the relay as well; as many may come at once. More wait for their turn."""
+    """Of one plugin, through the relay as well; as many may come at once. More wait."""
     tunnel_timeout_s: float = 300.0
     """One CONNECT through the relay, from its first byte to its last."""
     max_tunnel_bytes: int = 64 * 1024 * 1024
@@ -61,7 +66,7 @@ def _least(cap: _Number, wish: _Number | None) -> _Number:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one tool may do. Made once for each set of grants; `access_for` makes it.
+    """What one tool may do with the network. Made once for each set of grants, by `access_for`.
 
     `private` holds the exact addresses that may be dialled although they are not public; they still need a grant by
     host and port. `tunnels` allows CONNECT through the relay.

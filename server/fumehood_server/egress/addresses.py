@@ -1,4 +1,7 @@
-"""Which addresses are public. The tables are our own: those of `ipaddress` change with Python's patch releases."""
+"""Public and special-purpose IP addresses (IANA's registries).
+
+The tables are our own: those of `ipaddress` change with Python's patch releases.
+"""
 
 from __future__ import annotations
 
@@ -58,24 +61,24 @@ _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 
 
 def why_not_public(address: IPAddress) -> str:
-    """What makes the address one that is not public, as words for a sentence ("loopback"). Empty if it is public.
+    """Why the address is not public, as words for a sentence ("loopback"). Empty if it is public.
 
-    An address that carries an IPv4 one (IPv4-mapped, 6to4, NAT64, ISATAP) is judged by that. Teredo is never public.
+    An address that embeds an IPv4 one (IPv4-mapped, 6to4, NAT64, ISATAP) is judged by that. Teredo is never public.
     """
     if isinstance(address, IPv4Address):
         return next((what for network, what in _SPECIAL_V4 if address in network), "")
-    carried, how = _carried(address)
-    if carried is not None:
-        within = why_not_public(carried)
-        return f"{how} for {carried}, which is {within}" if within else ""
+    embedded, how = _embedded_ipv4(address)
+    if embedded is not None:
+        within = why_not_public(embedded)
+        return f"{how} for {embedded}, which is {within}" if within else ""
     what = next((what for network, what in _SPECIAL_V6 if address in network), "")
     if not what and address not in _GLOBAL_V6:
         return "not global unicast"
     return what
 
 
-def _carried(address: IPv6Address) -> tuple[IPv4Address | None, str]:
-    """The IPv4 address that packets to this one end at, and what carries it there."""
+def _embedded_ipv4(address: IPv6Address) -> tuple[IPv4Address | None, str]:
+    """The IPv4 address that packets to this one end at, and the mechanism."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped, "IPv4-mapped"
     if address.sixtofour is not None:

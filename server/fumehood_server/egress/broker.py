@@ -1,4 +1,4 @@
-"""The broker: performs requests by the rules of docs/egress.md, in the order told there."""
+"""Egress broker over h11: checks and performs each request in the order of docs/egress.md."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fumehood_server.egress.access import ANY, Access, EgressLimits
+from fumehood_server.egress.access import ALL_METHODS, Access, EgressLimits
+from fumehood_server.egress.audit_record import AuditRecord
+from fumehood_server.egress.byte_count import CountedStream
+from fumehood_server.egress.connector import Connector
 from fumehood_server.egress.dial import TcpDialler
 from fumehood_server.egress.errors import EgressError, EgressFailedError, EgressRefusedError, Reason
 from fumehood_server.egress.events import EventSink, log_event
-from fumehood_server.egress.exchange import Exchange, Head, Outgoing
-from fumehood_server.egress.gate import Gate
-from fumehood_server.egress.headers import checked
-from fumehood_server.egress.messages import Asker, EgressRequest, EgressResponse, Headers
-from fumehood_server.egress.pace import Pace
+from fumehood_server.egress.exchange import CheckedRequest, Exchange, ResponseHead
+from fumehood_server.egress.headers import checked_headers
+from fumehood_server.egress.messages import EgressRequest, EgressResponse, Headers, RequestOrigin
+from fumehood_server.egress.rate_limiter import RateLimiter
 from fumehood_server.egress.redirects import next_request
 from fumehood_server.egress.resolver import Resolver, SystemResolver
 from fumehood_server.egress.response import StreamedResponse, has_body
-from fumehood_server.egress.stream import Dialler, MeteredStream
-from fumehood_server.egress.trail import Trail
+from fumehood_server.egress.stream import Dialler
 from fumehood_server.egress.url import parse_url
 from fumehood_server.model.tool import MAX_TIMEOUT_S
 
@@ -28,7 +29,7 @@ _DEFAULTS = (("accept", "*/*"), ("user-agent", "fumehood"))
 
 
 class Broker:
-    """The `EgressBroker`: each request has connections of its own, one for each hop, and nothing is kept between."""
+    """The `EgressBroker`. Each hop of a request has a connection of its own; none is pooled, no cookie is kept."""
 
     def __init__(
         self,
@@ -38,24 +39,26 @@ class Broker:
         sink: EventSink = log_event,
     ) -> None:
         """Without arguments: the system's resolver, the network, the log."""
-        self.gate = Gate(resolver or SystemResolver(), dialler or TcpDialler())
+        self.connector = Connector(resolver or SystemResolver(), dialler or TcpDialler())
         self.sink = sink
-        self._paces: defaultdict[str, Pace] = defaultdict(Pace)  # by plugin: as many as are configured
+        self._rate_limiters: defaultdict[str, RateLimiter] = defaultdict(
+            RateLimiter
+        )  # by plugin: bounded by the configuration
 
-    async def turn(self, access: Access, asker: Asker) -> None:
-        """Wait until the plugin may make its next request."""
-        await self._paces[asker.plugin].turn(access.limits.max_requests_per_s)
+    async def wait_for_rate(self, access: Access, origin: RequestOrigin) -> None:
+        """Wait until the plugin's rate allows its next request."""
+        await self._rate_limiters[origin.plugin].wait_for_slot(access.limits.max_requests_per_s)
 
     @asynccontextmanager
     async def request(
-        self, request: EgressRequest, access: Access, asker: Asker, *, waited: bool = False
+        self, request: EgressRequest, access: Access, origin: RequestOrigin, *, waited: bool = False
     ) -> AsyncIterator[EgressResponse]:
-        """See `EgressBroker`. `waited` says that the request has had its turn."""
-        trail = Trail(asker, request.method, request.url)
+        """See `EgressBroker`. `waited` says that `wait_for_rate` was awaited for this request."""
+        record = AuditRecord(origin, request.method, request.url)
         error: EgressError | None = None
         response: StreamedResponse | None = None
         try:
-            response = await self._respond(request, access, asker, trail, waited=waited)
+            response = await self._respond(request, access, origin, record, waited=waited)
             yield response
         except EgressError as problem:
             error = problem
@@ -65,13 +68,13 @@ class Broker:
             try:
                 if response is not None:
                     error = response.error
-                trail.end(self.sink, error=error, whole=response is not None and response.ended)
+                record.emit_event(self.sink, error=error, whole=response is not None and response.ended)
             finally:
                 if response is not None:
                     await response.close()
 
     async def _respond(
-        self, request: EgressRequest, access: Access, asker: Asker, trail: Trail, *, waited: bool
+        self, request: EgressRequest, access: Access, origin: RequestOrigin, record: AuditRecord, *, waited: bool
     ) -> StreamedResponse:
         _check_timeout(request.timeout_s)
         limits = access.limits.lowered(
@@ -84,11 +87,11 @@ class Broker:
         try:
             async with asyncio.timeout_at(deadline_s):
                 if not waited:
-                    await self.turn(access, asker)
-                outgoing = _checked(request, access)
+                    await self.wait_for_rate(access, origin)
+                outgoing = _checked_request(request, access)
                 while True:
-                    exchange, head = await self._exchange(outgoing, access, asker, trail)
-                    following = await _following(exchange, outgoing, head, redirects, limits)
+                    exchange, head = await self._exchange(outgoing, access, origin, record)
+                    following = await _followed_redirect(exchange, outgoing, head, redirects, limits)
                     if following is None:
                         break
                     redirects += 1
@@ -106,28 +109,30 @@ class Broker:
             deadline_s=deadline_s,
         )
 
-    async def _exchange(self, outgoing: Outgoing, access: Access, asker: Asker, trail: Trail) -> tuple[Exchange, Head]:
+    async def _exchange(
+        self, outgoing: CheckedRequest, access: Access, origin: RequestOrigin, record: AuditRecord
+    ) -> tuple[Exchange, ResponseHead]:
         url = outgoing.url
-        trail.hop(url)
+        record.add_hop(url)
         access.check_method(outgoing.method)
-        stream = await self.gate.connect(
-            url.host, url.port, access, owner=asker.plugin, tls=url.scheme == "https", on_dial=trail.dialled
+        stream = await self.connector.connect(
+            url.host, url.port, access, owner=origin.plugin, tls=url.scheme == "https", on_dial=record.set_address
         )
-        metered = MeteredStream(stream, trail.tally, access.limits.max_received_bytes)
-        exchange = Exchange(metered, max_head_bytes=access.limits.max_head_bytes)
+        counted = CountedStream(stream, record.byte_count, access.limits.max_received_bytes)
+        exchange = Exchange(counted, max_head_bytes=access.limits.max_head_bytes)
         try:
-            head = await exchange.start(outgoing)
+            head = await exchange.send_request(outgoing)
         except BaseException:
             await exchange.close()
             raise
-        trail.answered(head.status)
+        record.set_status(head.status)
         return exchange, head
 
 
-async def _following(
-    exchange: Exchange, outgoing: Outgoing, head: Head, redirects: int, limits: EgressLimits
-) -> Outgoing | None:
-    """The next request, with the exchange closed; or None, with it open, if this response is the one."""
+async def _followed_redirect(
+    exchange: Exchange, outgoing: CheckedRequest, head: ResponseHead, redirects: int, limits: EgressLimits
+) -> CheckedRequest | None:
+    """The request that a redirect asks for, with the exchange closed; None, with it open, for any other response."""
     if not limits.max_redirects:
         return None
     try:
@@ -151,22 +156,24 @@ def _check_timeout(timeout_s: float | None) -> None:
         )
 
 
-def _checked(request: EgressRequest, access: Access) -> Outgoing:
-    """The request, if its own parts are sound. The host is judged later, at the gate, on every hop."""
+def _checked_request(request: EgressRequest, access: Access) -> CheckedRequest:
+    """The request, if its own parts are sound. The connector checks the host of every hop."""
     access.check_method(request.method)
     url = parse_url(request.url)
     limits = access.limits
-    headers = checked(request.headers, max_bytes=limits.max_head_bytes, any_method=access.methods == ANY)
+    headers = checked_headers(
+        request.headers, max_bytes=limits.max_head_bytes, any_method=access.methods == ALL_METHODS
+    )
     if len(request.body) > limits.max_request_bytes:
         raise EgressRefusedError(
             Reason.REQUEST_TOO_LARGE, f"the body has {len(request.body)} bytes; at most {limits.max_request_bytes} go"
         )
     if request.body and request.method in {"GET", "HEAD"}:
         raise EgressRefusedError(Reason.METHOD_NOT_ALLOWED, f"a {request.method} request carries no body")
-    return Outgoing(request.method, url, _completed(headers, decode=request.decode), request.body)
+    return CheckedRequest(request.method, url, _with_default_headers(headers, decode=request.decode), request.body)
 
 
-def _completed(headers: Headers, *, decode: bool) -> Headers:
+def _with_default_headers(headers: Headers, *, decode: bool) -> Headers:
     names = {name for name, _ in headers}
     wanted = (*_DEFAULTS, ("accept-encoding", "gzip, deflate")) if decode else ()
     return headers + tuple(field for field in wanted if field[0] not in names)

@@ -1,4 +1,4 @@
-"""Undoing gzip and deflate piece by piece, so that a small body that grows without end is never held."""
+"""Incremental decompression of gzip and deflate. No more than a piece is held, however much a body grows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_MEMBERS = 1000
 
 
 class Decoder:
-    """Decodes one body. Feed it, then finish it; each piece that it yields is at most `MAX_PIECE_BYTES` long."""
+    """Decompresses one body: `decode_chunk` for each chunk, then `check_end`."""
 
     def __init__(self, encoding: str) -> None:
         """`encoding` is one that `decodable` gave back."""
@@ -23,8 +23,8 @@ class Decoder:
         self._members = 1
         self._started = False
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Decode as the pieces are asked for.
+    def decode_chunk(self, data: bytes) -> Iterator[bytes]:
+        """Decode lazily, in pieces of at most `MAX_PIECE_BYTES`.
 
         Raises:
             EgressFailedError: `ENCODING_INVALID`.
@@ -38,8 +38,8 @@ class Decoder:
         except zlib.error as error:
             raise EgressFailedError(Reason.ENCODING_INVALID, f"the body can't be decoded: {error}") from error
 
-    def finish(self) -> None:
-        """Say that the body is over.
+    def check_end(self) -> None:
+        """Check that the body is whole, after its last chunk.
 
         Raises:
             EgressFailedError: `ENCODING_INVALID`, when it ends in the middle.

@@ -1,4 +1,4 @@
-"""Dials: a socket of our own to exactly the address that was judged, and TLS over it."""
+"""TCP and TLS connections to exactly the address that was checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IPV4 = 4
 
 
 class TcpDialler:
-    """The real one."""
+    """A `Dialler` over real sockets."""
 
     def __init__(self, trust: TlsTrust | None = None) -> None:
         """Verify certificates by `trust`."""
@@ -34,17 +34,17 @@ class TcpDialler:
         try:
             await secured.handshake()
         except OSError as error:  # ssl.SSLError is one
-            stream.close()
+            stream.abort()
             why = getattr(error, "verify_message", "") or getattr(error, "reason", "") or "the handshake broke off"
             raise EgressFailedError(Reason.TLS_FAILED, f"TLS with {tls_name}, port {port}: {why}") from error
         except BaseException:
-            stream.close()
+            stream.abort()
             raise
         return secured
 
 
 async def _connected(address: IPAddress, port: int) -> socket.socket:
-    """A socket of our own, connected: so that no library between here and the kernel can look anything up again."""
+    """A connected socket. Made here, so that no library between here and the kernel can look a name up again."""
     sock = socket.socket(socket.AF_INET if address.version == _IPV4 else socket.AF_INET6, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
@@ -61,7 +61,7 @@ async def _connected(address: IPAddress, port: int) -> socket.socket:
 
 
 def _check_peer(sock: socket.socket, address: IPAddress, port: int) -> None:
-    """Hold what was dialled against what was judged. It can't differ, unless a library or this module changes."""
+    """Refuse a peer other than the address that was checked. It differs only if a library or this module changes."""
     peer = sock.getpeername()
     if ip_address(peer[0]) != address or peer[1] != port:
         raise ConnectionError(f"connected to {peer[0]} port {peer[1]}")

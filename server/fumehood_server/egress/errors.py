@@ -1,4 +1,4 @@
-"""Why the broker refused a request or could not perform it: one list of words, two exceptions."""
+"""Reason codes of refused and failed requests, and the exceptions that carry them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fumehood_server.model.text import printable
 class Reason(StrEnum):
     """Why a request has no whole response. Stable words: plugins, events and docs/egress.md use them."""
 
-    # Refused by a rule, before anything is dialled. Whoever wrote the plugin or its grants can change that.
+    # Refused by a rule, before anything is dialled. The plugin's author or the operator must change something.
     METHOD_NOT_ALLOWED = "method_not_allowed"
     BOUND_INVALID = "bound_invalid"
     URL_INVALID = "url_invalid"
@@ -29,7 +29,7 @@ class Reason(StrEnum):
     TOO_MANY_REDIRECTS = "too_many_redirects"
     PROXY_REQUEST_INVALID = "proxy_request_invalid"
     RELAY_BUSY = "relay_busy"
-    # The outside world failed.
+    # The network or the server failed.
     NAME_NOT_RESOLVED = "name_not_resolved"
     CONNECT_FAILED = "connect_failed"
     TLS_FAILED = "tls_failed"
@@ -61,14 +61,14 @@ _RETRYABLE = frozenset(
 )
 
 _MAX_MESSAGE = 512
-"""Longest message, in characters: what strangers wrote may be part of it."""
+"""Longest message, in characters: it may quote hostile input."""
 
 
 class EgressError(FumehoodError):
     """A request has no whole response. `reason` says why in a word, `message` in one printable sentence."""
 
     def __init__(self, reason: Reason, message: str) -> None:
-        """Keep both. `message` may quote strangers: it is made printable and cut at 512 characters."""
+        """Keep both. `message` may quote hostile input: it is made printable and cut at 512 characters."""
         self.reason = reason
         self.message = printable(message)[:_MAX_MESSAGE]
         super().__init__(f"{reason}: {self.message}")
@@ -84,4 +84,4 @@ class EgressRefusedError(EgressError):
 
 
 class EgressFailedError(EgressError):
-    """The request was allowed and did not work out: the outside world failed, or a cap was reached."""
+    """The request was allowed and did not work out: the network or the server failed, or a cap was reached."""

@@ -1,4 +1,4 @@
-"""What each request leaves behind, whether it was allowed or refused: one event, ready for a journal."""
+"""Audit events: exactly one for each request, allowed or refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 
 from fumehood_server.egress.errors import Reason
-from fumehood_server.egress.messages import Asker
+from fumehood_server.egress.messages import RequestOrigin
 from fumehood_server.egress.url import Url
 from fumehood_server.model.text import printable
 
@@ -51,7 +51,7 @@ class EgressEvent:
     requests were for the same. `shown` is the URL without query and user information, printable and cut.
     """
 
-    asker: Asker
+    origin: RequestOrigin
     method: str
     shown: str
     url_digest: str
@@ -69,19 +69,19 @@ class EgressEvent:
 
 
 class EventSink(Protocol):
-    """Takes the events. It must not block and must not raise."""
+    """Callback that takes each event. It must not block and must not raise."""
 
     def __call__(self, event: EgressEvent) -> None:
-        """Take one."""
+        """Take one event."""
 
 
 def log_event(event: EgressEvent) -> None:
-    """Write the event to the log, as one line `egress`: a sink for where there is no journal."""
+    """Sink that writes the event to the sidecar's log, as one line `egress`."""
     log = structlog.get_logger()
     fields = asdict(event)
-    asker = fields.pop("asker")
+    origin = fields.pop("origin")
     write = log.warning if event.outcome is Outcome.REFUSED else log.info
-    write("egress", **asker, **fields)
+    write("egress", **origin, **fields)
 
 
 def url_digest(text: str) -> str:

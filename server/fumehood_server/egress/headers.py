@@ -1,4 +1,4 @@
-"""Which header fields go out, over a redirect, and back in."""
+"""Header fields: which a request may carry, which cross origins on a redirect, which are hop-by-hop."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-"""Fields of one connection (RFC 9110 section 7.6.1)."""
-_OURS = HOP_BY_HOP | {"host", "content-length", "expect", "http2-settings"}
+"""Hop-by-hop fields (RFC 9110 section 7.6.1)."""
+_SET_BY_BROKER = HOP_BY_HOP | {"host", "content-length", "expect", "http2-settings"}
 """Fields that the broker sets or that would change how the message is read."""
 _METHOD_OVERRIDES = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
 """Fields by which many servers take a GET for something else: only where every method is allowed anyway."""
 
-_CROSSING = frozenset(
+_SAFE_ACROSS_ORIGINS = frozenset(
     {
         "accept",
         "accept-encoding",
@@ -50,12 +50,12 @@ _CROSSING = frozenset(
         "user-agent",
     }
 )
-"""What still goes out when a redirect leads to another origin. A list of what may, since keys travel in fields of any
-name, not in `Authorization` and `Cookie` alone."""
-_ABOUT_BODY = frozenset({"content-encoding", "content-language", "content-location", "content-type", "digest"})
+"""Allow-list for a redirect to another origin: keys travel in fields of any name, not in `Authorization` and `Cookie`
+alone."""
+_BODY_FIELDS = frozenset({"content-encoding", "content-language", "content-location", "content-type", "digest"})
 
 
-def checked(headers: Headers, *, max_bytes: int, any_method: bool) -> Headers:
+def checked_headers(headers: Headers, *, max_bytes: int, any_method: bool) -> Headers:
     """The header fields of a request, with names in lower case, if all of them may be sent.
 
     Raises:
@@ -74,7 +74,7 @@ def checked(headers: Headers, *, max_bytes: int, any_method: bool) -> Headers:
             raise EgressRefusedError(
                 Reason.HEADER_NOT_ALLOWED, f'the value of "{lower[:64]}" has a line break or another control character'
             )
-        if lower in _OURS or lower.startswith("proxy-"):
+        if lower in _SET_BY_BROKER or lower.startswith("proxy-"):
             raise EgressRefusedError(Reason.HEADER_NOT_ALLOWED, f'"{lower}" is set by the sidecar, not by a plugin')
         if lower in _METHOD_OVERRIDES and not any_method:
             raise EgressRefusedError(Reason.HEADER_NOT_ALLOWED, f'"{lower}" changes the method, which this level fixes')
@@ -82,18 +82,18 @@ def checked(headers: Headers, *, max_bytes: int, any_method: bool) -> Headers:
     return tuple(kept)
 
 
-def across_origins(headers: Headers) -> Headers:
-    """What may go on to another origin: credentials of any kind may not."""
-    return tuple(field for field in headers if field[0] in _CROSSING)
+def cross_origin_headers(headers: Headers) -> Headers:
+    """The fields that may be sent to another origin: no credentials of any kind."""
+    return tuple(field for field in headers if field[0] in _SAFE_ACROSS_ORIGINS)
 
 
-def without_body(headers: Headers) -> Headers:
+def bodiless_headers(headers: Headers) -> Headers:
     """The fields without those that describe a body, for a redirect that drops it (RFC 9110 section 15.4)."""
-    return tuple(field for field in headers if field[0] not in _ABOUT_BODY)
+    return tuple(field for field in headers if field[0] not in _BODY_FIELDS)
 
 
-def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
-    """The fields without those of the connection, whether listed in RFC 9110 or named by `Connection`."""
+def end_to_end_headers(headers: Iterable[tuple[str, str]]) -> Headers:
+    """The fields without the hop-by-hop ones, whether listed in RFC 9110 or named by `Connection`."""
     fields = tuple(headers)
     named = {
         token.strip().lower()
@@ -104,6 +104,6 @@ def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
     return tuple(field for field in fields if field[0] not in HOP_BY_HOP and field[0] not in named)
 
 
-def too_large(headers: Headers, max_bytes: int) -> bool:
+def head_too_large(headers: Headers, max_bytes: int) -> bool:
     """Whether a response's head is over the caps."""
     return len(headers) > _MAX_FIELDS or sum(len(name) + len(value) + 4 for name, value in headers) > max_bytes

@@ -1,4 +1,4 @@
-"""One spelling for each host: names in canonical ASCII, addresses in canonical form, everything odd refused."""
+"""Canonical host names: names in ASCII (UTS 46, IDNA 2008), IP addresses in canonical form, all else refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fumehood_server.egress.errors import EgressRefusedError, Reason
 _MAX_NAME = 253
 """Longest name in ASCII: RFC 1035 section 2.3.4, less the length bytes at both ends."""
 _MAX_INPUT = 1024
-"""Longest text that is looked at: IDNA mapping takes time for each character."""
+"""Longest text that is parsed: IDNA mapping takes time for each character."""
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
@@ -21,7 +21,7 @@ _RESERVED = ("localhost",)
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host in its one spelling. Made by `canonical_host` alone.
+    """A host in canonical form. Made by `canonical_host` alone.
 
     `name` is a lower-case ASCII name, or the canonical text of `address`, without brackets. `address` is set when the
     host was written as an IP address.

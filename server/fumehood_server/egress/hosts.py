@@ -1,4 +1,4 @@
-"""Which hosts an operator grants and denies: entries such as `api.example.com:443`, and how they judge."""
+"""Host rules: allow and deny entries such as `api.example.com:443`, and how they match."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HostEntryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class HostEntry:
-    """One entry. `str()` gives it back in its one spelling.
+    """One entry. `str()` gives its canonical form.
 
     `beneath` means the names under `host`, at any depth, and not `host` itself. `port` None means every port.
     """
@@ -37,7 +37,7 @@ class HostEntry:
         return f"{_BENEATH if self.beneath else ''}{self.host}:{self.port or '*'}"
 
     def covers(self, host: Host, port: int) -> bool:
-        """Whether the entry speaks of that host and port. An address is covered by the very same address alone."""
+        """Whether the entry matches that host and port. An address is matched by the very same address alone."""
         if self.port is not None and self.port != port:
             return False
         if self.beneath:
@@ -45,7 +45,7 @@ class HostEntry:
         return self.host == host
 
     def covers_address(self, address: IPv4Address | IPv6Address, port: int) -> bool:
-        """Whether the entry was written as that address, and speaks of that port."""
+        """Whether the entry was written as that address, and matches that port."""
         return self.host.address == address and self.port in {None, port}
 
 
@@ -92,7 +92,7 @@ def _parse(text: str) -> HostEntry:
 
 @dataclass(frozen=True, slots=True)
 class HostRules:
-    """What may be reached. Deny wins over grant; no grant means no network."""
+    """Allow and deny lists. Deny wins; an empty allow list means no network."""
 
     granted: frozenset[HostEntry] = field(default_factory=frozenset)
     denied: frozenset[HostEntry] = field(default_factory=frozenset)

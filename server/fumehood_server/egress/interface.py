@@ -1,4 +1,4 @@
-"""What the rest of the sidecar sees of the broker: two protocols, and the functions that make what fulfils them.
+"""Interfaces of the egress broker and of the relay (an HTTP forward proxy), and their factories.
 
 Nothing here imports an HTTP library or a TLS store: a sidecar without granted hosts never pays for either.
 """
@@ -11,14 +11,14 @@ from typing import Protocol
 
 from fumehood_server.egress.access import Access
 from fumehood_server.egress.events import EventSink, log_event
-from fumehood_server.egress.messages import Asker, EgressRequest, EgressResponse
+from fumehood_server.egress.messages import CurrentOrigin, EgressRequest, EgressResponse, RequestOrigin
 
 
 class EgressBroker(Protocol):
     """Performs requests for processes that have no network. One for a sidecar; safe for any number of calls at once."""
 
     def request(
-        self, request: EgressRequest, access: Access, asker: Asker
+        self, request: EgressRequest, access: Access, origin: RequestOrigin
     ) -> AbstractAsyncContextManager[EgressResponse]:
         """Perform one request within an `async with`; the response's head is there on entering.
 
@@ -31,17 +31,12 @@ class EgressBroker(Protocol):
         """
 
 
-class Askers(Protocol):
-    """Tells for whom a relay's process works at the moment."""
-
-    def __call__(self) -> Asker:
-        """Who asks."""
-
-
 class RelayServer(Protocol):
-    """An HTTP proxy on a listening socket, for programs that only know proxy variables."""
+    """An HTTP forward proxy on a listening socket, for programs that only know proxy variables."""
 
-    def serve(self, listener: socket.socket, access: Access, askers: Askers) -> AbstractAsyncContextManager[None]:
+    def serve(
+        self, listener: socket.socket, access: Access, current_origin: CurrentOrigin
+    ) -> AbstractAsyncContextManager[None]:
         """Serve proxy requests on `listener` for the length of an `async with`, which owns the socket and closes it.
 
         `listener` is a listening TCP socket, of whatever network namespace. Leaving ends every connection under way.

@@ -1,4 +1,4 @@
-"""A request as a plugin asks for it, and the response as it is handed out."""
+"""HTTP messages at the broker's interface: a plugin's request, its origin, and the response."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ MAX_PIECE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """Who asks: what events say of a request. `call_id` and `tool` are empty where only the process is known."""
+class RequestOrigin:
+    """The call that a request is made for. `call_id` and `tool` are empty where only the plugin is known."""
 
     plugin: str
     tool: str = ""
     call_id: str = ""
+
+
+class CurrentOrigin(Protocol):
+    """Tells which call the process behind a relay serves at the moment."""
+
+    def __call__(self) -> RequestOrigin:
+        """The origin of a request that comes now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ class EgressRequest:
 
 
 class EgressResponse(Protocol):
-    """A response whose head is here and whose body is not."""
+    """A response whose head has been read and whose body is read as it is asked for."""
 
     @property
     def status(self) -> int:

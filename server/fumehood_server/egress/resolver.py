@@ -1,4 +1,4 @@
-"""From a name to its addresses: the system's resolver, within bounds."""
+"""DNS look-up by getaddrinfo(3), with caps on concurrent look-ups in all and of one plugin."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Resolver(Protocol):
 
 
 class SystemResolver:
-    """What getaddrinfo(3) says: the hosts file, DNS, whatever the machine is set up for."""
+    """A `Resolver` by getaddrinfo(3): the hosts file, DNS, whatever the machine is set up for."""
 
     def __init__(self, lookup: Callable[[str], Awaitable[list[str]]] | None = None) -> None:
         """Nothing is looked up yet. `lookup` takes the place of getaddrinfo(3)."""
@@ -48,7 +48,7 @@ class SystemResolver:
                 lambda: self._running.total() < _LOOKUPS and self._running[owner] < _LOOKUPS_OF_ONE
             )
             self._running[owner] += 1
-        # The thread can't be stopped. Who waits may leave; the slot is free only when the thread is.
+        # The thread can't be stopped: a cancelled wait returns at once, but the slot is free only when the thread ends.
         answer: asyncio.Future[tuple[IPAddress, ...] | OSError | UnicodeError]
         answer = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._look_up(name, owner, answer), name=f"egress look-up of {name}")

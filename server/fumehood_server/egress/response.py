@@ -1,4 +1,4 @@
-"""A response whose body is still on its way: decoded, cut into pieces and held to its caps as it is read."""
+"""Streaming response: its body is decoded, cut into pieces and held to its caps as it is read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from fumehood_server.egress.access import EgressLimits
 from fumehood_server.egress.decoding import Decoder, decodable
 from fumehood_server.egress.errors import EgressError, EgressFailedError, Reason
-from fumehood_server.egress.exchange import Exchange, Head
-from fumehood_server.egress.headers import end_to_end
+from fumehood_server.egress.exchange import Exchange, ResponseHead
+from fumehood_server.egress.headers import end_to_end_headers
 from fumehood_server.egress.messages import MAX_PIECE_BYTES, Headers
 from fumehood_server.egress.url import Url
 
@@ -22,7 +22,7 @@ class StreamedResponse:
     def __init__(
         self,
         exchange: Exchange,
-        head: Head,
+        head: ResponseHead,
         url: Url,
         *,
         redirects: int,
@@ -37,7 +37,7 @@ class StreamedResponse:
         undone = {"content-encoding", "content-length"} if encoding else set[str]()
         self.status = head.status
         self.url = str(url)
-        self.headers: Headers = tuple(field for field in end_to_end(head.headers) if field[0] not in undone)
+        self.headers: Headers = tuple(field for field in end_to_end_headers(head.headers) if field[0] not in undone)
         self.redirects = redirects
         self.ended = False
         self.error: EgressError | None = None
@@ -62,7 +62,7 @@ class StreamedResponse:
         if self.ended:
             raise StopAsyncIteration
         try:
-            piece = await self._next()
+            piece = await self._next_piece()
         except EgressError as error:
             self.error = error
             raise
@@ -75,45 +75,45 @@ class StreamedResponse:
         """End the connection."""
         await self._exchange.close()
 
-    async def _next(self) -> bytes:
+    async def _next_piece(self) -> bytes:
         if not self._left:
             await self._expect_end()
             return b""
-        piece = await self._decoded()
+        piece = await self._next_decoded()
         if len(piece) > self._left:
-            # Hand out what the cap still takes; the next look finds out that there is more.
+            # Hand out what the cap still allows; the next read finds that there is more, and raises.
             self._pieces = iter((piece[self._left :],))
             piece = piece[: self._left]
         self._left -= len(piece)
         return piece
 
     async def _expect_end(self) -> None:
-        if await self._decoded():
+        if await self._next_decoded():
             raise EgressFailedError(
                 Reason.RESPONSE_TOO_LARGE, f"the response's body is longer than {self._max_bytes} bytes"
             )
 
-    async def _decoded(self) -> bytes:
+    async def _next_decoded(self) -> bytes:
         """The next piece of the body, none at its end."""
         while True:
             for piece in self._pieces:
                 if self._decoder is not None:
-                    await asyncio.sleep(0)  # a small body may grow to many pieces, none of which is waited for
+                    await asyncio.sleep(0)  # a small body may decode to many pieces: let other tasks run between them
                 return piece
-            data = await self._read()
+            data = await self._read_encoded()
             if not data:
                 if self._decoder is not None:
-                    self._decoder.finish()
+                    self._decoder.check_end()
                 return b""
             if self._decoder is None:
                 self._pieces = (data[at : at + MAX_PIECE_BYTES] for at in range(0, len(data), MAX_PIECE_BYTES))
             else:
-                self._pieces = self._decoder.feed(data)
+                self._pieces = self._decoder.decode_chunk(data)
 
-    async def _read(self) -> bytes:
+    async def _read_encoded(self) -> bytes:
         try:
             async with asyncio.timeout_at(self._deadline_s):
-                return await self._exchange.read()
+                return await self._exchange.read_body()
         except TimeoutError:
             raise EgressFailedError(Reason.TIMEOUT, f"the body was not whole within {self._timeout_s:g} s") from None
 

@@ -1,4 +1,4 @@
-"""Whom TLS trusts: the system's store, read once and only when it is first needed."""
+"""TLS trust store: the system's, read once and only when it is first needed."""
 
 from __future__ import annotations
 

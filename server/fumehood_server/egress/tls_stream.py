@@ -1,7 +1,7 @@
-"""TLS over a plain connection, in memory.
+"""TLS over a stream, by memory BIOs (`ssl.MemoryBIO`).
 
-Not the event loop's own: uvloop's loses what has come and was not read yet when the other side closes while reading is
-paused, which is how any server ends a response that is longer than the buffers.
+Not the event loop's TLS: uvloop's drops bytes that were received and not yet read when the peer closes while reading
+is paused, which is how any server ends a response that is longer than the buffers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fumehood_server.egress.stream import Stream
 
 
 class TlsStream:
-    """A `Stream` over another one."""
+    """A TLS client `Stream` over a plain one."""
 
     def __init__(self, plain: Stream, context: ssl.SSLContext, name: str) -> None:
         """Nothing is sent before `handshake`. The certificate must be for `name`."""
@@ -39,8 +39,8 @@ class TlsStream:
                 await self._flush()
                 return
 
-    async def read(self) -> bytes:
-        """See `Stream`. A close without a goodbye is an end as well: whether all is there, HTTP tells."""
+    async def receive_some(self) -> bytes:
+        """See `Stream`. A close without close_notify ends it as well: HTTP's framing tells if the body is whole."""
         while True:
             try:
                 return self._tls.read(MAX_PIECE_BYTES)
@@ -51,30 +51,30 @@ class TlsStream:
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return b""
 
-    async def write(self, data: bytes) -> None:
+    async def send_all(self, data: bytes) -> None:
         """See `Stream`."""
         self._tls.write(data)
         await self._flush()
 
-    def write_eof(self) -> None:
-        """See `Stream`. TLS has no half of a connection to close: what was sent says by itself where it ends."""
+    def send_eof(self) -> None:
+        """See `Stream`. Does nothing: TLS has no half-close, and HTTP's framing tells where a request ends."""
 
-    async def finish(self) -> None:
+    async def close_gracefully(self) -> None:
         """See `Stream`."""
-        await self._plain.finish()
+        await self._plain.close_gracefully()
 
-    def close(self) -> None:
+    def abort(self) -> None:
         """See `Stream`."""
-        self._plain.close()
+        self._plain.abort()
 
     async def _flush(self) -> None:
         data = self._outgoing.read()
         if data:
-            await self._plain.write(data)
+            await self._plain.send_all(data)
 
     async def _fill(self) -> bool:
-        """Take in what comes next. False: nothing does any more."""
-        data = await self._plain.read()
+        """Receive more ciphertext. False at the end of the stream."""
+        data = await self._plain.receive_some()
         if data:
             self._incoming.write(data)
         else:

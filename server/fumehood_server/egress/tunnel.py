@@ -1,47 +1,50 @@
-"""Bytes both ways between a program and the host that it named in CONNECT, within bounds."""
+"""CONNECT tunnel: copies bytes both ways between a program and a host, up to a size and a time."""
 
 from __future__ import annotations
 
 import asyncio
 
+from fumehood_server.egress.byte_count import ByteCount
 from fumehood_server.egress.errors import EgressFailedError, Reason
-from fumehood_server.egress.stream import Stream, Tally
+from fumehood_server.egress.stream import Stream
 
 
-class ProgramLeftError(ConnectionError):
-    """The program broke its side off, as many do when they have what they want."""
+class ProgramDisconnectedError(ConnectionError):
+    """The program closed or reset its connection, as many do when they have what they want."""
 
 
-async def tunnel(inner: Stream, outer: Stream, tally: Tally, *, early: bytes, max_bytes: int, timeout_s: float) -> None:
-    """Carry bytes until both sides have ended. Where one ends, the other is told, and may go on.
+async def tunnel(
+    inner: Stream, outer: Stream, byte_count: ByteCount, *, early: bytes, max_bytes: int, timeout_s: float
+) -> None:
+    """Copy bytes until both sides have sent EOF. The EOF of one is passed to the other, which may go on sending.
 
-    `early` is what the program had sent already. `tally` counts what goes to `outer` as sent. Closing both is the
-    caller's.
+    `early` is what was received from the program before. `byte_count` counts what goes to `outer` as sent. The caller
+    closes both streams.
 
     Raises:
-        EgressFailedError: `TUNNEL_TOO_LARGE`, `TIMEOUT`, or `CONNECTION_LOST` where `outer` broke off.
-        ProgramLeftError: `inner` broke off.
+        EgressFailedError: `TUNNEL_TOO_LARGE`, `TIMEOUT`, or `CONNECTION_LOST` where `outer` was lost.
+        ProgramDisconnectedError: `inner` was lost.
     """
 
     def count(*, sent: int = 0, received: int = 0) -> None:
-        tally.sent += sent
-        tally.received += received
-        if tally.sent + tally.received > max_bytes:
+        byte_count.sent += sent
+        byte_count.received += received
+        if byte_count.sent + byte_count.received > max_bytes:
             raise EgressFailedError(Reason.TUNNEL_TOO_LARGE, f"more than {max_bytes} bytes through one tunnel")
 
     async def outward() -> None:
-        data = early or await _heard(inner)
+        data = early or await _read_program(inner)
         while data:
             count(sent=len(data))
-            await outer.write(data)
-            data = await _heard(inner)
-        outer.write_eof()
+            await outer.send_all(data)
+            data = await _read_program(inner)
+        outer.send_eof()
 
     async def inward() -> None:
-        while data := await outer.read():
+        while data := await outer.receive_some():
             count(received=len(data))
-            await _tell(inner, data)
-        inner.write_eof()
+            await _write_program(inner, data)
+        inner.send_eof()
 
     try:
         async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as both:
@@ -51,20 +54,20 @@ async def tunnel(inner: Stream, outer: Stream, tally: Tally, *, early: bytes, ma
         raise EgressFailedError(Reason.TIMEOUT, f"the tunnel was open for more than {timeout_s:g} s") from None
     except ExceptionGroup as group:
         first = group.exceptions[0]
-        if isinstance(first, OSError) and not isinstance(first, ProgramLeftError):
+        if isinstance(first, OSError) and not isinstance(first, ProgramDisconnectedError):
             raise EgressFailedError(Reason.CONNECTION_LOST, f"the tunnel broke: {first}") from first
         raise first from None
 
 
-async def _heard(inner: Stream) -> bytes:
+async def _read_program(inner: Stream) -> bytes:
     try:
-        return await inner.read()
+        return await inner.receive_some()
     except OSError as error:
-        raise ProgramLeftError(str(error)) from error
+        raise ProgramDisconnectedError(str(error)) from error
 
 
-async def _tell(inner: Stream, data: bytes) -> None:
+async def _write_program(inner: Stream, data: bytes) -> None:
     try:
-        await inner.write(data)
+        await inner.send_all(data)
     except OSError as error:
-        raise ProgramLeftError(str(error)) from error
+        raise ProgramDisconnectedError(str(error)) from error

@@ -1,4 +1,4 @@
-"""The one reader of URLs. What is dialled and sent is made of its output alone, never of the text again."""
+"""URL parsing, strict. What is dialled and sent is made of its output alone, never of the text again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _PARTS = re.compile(r"//([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.DOTALL)
-# Every visible ASCII character but those that others read as something else, or that need quoting in a log.
+# Every visible ASCII character but those that other parsers interpret differently, or that need quoting in a log.
 _TARGET = re.compile(r"(?:[!$&'()*+,\-./0-9:;=?@A-Z\[\]_a-z|~]|%[0-9A-Fa-f]{2})*")
 _AUTHORITY = re.compile(r"(\[[^\]@]*\]|[^:@\[\]]*)(?::([0-9]*))?")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
@@ -35,17 +35,17 @@ class Url:
 
     @property
     def target(self) -> str:
-        """What stands in the request line: the path and the query."""
+        """The request target (RFC 9112 section 3.2.1): the path and the query."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
     @property
     def authority(self) -> str:
-        """What stands in `Host`: the port only if it isn't the scheme's own."""
+        """The value of `Host`: with the port only if it isn't the scheme's default."""
         return str(self.host) if self.port == DEFAULT_PORTS[self.scheme] else f"{self.host}:{self.port}"
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """What two URLs share when what is sent to one may be sent to the other (RFC 6454)."""
+        """Scheme, host and port: URLs of one origin may be sent the same credentials (RFC 6454)."""
         return self.scheme, str(self.host), self.port
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""What a running call can ask the sidecar to do for it, since its process can't do it itself.
+"""Requests of a running call to the sidecar: a secret, an HTTP request, the relay.
 
-The grants are those of the call's `WorkerSpec`: whoever answers holds each request against them.
+The grants are those of the call's `WorkerSpec`; the handler checks each request against them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class EgressUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestingCall:
-    """The call that asks."""
+    """The call that makes a request."""
 
     spec: WorkerSpec
-    """What its process is granted."""
+    """Has the grants of its process."""
     tool: str
     call_id: str
     context: CallContext
     usage: EgressUsage = field(default_factory=EgressUsage)
-    """Whoever answers adds to it."""
+    """The handler adds to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class OutboundRequest:
 
 
 class InboundResponse(Protocol):
-    """A response whose head is here and whose body is not."""
+    """A response whose head has been read and whose body is read as it is asked for."""
 
     @property
     def status(self) -> int:
@@ -75,16 +75,16 @@ class InboundResponse(Protocol):
 
 
 class PluginRequestHandler(Protocol):
-    """Answers what calls ask. A request ends early by the cancellation of its task."""
+    """Performs the requests of calls. Cancelling the task that awaits one ends it."""
 
-    async def secret(self, caller: RequestingCall, name: str) -> bytes:
+    async def secret(self, call: RequestingCall, name: str) -> bytes:
         """The value of a secret as it is now.
 
         Raises:
             SecretUnavailableError: it is not granted to the call, or can't be had.
         """
 
-    def http(self, caller: RequestingCall, ask: OutboundRequest) -> AbstractAsyncContextManager[InboundResponse]:
+    def http(self, call: RequestingCall, request: OutboundRequest) -> AbstractAsyncContextManager[InboundResponse]:
         """Perform an HTTP request; leaving the block ends it.
 
         Raises:
@@ -92,10 +92,10 @@ class PluginRequestHandler(Protocol):
         """
 
     def relay(
-        self, spec: WorkerSpec, listener: socket.socket, caller: Callable[[], RequestingCall | None]
+        self, spec: WorkerSpec, listener: socket.socket, current_call: Callable[[], RequestingCall | None]
     ) -> AbstractAsyncContextManager[None]:
         """Serve the programs of a process that only know HTTP_PROXY, by the rules of `http`, within the block.
 
-        The block owns `listener`, a socket that listens in the process's network namespace. `caller` tells whose call
-        runs there at the moment; None where it can't be told.
+        The block owns `listener`, a socket that listens in the process's network namespace. `current_call`
+        returns the call that runs there at the moment, or None where it can't be told.
         """

@@ -1,4 +1,4 @@
-"""Secrets: read where the operator keeps them, handed to the tools that he granted them, taken out of what is said."""
+"""Secrets: read from files or the environment, given to tools that are granted them, redacted from their output."""
 
 from fumehood_server.secrets.redactor import Redactor
 from fumehood_server.secrets.source import SecretSource, SecretUnavailableError

@@ -1,7 +1,7 @@
-"""Takes secrets out of what a plugin says.
+"""Redaction of secrets from the output of plugins.
 
-This is against accidents: a request's headers in a traceback, a configuration in a log. A plugin that means to give a
-secret away can write it backwards; what it may reach with it is the grants' matter.
+This is against accidents: a request's headers in a traceback, a configuration in a log. A plugin that means to leak a
+secret can write it backwards; grants bound whom it could send it to.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
 MIN_FORM = 8
-"""Characters of a form that is looked for. A shorter one would be found in texts that have nothing to do with it."""
+"""Fewest characters of a form that is replaced. A shorter one would match in unrelated text."""
 MAX_VALUES = 4
-"""Values of one secret that are looked for: the ones that it had last, where it is changed under way."""
+"""Values of one secret that are replaced: its last ones, where it was changed while the sidecar ran."""
 MAX_LINES = 64
-"""Lines of a value that are looked for one by one. A key has thirty; each costs a look at every word of the plugin."""
+"""Lines of a value that are replaced one by one. A key has thirty; each costs a search of all the plugin's output."""
 
 
 class Redactor:
     """Replaces the values that were handed out by `[secret NAME]`, in each form in which they are usually written.
 
-    One for each plugin, since its processes can leave words for one another. Idle until a secret was handed out.
+    One for each plugin, since its processes can pass text to each other. Idle until a secret was handed out.
     """
 
     __slots__ = ("_bytes", "_forms", "_values", "active", "longest_bytes")
 
     def __init__(self) -> None:
-        """Look for nothing yet."""
+        """Replace nothing yet."""
         self._values: dict[str, OrderedDict[bytes, None]] = {}
         self._forms: tuple[tuple[str, str], ...] = ()
         self._bytes: tuple[tuple[bytes, bytes], ...] = ()
         self.active = False
-        """Whether there is anything to look for."""
+        """Whether there is anything to replace."""
         self.longest_bytes = 0
-        """Size of the longest form: where text is cut, this much beyond the cut must be looked at first."""
+        """Size of the longest form: where text is cut, this much beyond the cut must be redacted first."""
 
     def learn(self, name: str, value: bytes) -> None:
-        """Look for this value from now on."""
+        """Replace this value from now on."""
         values = self._values.setdefault(name, OrderedDict())
         if value in values:
             values.move_to_end(value)
@@ -60,7 +60,7 @@ class Redactor:
     def text(self, text: str) -> str:
         """The text without the secrets."""
         for form, mask in self._forms:
-            # `in` looks at a gigabyte a second; a regular expression of all forms takes a hundred times as long.
+            # `in` searches a gigabyte a second; a regular expression of all forms takes a hundred times as long.
             if form in text:
                 text = text.replace(form, mask)
         return text

@@ -1,4 +1,4 @@
-"""Where one secret is kept, and how it is read there: each time anew, so that it can be changed under way."""
+"""Source of one secret: a file or an environment variable, read anew each time, so that it can be rotated."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fumehood_server.errors import FumehoodError
 from fumehood_server.model.text import printable
 
 MIN_SECRET_BYTES = 8
-"""A shorter one can't be taken out of texts without taking half of the words with it."""
+"""A shorter one can't be redacted without redacting ordinary words."""
 MAX_SECRET_BYTES = 64 * 1024
 """A chain of certificates with its key takes a tenth of it."""
 
-_OPEN_TO_STRANGERS = 0o027
+_FORBIDDEN_MODE = 0o027
 """The group may read, as Kubernetes' fsGroup has it, and not write. Others may do nothing."""
 
 
@@ -36,15 +36,15 @@ class SecretSource:
 
     name: str
     file: Path | None = None
-    """Absolute. Symlinks are followed when it is read: Kubernetes changes secrets by turning one."""
+    """Absolute. Symlinks are followed when it is read: Kubernetes rotates secrets by pointing one elsewhere."""
     variable: str = ""
     """Empty: it is in a file."""
 
     def check(self) -> None:
-        """See, without reading it, whether it could be had now.
+        """Check, without reading it, that it could be read now.
 
         Raises:
-            SecretUnavailableError: it could not.
+            SecretUnavailableError: it couldn't.
         """
         if self.file is None:
             self._from_environment()
@@ -55,7 +55,7 @@ class SecretSource:
             raise self._unreadable(self.file, error) from error
         self._check_file(self.file, found)
 
-    def read(self) -> bytes:
+    def read_value(self) -> bytes:
         """The value as it is now. Blocks for as long as its file system does.
 
         Raises:
@@ -74,7 +74,7 @@ class SecretSource:
                 os.close(descriptor)
         except OSError as error:
             raise self._unreadable(self.file, error) from error
-        # Editors and `echo` end a file with a line's end that is none of the secret's.
+        # Editors and `echo` end a file with a newline that isn't part of the secret.
         value = value.removesuffix(b"\n").removesuffix(b"\r")
         self._check_length(len(value))
         return value
@@ -93,7 +93,7 @@ class SecretSource:
         where = f"the secret {self.name} is in {printable(path)}, which"
         if not stat.S_ISREG(found.st_mode):
             raise SecretUnavailableError("secret_unusable", f"{where} is not a regular file", "name a file")
-        if found.st_mode & _OPEN_TO_STRANGERS:
+        if found.st_mode & _FORBIDDEN_MODE:
             problem = f"{where} others may use: its mode is {stat.S_IMODE(found.st_mode):04o}"
             raise SecretUnavailableError(
                 "secret_unusable", problem, "chmod 600, or defaultMode: 0400 of a Kubernetes or Docker secret"
@@ -101,7 +101,7 @@ class SecretSource:
         if found.st_uid not in {0, os.geteuid()}:
             problem = f"{where} belongs to user {found.st_uid}: neither to root nor to the sidecar's own"
             raise SecretUnavailableError("secret_unusable", problem, "chown it to the user that the sidecar runs as")
-        # With the line's end, which is not counted.
+        # Two bytes more for CR LF, which isn't counted.
         if found.st_size > MAX_SECRET_BYTES + 2:
             self._check_length(found.st_size)
         if found.st_size < MIN_SECRET_BYTES:

@@ -1,4 +1,4 @@
-"""All secrets of the configuration."""
+"""Secret store: reads the configured secrets by name, with a timeout."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ READ_TIMEOUT_S = 5.0
 
 
 class SecretStore:
-    """Reads secrets by name. Who may have which is decided by whoever asks."""
+    """Reads secrets by name. The caller checks grants."""
 
     def __init__(self, sources: Mapping[str, SecretSource]) -> None:
-        """Take the configuration's `[secrets]`."""
+        """`sources` is the configuration's `[secrets]`."""
         self._sources = sources
 
-    async def read(self, name: str) -> bytes:
+    async def read_secret(self, name: str) -> bytes:
         """The value as it is now.
 
         Raises:
@@ -29,7 +29,7 @@ class SecretStore:
             raise SecretUnavailableError("secret_missing", f"there is no secret {name}", f"write [secrets.{name}]")
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                return await asyncio.to_thread(source.read)
+                return await asyncio.to_thread(source.read_value)
         except TimeoutError as error:
             problem = f"the secret {name} could not be read within {READ_TIMEOUT_S:g} s"
             raise SecretUnavailableError("secret_unusable", problem, "look at the file system that it is on") from error

@@ -1,4 +1,4 @@
-"""The program's side of the relay: one HTTP/1.1 proxy request on a connection, and its answer."""
+"""HTTP/1.1 proxy server (h11): one request on a program's connection, and its response."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import h11
 
 from fumehood_server.egress.errors import EgressError, EgressRefusedError, Reason
-from fumehood_server.egress.headers import end_to_end
+from fumehood_server.egress.headers import end_to_end_headers
 from fumehood_server.egress.messages import Headers
 from fumehood_server.egress.stream import Stream
 
-_FOR_THE_RELAY = frozenset({"host", "content-length", "expect", "http2-settings"})
-"""What a program sends to a proxy besides the fields of the connection. `Host` is made anew from the URL."""
+_DROPPED_FIELDS = frozenset({"host", "content-length", "expect", "http2-settings"})
+"""Fields that are not forwarded, beside the hop-by-hop ones. `Host` is made anew from the URL."""
 
 _STATUSES = {
     Reason.PROXY_REQUEST_INVALID: 400,
@@ -20,20 +20,20 @@ _STATUSES = {
     Reason.RELAY_BUSY: 503,
     Reason.TIMEOUT: 504,
 }
-"""What a reason is in HTTP. Other refusals are 403, other failures 502."""
+"""HTTP status of a reason. Other refusals are 403, other failures 502."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """A request as it came. Header names are in lower case; those of the connection are gone."""
+    """A proxy request. Header names are in lower case; hop-by-hop fields are removed."""
 
     method: str
     target: str
     headers: Headers
 
 
-class ProxyWire:
-    """One connection of a program. It serves one request and is closed."""
+class ProxyConnection:
+    """The server side of one connection, which serves one request."""
 
     def __init__(self, stream: Stream, *, max_head_bytes: int) -> None:
         """Take over the stream."""
@@ -48,7 +48,7 @@ class ProxyWire:
             EgressRefusedError: `PROXY_REQUEST_INVALID`.
             OSError: the program left.
         """
-        event = await self._event()
+        event = await self._next_event()
         if not isinstance(event, h11.Request):
             return None
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
@@ -58,8 +58,8 @@ class ProxyWire:
             raise EgressRefusedError(Reason.PROXY_REQUEST_INVALID, "CONNECT has no body")
         kept = tuple(
             field
-            for field in end_to_end(headers)
-            if field[0] not in _FOR_THE_RELAY and not field[0].startswith("proxy-")
+            for field in end_to_end_headers(headers)
+            if field[0] not in _DROPPED_FIELDS and not field[0].startswith("proxy-")
         )
         return ProxyRequest(event.method.decode("ascii"), event.target.decode("ascii"), kept)
 
@@ -74,7 +74,7 @@ class ProxyWire:
         while True:
             if self._http.they_are_waiting_for_100_continue:
                 await self._send(h11.InformationalResponse(status_code=100, headers=[]))
-            event = await self._event()
+            event = await self._next_event()
             if isinstance(event, h11.EndOfMessage):
                 return bytes(body)
             if not isinstance(event, h11.Data):
@@ -84,31 +84,31 @@ class ProxyWire:
                 raise EgressRefusedError(Reason.REQUEST_TOO_LARGE, f"the body has more than {max_bytes} bytes")
 
     async def accept_tunnel(self) -> bytes:
-        """Answer CONNECT with success. Returns what the program has sent for the tunnel already."""
+        """Answer CONNECT with 200. Returns what the program has sent into the tunnel already."""
         self._http.next_event()  # the end of the request: there is no body, see `read_request`
         await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
         self._answered = True
         return bytes(self._http.trailing_data[0])
 
     async def send_head(self, status: int, headers: Headers) -> None:
-        """Begin the answer."""
+        """Send the status and the header fields."""
         fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         self._answered = True
         await self._send(h11.Response(status_code=status, headers=[*fields, (b"connection", b"close")]))
 
     async def send_body(self, piece: bytes) -> None:
-        """Go on with the answer."""
+        """Send a piece of the body."""
         await self._send(h11.Data(data=piece))
 
     async def send_end(self) -> None:
-        """End the answer. Not calling this tells the program that it is not whole."""
+        """End the body. Without this the connection closes early, and the program sees a truncated response."""
         await self._send(h11.EndOfMessage())
 
     async def send_error(self, error: EgressError) -> None:
         """Answer with an error.
 
         Raises:
-            OSError: an answer has begun already, so that the connection must break; or the program left.
+            OSError: a response was begun, so that only closing can tell of the error; or the program has left.
         """
         if self._answered or self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             raise ConnectionAbortedError(str(error)) from error
@@ -123,10 +123,10 @@ class ProxyWire:
         await self.send_body(text)
         await self.send_end()
 
-    async def _event(self) -> object:
+    async def _next_event(self) -> object:
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
-                self._http.receive_data(await self.stream.read())
+                self._http.receive_data(await self.stream.receive_some())
         except h11.RemoteProtocolError as error:
             raise EgressRefusedError(Reason.PROXY_REQUEST_INVALID, f"not a valid HTTP/1.1 request: {error}") from error
         return event
@@ -134,7 +134,7 @@ class ProxyWire:
     async def _send(self, event: h11.Event) -> None:
         try:
             data = self._http.send(event)
-        except h11.LocalProtocolError as error:  # the answer contradicts its own length
+        except h11.LocalProtocolError as error:  # the body is not as long as its Content-Length says
             raise ConnectionAbortedError(str(error)) from error
         if data:
-            await self.stream.write(data)
+            await self.stream.send_all(data)

@@ -1,4 +1,7 @@
-"""The one way out: from a host and a port to a connection, with every rule on both in between."""
+"""Connects to a host and port: host rules, one DNS look-up, address rules, then the dial.
+
+Both `ctx.http` and the relay connect through here and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ _MAX_DIALLED = 3
 """Addresses of one name that are tried, in the resolver's order."""
 
 
-class Gate:
-    """Judges and dials. Names are looked up once; what was judged is what is dialled."""
+class Connector:
+    """Checks and dials. A name is looked up once, and the addresses that were checked are those that are dialled."""
 
     def __init__(self, resolver: Resolver, dialler: Dialler) -> None:
         """Use these."""
@@ -34,7 +37,7 @@ class Gate:
         tls: bool,
         on_dial: Callable[[IPAddress], None],
     ) -> Stream:
-        """Connect to a host if the access allows it. `on_dial` is told each address just before it is dialled.
+        """Connect to a host if the access allows it. `on_dial` is called with each address just before it is dialled.
 
         In order: deny and grant by name, one look-up, deny and publicness of every answer, dialling.
 
