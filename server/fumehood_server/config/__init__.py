@@ -1,4 +1,4 @@
-"""The operator's configuration, fumehood.toml: read, checked and resolved, once and for all."""
+"""The operator's configuration, fumehood.toml: parsed, checked and resolved at start."""
 
 from fumehood_server.config.config import PluginConfig, SidecarConfig, find_config, load_config
 

@@ -1,4 +1,4 @@
-"""The operator's configuration: fumehood.toml, read, checked and resolved, once and for all."""
+"""The operator's configuration: reads fumehood.toml, checks it and resolves its paths and grants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIG_NAME = "fumehood.toml"
 LOCK_NAME = "fumehood.lock"
 
 DEFAULT_OUTPUT_BYTES = 1024 * 1024
-"""What a result may weigh where nobody says more: far above what a model reads, far below a frame."""
+"""Default cap of a result: far above what a model reads, far below a frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +41,13 @@ class ServerConfig:
     drain_s: float
     """How long calls under way may go on after SIGTERM."""
     keepalive_s: int
-    """A client that says nothing for this long is asked whether it is still there."""
+    """A client that is silent for this long is sent an HTTP/2 keepalive ping."""
     log_level: LogLevel
     reflection: bool
 
 
 DEFAULT_LOG_BYTES_PER_SECOND = 1024 * 1024
-"""What a worker may log where nobody says more: a flood, but not one that anybody's disk feels at once."""
+"""Default cap of a worker's log. A plugin above it loses lines, long before it fills a disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class LimitsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxConfig:
-    """`[sandbox]`: what the operator says of every sandbox."""
+    """`[sandbox]`: settings of every sandbox."""
 
     minimum: Backend = Backend.NAMESPACES
     """The weakest backend that the operator accepts."""
@@ -156,7 +156,7 @@ def load_config(path: Path | None) -> SidecarConfig:
 
 
 def default_config(folder: Path) -> SidecarConfig:
-    """What holds without a file. Nothing is granted, and no plugin is named.
+    """The configuration without a file. Nothing is granted, and no plugin is named.
 
     Raises:
         ConfigError: the path of the folder is too long for a socket within it.
@@ -185,7 +185,13 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
     )
     plugins = tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin))
     _check_links(file, plugins, source, folder)
-    check_secret_links(secrets, plugins, source, folder)
+    check_secret_links(
+        secrets,
+        source,
+        folder,
+        plugin_folders=folders,
+        writable=[path for plugin in plugins for path in plugin.grants.write],
+    )
     return SidecarConfig(
         path=source.path if exists else None,
         folder=folder,
@@ -279,7 +285,7 @@ def _plugin(
 
 
 def _check_links(file: ConfigFile, plugins: Sequence[PluginConfig], source: TomlSource, folder: Path) -> None:
-    """Hold every grant against the links that any plugin could have left."""
+    """Refuse a grant whose path goes through a symlink that any plugin could have made."""
     writable = [path for plugin in plugins for path in plugin.grants.write]
     for index, table in enumerate(file.plugin):
         try:

@@ -1,4 +1,4 @@
-"""fumehood.toml as it is written: its tables, keys, types and bounds. `config.py` makes the configuration of it."""
+"""Schema of fumehood.toml: tables, keys, types and bounds, as pydantic models. `config.py` converts them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from fumehood_server.model.tool import MAX_TIMEOUT_S, MIN_SCRATCH_BYTES, Isolati
 _KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
 
 MAX_PAYLOAD_BYTES = 3 * _MIB
-"""Most bytes of arguments or of a result that an operator may allow: with what goes around them they must fit a frame
-of 4 MiB, and the message of 4 MiB that gRPC clients accept unless told otherwise."""
-
+"""Most bytes of arguments or of a result that an operator may allow: with their envelope they must fit a frame
+of 4 MiB, and the message of 4 MiB that gRPC clients accept by default."""
 
 MAX_HOSTS = 256
-"""Entries of a list of hosts. Each request looks at all of them."""
+"""Entries of a list of hosts. Each request is matched against all of them."""
 
 MAX_SECRETS = 64
-"""As many as a tool can require capabilities. Each is looked for in every word of a plugin that was handed it."""
+"""As many as a tool can require capabilities. All output of a plugin is searched for each that it was handed."""
 
 
 class LogLevel(StrEnum):
@@ -49,7 +48,7 @@ class ServerTable(Table):
 
 
 class DefaultLimitsTable(Table):
-    """`[limits.default]`: what a tool gets that declares nothing. None: the sidecar's own default."""
+    """`[limits.default]`: limits of a tool that declares none. None: the sidecar's own default."""
 
     memory_bytes: int | None = Field(default=None, ge=16 * _MIB)
     cpu_s: int | None = Field(default=None, ge=1)
@@ -86,9 +85,9 @@ class CgroupUse(StrEnum):
     """Whether workers are put into control groups."""
 
     AUTO = "auto"
-    """Where this machine lets the sidecar; elsewhere something weaker stands in."""
+    """Where the sidecar has a writable cgroup; elsewhere rlimits and a watchdog, which are weaker."""
     OFF = "off"
-    """Never. Something weaker stands in everywhere."""
+    """Never: rlimits and a watchdog everywhere."""
 
 
 class SandboxTable(Table):
@@ -122,7 +121,7 @@ class EgressTable(Table):
 
 
 class SecretTable(Table):
-    """`[secrets.NAME]`: one of the two."""
+    """`[secrets.NAME]`: exactly one of `file` and `env`."""
 
     file: str | None = Field(default=None, min_length=1)
     env: str | None = Field(default=None, min_length=1, max_length=256)

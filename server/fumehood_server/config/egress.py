@@ -1,4 +1,4 @@
-"""`[egress]` and the hosts that an operator grants: read here, judged by the broker."""
+"""`[egress]` and lists of granted hosts, converted to what the egress broker takes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from fumehood_server.config.config_file import EgressTable
 from fumehood_server.config.toml_source import Key, TomlSource
 from fumehood_server.egress import (
     EgressLimits,
-    EgressRefusedError,
     HostEntry,
     HostEntryError,
-    HostRules,
     parse_denied,
     parse_granted,
 )
-from fumehood_server.egress.hostname import canonical_host
-from fumehood_server.model.capability import Capability
 
 _HEADS_BYTES = 1024 * 1024
 """Heads of a request's hops: room for eleven of the largest, and more."""
@@ -26,17 +22,17 @@ _HEADS_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressConfig:
-    """`[egress]`: caps of all requests, and the addresses that are not public and may be reached all the same."""
+    """`[egress]`: caps of all requests, and the private addresses that may be reached."""
 
     limits: EgressLimits = field(default_factory=EgressLimits)
     private: tuple[IPv4Address | IPv6Address, ...] = ()
 
 
 def read_egress(table: EgressTable, source: TomlSource) -> EgressConfig:
-    """`[egress]` as the broker takes it.
+    """`[egress]` as the broker's limits and addresses.
 
     Raises:
-        ConfigError: an address is none.
+        ConfigError: an entry of `allow_private` is not an IP address.
     """
     private = []
     for index, text in enumerate(table.allow_private):
@@ -65,34 +61,26 @@ def read_egress(table: EgressTable, source: TomlSource) -> EgressConfig:
 
 
 def read_granted(texts: Sequence[str], key: Key, source: TomlSource) -> tuple[str, ...]:
-    """Entries of `hosts` in their one spelling, sorted and each once.
+    """Entries of `hosts` in canonical form, sorted and each once.
 
     Raises:
         ConfigError: one is malformed.
     """
-    return _read(texts, key, source, parse_granted)
+    return _read_hosts(texts, key, source, parse_granted)
 
 
 def read_denied(texts: Sequence[str], key: Key, source: TomlSource) -> tuple[str, ...]:
-    """The same of `deny_hosts`.
+    """Entries of `deny_hosts` in canonical form, sorted and each once.
 
     Raises:
         ConfigError: one is malformed.
     """
-    return _read(texts, key, source, parse_denied)
+    return _read_hosts(texts, key, source, parse_denied)
 
 
-def may_reach(needed: Capability, hosts: Sequence[str], deny_hosts: Sequence[str]) -> bool:
-    """Whether a `host:NAME:PORT` that a tool requires is granted."""
-    rules = HostRules(frozenset(map(parse_granted, hosts)), frozenset(map(parse_denied, deny_hosts)))
-    try:
-        rules.check(canonical_host(needed.name), needed.port)
-    except EgressRefusedError:
-        return False
-    return True
-
-
-def _read(texts: Sequence[str], key: Key, source: TomlSource, parse: Callable[[str], HostEntry]) -> tuple[str, ...]:
+def _read_hosts(
+    texts: Sequence[str], key: Key, source: TomlSource, parse: Callable[[str], HostEntry]
+) -> tuple[str, ...]:
     found = set()
     for index, text in enumerate(texts):
         try:

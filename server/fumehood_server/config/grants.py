@@ -1,4 +1,4 @@
-"""The paths that an operator grants a plugin, resolved and held against what no plugin may touch."""
+"""Granted paths: resolved, and refused where they overlap what no plugin may read or write."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fumehood_server.config.own_code import code_paths, searched_folders
 
 _KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/boot")
-"""Programs and settings of the machine. Sandboxes are made of them, so that writing there is writing in each."""
+"""The machine's programs and settings. They are mounted in sandboxes: a write there would reach all of them."""
 _MAX_LINKS = 40
 """As many as the kernel follows (path_resolution(7))."""
 
 
 class GrantError(ValueError):
-    """One path can't be granted. `key` is "read" or "write", `index` its place in that array."""
+    """One path can't be granted. `key` is "read" or "write", `index` its position in that array."""
 
     def __init__(self, key: str, index: int, problem: str, hint: str) -> None:
-        """Keep where, what and what to do."""
+        """Keep the position, the problem and the remedy."""
         super().__init__(problem)
         self.key = key
         self.index = index
@@ -47,7 +47,7 @@ def protected_paths(
     secret_files: Mapping[str, Path],
     sockets: Sequence[Path],
 ) -> tuple[Protected, ...]:
-    """What a write grant must not overlap: the sidecar's own state, configuration, sockets and code, and plugins."""
+    """What a write grant must not overlap: the sidecar's state, configuration, sockets, code, secrets and plugins."""
     own = [
         Protected(state_dir, "the sidecar's state_dir", unreadable=True),
         Protected(lock_path, "the lock file"),
@@ -59,7 +59,7 @@ def protected_paths(
     secrets = [
         Protected(path, f"the file of the secret {name}", unreadable=True)
         for name, file in secret_files.items()
-        # Both the place of its name and that of what the name leads to now.
+        # Both the path of the symlink and that of its target now.
         for path in {file.parent.resolve() / file.name, file.resolve()}
     ]
     return (*own, *plugins, *secrets, *_code())
@@ -70,7 +70,7 @@ def resolve_grants(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The granted paths, absolute, without symlinks, sorted and each once. Relative ones start at `folder`.
 
-    A path is granted as it is when the configuration is read: a symlink that is turned elsewhere later grants nothing.
+    A path is granted as it is when the configuration is read: a symlink that is replaced later grants nothing.
 
     Raises:
         GrantError: a path is missing, is the root or the kernel's, overlaps something protected, or lies beneath a
@@ -97,9 +97,9 @@ def resolve_grants(
 
 
 def check_links(key: str, texts: Sequence[str], *, folder: Path, writable: Sequence[str]) -> None:
-    """Refuse a path that leads through a symlink which a plugin can turn: one within a folder of `writable`.
+    """Refuse a path that goes through a symlink which a plugin can replace: one within a folder of `writable`.
 
-    Else the plugin could leave a link in the place of another's grant, and have whatever it names granted when the
+    Else the plugin could put a symlink in place of another plugin's grant, and its target would be granted when the
     configuration is read the next time.
 
     Raises:
@@ -107,14 +107,14 @@ def check_links(key: str, texts: Sequence[str], *, folder: Path, writable: Seque
     """
     folders = tuple(map(Path, writable))
     for index, text in enumerate(texts):
-        for link in _links_on_the_way(folder / text):
+        for link in _links_in_path(folder / text):
             if any(link.is_relative_to(each) for each in folders):
                 problem = f'"{folder / text}" leads through the symlink "{link}", which a plugin may write'
                 raise GrantError(key, index, problem, "look who made the link, and grant what it should lead to")
 
 
-def _links_on_the_way(path: Path) -> Iterator[Path]:
-    """Every symlink that resolving the path goes through, as the place without links where it lies."""
+def _links_in_path(path: Path) -> Iterator[Path]:
+    """Every symlink that resolving the path goes through, each as its own path without symlinks."""
     left = list(reversed(path.parts[1:]))
     real = Path("/")
     found = 0
@@ -137,7 +137,7 @@ def _resolve(key: str, index: int, text: str, folder: Path) -> Path:
     try:
         path = (folder / text).resolve(strict=True)
     except (OSError, RuntimeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "symlinks go in a circle"
+        reason = exc.strerror if isinstance(exc, OSError) else "its symlinks form a loop"
         raise GrantError(key, index, f'"{folder / text}" can\'t be granted: {reason}', "create it first") from exc
     if path == Path("/"):
         raise GrantError(key, index, "the whole file system can't be granted", "grant the folders that are needed")
@@ -158,7 +158,7 @@ def _check_protected(key: str, index: int, path: Path, protected: Sequence[Prote
 
 
 def _code() -> list[Protected]:
-    """What the sidecar executes and imports, and the machine's own folders."""
+    """Code that the sidecar executes and imports, and the machine's own folders."""
     system = {Path(name).resolve() for name in _SYSTEM_FOLDERS}
     return [
         *(Protected(path, "the system's own folder") for path in sorted(system)),

@@ -1,4 +1,4 @@
-"""Addresses that the sidecar listens on."""
+"""Listen addresses: `unix:PATH` and loopback `HOST:PORT`."""
 
 from __future__ import annotations
 

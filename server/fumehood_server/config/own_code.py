@@ -1,4 +1,4 @@
-"""The paths that this process executes and imports, as the interpreter and the kernel tell them."""
+"""Paths of the code that this process executes and imports, by `sys` and /proc/self/maps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def code_paths() -> tuple[Path, ...]:
     folders: dict[str, str] = {}
 
     def resolved(path: str) -> str:
-        """As `os.path.realpath`, which asks for each folder on the way, and there are hundreds of files in each."""
+        """As `os.path.realpath`, with each folder resolved once: there are hundreds of files in each."""
         if os.path.islink(path):  # noqa: PTH114 - one of very many
             return os.path.realpath(path)
         folder, name = os.path.split(path)
@@ -30,7 +30,7 @@ def code_paths() -> tuple[Path, ...]:
 
 
 def searched_folders() -> tuple[Path, ...]:
-    """Folders that are looked through by name, and may hold other things deeper down: the current one, and PATH's."""
+    """Folders of which only the direct entries are code: the current folder where it is imported from, and PATH's."""
     names = [each for each in os.environ.get("PATH", "").split(os.pathsep) if each]
     if _imports_from_current_folder():
         names.append("")
@@ -38,12 +38,12 @@ def searched_folders() -> tuple[Path, ...]:
 
 
 def _prefixes() -> Iterator[str]:
-    """Interpreter and virtual environment, and the folder of each link on the way to the program."""
+    """Interpreter and virtual environment, and the folder of each symlink that leads to the program."""
     yield from (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     program = Path(sys.executable) if sys.executable else None
     while program is not None:
         yield str(program)
-        yield str(program.parent)  # who can write here turns the link
+        yield str(program.parent)  # whoever can write here can replace the symlink
         program = program.parent / program.readlink() if program.is_symlink() else None
 
 
@@ -57,7 +57,7 @@ def _search_path() -> Iterator[str]:
     if sys.pycache_prefix:
         yield sys.pycache_prefix
     if _imports_from_current_folder():
-        # A folder there is imported if it has the name of a module, and before the module.
+        # A folder there that has a module's name is imported in place of the module.
         names = sys.stdlib_module_names | {name.partition(".")[0] for name in sys.modules}
         yield from (each.path for each in os.scandir(current) if each.name.partition(".")[0] in names)
 
@@ -88,7 +88,7 @@ def _mapped() -> Iterator[str]:
     """Shared libraries and whatever else is mapped as code (proc_pid_maps(5))."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
-    except OSError:  # no /proc: what the interpreter itself tells is all there is
+    except OSError:  # no /proc: the interpreter's own paths alone
         return
     for line in lines:
         _, rights, _, _, _, *path = line.split(maxsplit=5)
@@ -101,7 +101,7 @@ def _real(path: str) -> Path:
 
 
 def _outermost(paths: set[str]) -> tuple[Path, ...]:
-    """Without those that lie within another one of them."""
+    """The paths that lie within no other of them."""
     within: dict[str, bool] = {"/": "/" in paths}
 
     def lies_within(folder: str) -> bool:

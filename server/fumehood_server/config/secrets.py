@@ -1,25 +1,20 @@
-"""`[secrets]` of the configuration, and whether a tool may have what it requires of them."""
+"""`[secrets]` of the configuration: each secret's source, and checks on where its file lies."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fumehood_server.config.config_file import ConfigFile
 from fumehood_server.config.grants import GrantError, check_links
 from fumehood_server.config.toml_source import TomlSource
 from fumehood_server.model.capability import valid_secret_name
 from fumehood_server.model.nearest import nearest
-from fumehood_server.model.tool import Reason, ToolDefinition
-from fumehood_server.secrets import SecretSource, SecretUnavailableError
+from fumehood_server.secrets import SecretSource
 
-if TYPE_CHECKING:
-    from fumehood_server.config.config import PluginConfig
-
-_SHOWN_TO_ALL = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
-"""Every sandbox's programs and libraries come from there."""
+_MOUNTED_FOR_ALL = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+"""Mounted in every sandbox, for programs and libraries."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ONE_OF_TWO = 'file = "path" or env = "VARIABLE"'
 
@@ -28,7 +23,7 @@ def read_secrets(file: ConfigFile, source: TomlSource, folder: Path) -> dict[str
     """The secrets of the file. Their values are not read here.
 
     Raises:
-        ConfigError: a table is wrong, or a tool is granted a secret that there is none of.
+        ConfigError: a table is wrong, or a tool is granted a secret that isn't defined.
     """
     found: dict[str, SecretSource] = {}
     for name, table in file.secrets.items():
@@ -56,19 +51,25 @@ def read_secrets(file: ConfigFile, source: TomlSource, folder: Path) -> dict[str
 
 
 def check_secret_links(
-    secrets: Mapping[str, SecretSource], plugins: Sequence[PluginConfig], source: TomlSource, folder: Path
+    secrets: Mapping[str, SecretSource],
+    source: TomlSource,
+    folder: Path,
+    *,
+    plugin_folders: Sequence[Path],
+    writable: Sequence[str],
 ) -> None:
-    """Refuse a secret's file that sandboxes are shown, or that is found through a symlink which a plugin can turn.
+    """Refuse a secret's file that is mounted in sandboxes, or that is reached by a symlink which a plugin can replace.
+
+    `plugin_folders` are mounted in sandboxes; plugins may write in `writable`.
 
     Raises:
         ConfigError: there is one.
     """
-    writable = [path for plugin in plugins for path in plugin.grants.write]
-    shown = [*(plugin.path for plugin in plugins), *map(Path, _SHOWN_TO_ALL)]
+    mounted = [*plugin_folders, *map(Path, _MOUNTED_FOR_ALL)]
     for name, secret in secrets.items():
         if secret.file is not None:
             real = secret.file.resolve()
-            within = next((each for each in shown if real.is_relative_to(each.resolve())), None)
+            within = next((each for each in mounted if real.is_relative_to(each.resolve())), None)
             if within is not None:
                 problem = f'[secrets.{name}]: "{real}" lies in "{within}", which sandboxes are shown'
                 raise source.problem(("secrets", name, "file"), problem, "keep it in a folder of its own")
@@ -76,20 +77,3 @@ def check_secret_links(
                 check_links("file", [str(secret.file)], folder=folder, writable=writable)
             except GrantError as exc:
                 raise source.problem(("secrets", name, "file"), f"[secrets.{name}]: {exc.problem}", exc.hint) from exc
-
-
-def not_granted(definition: ToolDefinition, name: str) -> Reason:
-    """Why a tool can't have a secret that it requires."""
-    message = f"{definition.name} requires the secret {name}, which it is not granted"
-    return Reason("secret_not_granted", message, f'secrets = ["{name}"] in its [plugin.tools.{definition.name}]')
-
-
-def look_up(secret: SecretSource) -> Reason | None:
-    """Why a secret can't be had now. None when it can."""
-    try:
-        secret.check()
-    except SecretUnavailableError as exc:
-        if exc.code == "secret_missing":
-            return Reason("secret_missing", exc.problem, exc.remedy)
-        return Reason("secret_unusable", exc.problem, exc.remedy)
-    return None

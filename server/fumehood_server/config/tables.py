@@ -1,4 +1,4 @@
-"""Checks a TOML file against a pydantic model and says what is wrong in the operator's or author's terms."""
+"""Validates a TOML file by a pydantic model, with errors in the operator's or author's terms."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def read_table(model: type[_Table], source: TomlSource) -> _Table:
     """The file as `model`.
 
     Raises:
-        ConfigError: or the source's own; the first problem of the file, with its line.
+        ConfigError: or the source's own class; the first problem of the file, with its line.
     """
     table, problems = try_table(model, source)
     if table is None:

@@ -1,4 +1,4 @@
-"""A TOML file that remembers where each of its keys stands, so that every complaint can name a line."""
+"""TOML parser with line numbers: the line of each key, so that errors can name it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOML_LIMIT_BYTES = 1024 * 1024
-"""A manifest with the largest schemas that three tools may have fits; a log that was named by mistake doesn't. The
-parser takes up to 400 times as much memory."""
+"""Room for a manifest of three tools with the largest schemas; a log that was named by mistake is refused. The parser
+takes up to 400 times as much memory."""
 
 MAX_KEY_PARTS = 32
 """Parts of one dotted key: a schema's tables nested ten deep. Each dot costs the parser a table, and us a path."""
@@ -39,7 +39,7 @@ _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 @dataclass(frozen=True, slots=True)
 class TomlSource:
-    """One parsed file. `error` is the exception to raise about it, which says who must mend it."""
+    """One parsed file. `error` is the exception to raise about it: its class says who must act."""
 
     path: Path
     data: Mapping[str, Any]
@@ -74,15 +74,15 @@ def read_toml(path: Path, error: type[ConfigError] = ConfigError) -> TomlSource:
         raise error(path, f"has a dotted key of more than {MAX_KEY_PARTS} parts", line=line)
     try:
         data = tomllib.loads(text)
-        lines = _Locator(text).locate()
+        lines = _Locator(text).locate_keys()
     except tomllib.TOMLDecodeError as exc:
         found = _AT_LINE.search(str(exc))
         line = int(found[1]) if found else text.count("\n") + 1
         problem = _AT_LINE.sub("", str(exc)).replace("(at end of document)", "at the end of the file").strip()
         raise error(path, f"not valid TOML: {problem}", line=line) from exc
     except (ValueError, RecursionError) as exc:
-        # tomllib lets both through: an integer of thousands of digits, and arrays nested a thousand deep. The third is
-        # _check_room's.
+        # tomllib raises these for an integer of thousands of digits and for arrays nested a thousand deep, _check_room
+        # the ValueError.
         raise error(
             path, "holds too much: a number is too long, values are nested too deeply, or there are too many"
         ) from exc
@@ -111,9 +111,9 @@ def _read_text(path: Path, error: type[ConfigError]) -> str:
 
 
 class _Locator:
-    """Walks over text that `tomllib` has accepted, and only notes where keys stand.
+    """Scans text for the lines of its keys.
 
-    It leans on that: it never checks syntax, so it must not be given text that wasn't parsed before.
+    It never checks syntax: give it only text that `tomllib` has accepted.
     """
 
     def __init__(self, text: str) -> None:
@@ -123,7 +123,7 @@ class _Locator:
         self._lines: dict[Key, int] = {}
         self._last_index: dict[Key, int] = {}
 
-    def locate(self) -> dict[Key, int]:
+    def locate_keys(self) -> dict[Key, int]:
         table: Key = ()
         while self._skip_blank():
             if self._text[self._pos] == "[":

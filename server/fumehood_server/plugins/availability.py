@@ -8,14 +8,13 @@ from collections.abc import Mapping
 
 from fumehood_sandbox import Executable, Level, Policy
 
-from fumehood_server.config.secrets import look_up
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.capability import CapabilityKind, parse_capability
 from fumehood_server.model.plugin import Kind, RegisteredTool
 from fumehood_server.model.tool import AVAILABLE, Availability, Reason
 from fumehood_server.plugins.manifest import manifest_signature
 from fumehood_server.plugins.registration import Registration
-from fumehood_server.secrets import SecretSource
+from fumehood_server.secrets import SecretSource, SecretUnavailableError
 
 _Need = tuple[Level, tuple[str, ...]]
 
@@ -109,7 +108,7 @@ class AvailabilityScan:
     def _of_secrets(self, names: tuple[str, ...]) -> list[Reason]:
         for name in names:
             if name not in self._of_secret:
-                self._of_secret[name] = look_up(self._secrets[name])
+                self._of_secret[name] = _secret_problem(self._secrets[name])
         return [reason for name in names if (reason := self._of_secret[name]) is not None]
 
     def _is_on_path(self, name: str, policy: Policy) -> bool:
@@ -135,6 +134,17 @@ class AvailabilityScan:
         if found is None:
             found = self._exists["x" + path] = os.access(path, os.X_OK)
         return found
+
+
+def _secret_problem(secret: SecretSource) -> Reason | None:
+    """Why a secret can't be read now. None when it can."""
+    try:
+        secret.check_source()
+    except SecretUnavailableError as exc:
+        if exc.code == "secret_missing":
+            return Reason("secret_missing", exc.problem, exc.remedy)
+        return Reason("secret_unusable", exc.problem, exc.remedy)
+    return None
 
 
 def _program_path(registration: Registration) -> str:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fumehood_sandbox import Level, isolation_problem
+from fumehood_sandbox import Level
 
 from fumehood_server.config.config import PluginConfig, SidecarConfig
-from fumehood_server.config.egress import may_reach
-from fumehood_server.config.secrets import not_granted
 from fumehood_server.errors import PluginInvalidError
-from fumehood_server.model.capability import Capability, CapabilityKind, parse_capability
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.plugin import (
-    Grants,
     Kind,
     PluginState,
     RegisteredPlugin,
@@ -28,7 +24,8 @@ from fumehood_server.plugins.launch.program import BuiltProgram, build
 from fumehood_server.plugins.loading import LoadedPlugin
 from fumehood_server.plugins.lock import Pinned
 from fumehood_server.plugins.recognition import Recognition
-from fumehood_server.plugins.specs import Reach, SpecMaker
+from fumehood_server.plugins.requirements import isolation_reasons, reach_of, standing_reasons
+from fumehood_server.plugins.specs import SpecMaker
 
 _DEFAULT_PERMISSION = {
     Level.NONE: Permission.ALLOW,
@@ -91,12 +88,12 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
     for definition in loaded.tools:
         tool_grant = plugin.tools.get(definition.name, ToolGrant())
         isolation = tool_grant.isolation or definition.isolation
-        reach = _reach(definition, plugin.grants, tool_grant)
+        reach = reach_of(definition, plugin.grants, tool_grant)
         forked = isolation is Isolation.CALL and manifest.kind is Kind.PYTHON and not reach.relay
         reasons = (
             *missing,
-            *_standing(definition, plugin.grants, tool_grant),
-            *(_isolation(definition.name) if forked else ()),
+            *standing_reasons(definition, plugin.grants, tool_grant),
+            *(isolation_reasons(definition.name) if forked else ()),
         )
         spec = None
         if maker and not reasons:
@@ -188,62 +185,3 @@ def _tool(
         spec=made if isinstance(made, WorkerSpec) else None,
         reasons=made if isinstance(made, tuple) else (),
     )
-
-
-def _standing(definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant) -> tuple[Reason, ...]:
-    """What stands in the tool's way for as long as the configuration and this version stay as they are."""
-    reasons: list[Reason] = []
-    level = definition.side_effects
-    if not grants.max_side_effects.allows(level):
-        message = (
-            f'{definition.name} declares the level "{level}", and its plugin is granted "{grants.max_side_effects}"'
-        )
-        reasons.append(Reason("level_not_granted", message, f'max_side_effects = "{level}" in its [[plugin]]'))
-    for text in definition.requires:
-        reasons += _capability(definition, parse_capability(text), grants, tool_grant)
-    return tuple(reasons)
-
-
-def _isolation(tool: str) -> tuple[Reason, ...]:
-    """A program of another kind is launched anew for each call, which needs nothing that other sandboxes don't."""
-    found = isolation_problem()
-    if found is None:
-        return ()
-    message = f"{tool} gets a process of its own for each call, which this machine can't give: {found.problem}"
-    return (Reason("isolation_unavailable", message, found.remedy),)
-
-
-def _capability(definition: ToolDefinition, needed: Capability, grants: Grants, tool_grant: ToolGrant) -> list[Reason]:
-    readable = (*grants.read, *(grants.write if definition.side_effects.allows(Level.WRITE) else ()))
-    if needed.kind is CapabilityKind.READ and not readable:
-        message = f"{definition.name} requires a path to read, and none is granted"
-        return [Reason("grant_missing", message, "read = [...] in its [[plugin]]")]
-    if needed.kind is CapabilityKind.WRITE and not grants.write:
-        message = f"{definition.name} requires a folder to write, and none is granted"
-        return [Reason("grant_missing", message, "write = [...] in its [[plugin]]")]
-    if needed.kind is CapabilityKind.SECRET and needed.name not in tool_grant.secrets:
-        return [not_granted(definition, needed.name)]
-    hosts = _hosts(grants, tool_grant)
-    if needed.kind is CapabilityKind.HOST and not may_reach(needed, hosts, grants.deny_hosts):
-        host = f"{needed.name}:{needed.port}"
-        message = f"{definition.name} requires the host {host}, which is not granted, or is denied"
-        return [Reason("host_not_granted", message, f'hosts = ["{host}"] in its [[plugin]]')]
-    if needed.kind is CapabilityKind.PROXY and not hosts:
-        message = f"{definition.name} requires the proxy, and no host is granted"
-        return [Reason("host_not_granted", message, "hosts = [...] in its [[plugin]]")]
-    return []
-
-
-def _reach(definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant) -> Reach:
-    """What the sidecar does for a tool whose grants cover what it requires."""
-    needed = [parse_capability(text) for text in definition.requires]
-    return Reach(
-        secrets=tuple(sorted(each.name for each in needed if each.kind is CapabilityKind.SECRET)),
-        hosts=_hosts(grants, tool_grant),
-        relay=any(each.kind is CapabilityKind.PROXY for each in needed),
-    )
-
-
-def _hosts(grants: Grants, tool_grant: ToolGrant) -> tuple[str, ...]:
-    """What a tool may reach: its own list where the operator gives one, else its plugin's."""
-    return grants.hosts if tool_grant.hosts is None else tool_grant.hosts

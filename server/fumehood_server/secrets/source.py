@@ -40,7 +40,7 @@ class SecretSource:
     variable: str = ""
     """Empty: it is in a file."""
 
-    def check(self) -> None:
+    def check_source(self) -> None:
         """Check, without reading it, that it could be read now.
 
         Raises:
