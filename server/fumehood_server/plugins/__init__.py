@@ -1,4 +1,4 @@
-"""The plugins that the configuration names: read, checked, pinned, looked up."""
+"""Plugin registry: manifests, definitions, digests, pins, and what each tool is granted."""
 
 from fumehood_server.plugins.availability import AvailabilityScan
 from fumehood_server.plugins.catalog import Catalog

@@ -1,4 +1,4 @@
-"""Whether tools could run now. What can change by itself is looked up for each listing, once."""
+"""Availability checks: whether tools could run now, by one scan of the machine for each listing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _Need = tuple[Level, tuple[str, ...]]
 
 
 class AvailabilityScan:
-    """The look-ups of one listing. Make a new one for each: it never looks at the same thing twice.
+    """The checks of one listing, each made once and cached. Make a new scan for each listing.
 
-    It is cheap because a plugin's tools share what is found: a thousand tools cost a few system calls for each plugin.
+    A plugin's tools share them: a thousand tools cost a few system calls for each plugin.
     """
 
     def __init__(self, sandbox: Reason | None = None, secrets: Mapping[str, SecretSource] | None = None) -> None:
@@ -35,7 +35,7 @@ class AvailabilityScan:
         self._programs: dict[tuple[str, str], tuple[str, ...]] = {}
         self._exists: dict[str, bool] = {}
 
-    def look_up(self, tool: RegisteredTool, registration: Registration) -> Availability:
+    def check_tool(self, tool: RegisteredTool, registration: Registration) -> Availability:
         """Whether `tool`, which is one of the registration's, could run now."""
         if tool.reasons:
             return Availability(tool.reasons)
@@ -58,10 +58,10 @@ class AvailabilityScan:
     def _of_plugin(self, registration: Registration) -> tuple[Reason, ...]:
         found = self._plugins.get(id(registration))
         if found is None:
-            found = self._plugins[id(registration)] = tuple(self._look_at_plugin(registration))
+            found = self._plugins[id(registration)] = tuple(self._check_plugin(registration))
         return found
 
-    def _look_at_plugin(self, registration: Registration) -> list[Reason]:
+    def _check_plugin(self, registration: Registration) -> list[Reason]:
         reasons = [self._sandbox] if self._sandbox else []
         loaded = registration.loaded
         if loaded is None:
@@ -112,16 +112,16 @@ class AvailabilityScan:
         return [reason for name in names if (reason := self._of_secret[name]) is not None]
 
     def _is_on_path(self, name: str, policy: Policy) -> bool:
-        """Whether the sandbox finds `name`: an executable on its PATH whose real file it is shown as well."""
+        """Whether `name` runs in the sandbox: an executable on its PATH whose real file is mounted as well."""
         search_path = next((value for key, value in policy.environment if key == "PATH"), "")
         places = self._programs.get((name, search_path))
         if places is None:
             found = shutil.which(name, path=search_path)
             places = self._programs[name, search_path] = (found, os.path.realpath(found)) if found else ()
         # /bin is a link to /usr/bin on most systems, and both are mounted at their own places.
-        shown = tuple(mount.target for mount in policy.runtime)
-        beneath = tuple(target + "/" for target in shown)
-        return bool(places) and all(place in shown or place.startswith(beneath) for place in places)
+        mounted = tuple(mount.target for mount in policy.runtime)
+        beneath = tuple(target + "/" for target in mounted)
+        return bool(places) and all(place in mounted or place.startswith(beneath) for place in places)
 
     def _is_there(self, path: str) -> bool:
         found = self._exists.get(path)

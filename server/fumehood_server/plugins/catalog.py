@@ -1,4 +1,4 @@
-"""Every plugin and tool of the configuration: read once, looked up on each call, read again on request."""
+"""Plugin catalog: every plugin and tool of the configuration, loaded at start and reloaded on request."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from fumehood_server.plugins.manifest import try_manifest
 from fumehood_server.plugins.registration import Registration, refuse, refuse_changed, register, unknown_tools
 
 MAX_DESCRIBES = 2
-"""Each is a sandbox with an interpreter that imports its plugin: more at once only compete for the processor."""
+"""Plugins described at a time. Each is an interpreter that imports a plugin: more only compete for the processor."""
 _MAX_READS = 4
 
 
 class Log(Protocol):
-    """What the catalog needs of a structlog logger."""
+    """Interface of a structlog logger, as far as the catalog uses it."""
 
     def info(self, event: str, /, **fields: object) -> object:
         """Log one line."""
@@ -43,10 +43,10 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """A plugin that was read again and taken."""
+    """The outcome of a reload that was accepted."""
 
     plugin: RegisteredPlugin
-    """What it is now. It may have another name."""
+    """The plugin as it is now. It may have another name."""
     unused: frozenset[str]
     """Keys of workers that nothing uses any more: retire them."""
 
@@ -60,7 +60,7 @@ class Catalog:
     def __init__(
         self, config: SidecarConfig, *, describe: Describe, locked: bool, log: Log, sandbox: Reason | None
     ) -> None:
-        """Take the parts; the catalog is empty until `load` has filled it."""
+        """An empty catalog, which `load` fills."""
         self._config = config
         self._describe = describe
         self._locked = locked
@@ -85,7 +85,7 @@ class Catalog:
         log: Log,
         sandbox: Reason | None = None,
     ) -> Catalog:
-        """Read every plugin of the configuration. One that can't be taken is kept as refused, with the reasons.
+        """Read every plugin of the configuration. One that can't be served is kept as refused, with the reasons.
 
         A plugin that is seen for the first time is pinned, unless `locked`. `sandbox` says why this machine can't
         sandbox at all, which makes every tool unavailable; None when it can.
@@ -108,19 +108,19 @@ class Catalog:
         return tuple(registration.plugin for registration in self._registrations)
 
     def find(self, name: str) -> RegisteredTool | None:
-        """The tool of this name. None when no plugin that was taken declares it."""
+        """The tool of this name. None when no accepted plugin declares it."""
         found = self._by_tool.get(name)
         if found is not None and found[1].waits_for_program and self._retry_programs():
             found = self._by_tool.get(name)
         return found[0] if found else None
 
     def plugin(self, name: str) -> RegisteredPlugin | None:
-        """The plugin of this name, the one that was taken where two have it; or of this folder, as it is shown."""
+        """The plugin of this name (of two, the accepted one), or of this folder, as it is shown."""
         found = self._by_plugin.get(name)
         return found.plugin if found else None
 
     def scan(self) -> AvailabilityScan:
-        """The look-ups for one listing. Take `tools` after it: a program that was installed meanwhile is found here."""
+        """The availability checks of one listing. Read `tools` after it: it registers programs installed meanwhile."""
         self._retry_programs()
         return AvailabilityScan(self._sandbox, self._config.secrets)
 
@@ -129,12 +129,12 @@ class Catalog:
         found = self._by_tool.get(tool.definition.name)
         if found is None or found[0] is not tool:
             return Availability((Reason("plugin_changed", f"{tool.plugin} was reloaded meanwhile", "list again"),))
-        return scan.look_up(tool, found[1])
+        return scan.check_tool(tool, found[1])
 
     async def verify(self, spec: WorkerSpec) -> Reason | None:
         """Why a new worker of `spec` must not be started: its folder isn't the one that was read. None when it is.
 
-        For whoever starts workers, right before each start: the manifest alone is watched by listings.
+        Call it right before each start of a worker: listings check the manifest's signature alone.
         """
         registration = self._by_plugin.get(spec.plugin)
         if registration is None or registration.loaded is None or registration.loaded.digest != spec.plugin_digest:
@@ -151,12 +151,12 @@ class Catalog:
     async def reload(self, name: str) -> Reloaded:
         """Read a plugin again.
 
-        Where no plugin has the name, it is looked for in the manifests of those that were refused: one that was
-        renamed, since another has its name, is found by its new one.
+        Where no plugin has the name, the manifests of refused plugins are searched for it: one that was renamed, since
+        another has its old name, is found by its new one.
 
         Raises:
             RefusedError: there is no such plugin (PLUGIN_NOT_FOUND), or what is there now can't be taken
-                (RELOAD_REFUSED); a plugin that was taken then stays as it was.
+                (RELOAD_REFUSED); an accepted plugin then stays as it was.
             ConfigError: the lock can't be read or written.
         """
         return await self._reload(name, accept=False)
@@ -179,7 +179,7 @@ class Catalog:
                 first_seen[loaded.manifest.name] = loaded.pinned()
         if first_seen:
             self._lock = await asyncio.to_thread(pin, self._config.lock_path, first_seen)
-        self._take(tuple(registrations))
+        self._set_registrations(tuple(registrations))
         for registration in registrations:
             self._log_state(registration, pinned=registration.plugin.name in first_seen)
 
@@ -188,7 +188,7 @@ class Catalog:
             try:
                 return await load_plugin(
                     plugin.path,
-                    describe=self._describe_in_turn,
+                    describe=self._describe_bounded,
                     limits=self._config.limits,
                     sandbox=self._config.sandbox,
                     pins=self._lock.plugins.get,
@@ -197,7 +197,7 @@ class Catalog:
             except PluginRefusedError as exc:
                 return exc
 
-    async def _describe_in_turn(self, spec: WorkerSpec) -> Described:
+    async def _describe_bounded(self, spec: WorkerSpec) -> Described:
         async with self._describing:
             return await self._describe(spec)
 
@@ -209,16 +209,16 @@ class Catalog:
         *,
         accept: bool = False,
     ) -> Registration:
-        """What becomes of a plugin that was read, beside the `others`, which hold their names."""
+        """Register a plugin that was read, or refuse it: for its pin, or for a name that one of `others` has."""
         if isinstance(read, PluginRefusedError):
             return refuse(plugin, read.name, read.reasons)
         name = read.manifest.name
-        taken = _taken(read, others) or unknown_tools(self._config, plugin, read.tools)
-        if taken:
-            return refuse(plugin, name, taken)
+        conflicts = _name_conflicts(read, others) or unknown_tools(self._config, plugin, read.tools)
+        if conflicts:
+            return refuse(plugin, name, conflicts)
         pinned = self._lock.plugins.get(name)
         if pinned is not None and not accept:
-            changed = _changed(read, pinned)
+            changed = _pin_mismatch(read, pinned)
             if changed is not None:
                 text = diff(changes(pinned.tools, read.tools))
                 return refuse_changed(self._config, plugin, read, pinned, changed, diff=text)
@@ -246,8 +246,8 @@ class Catalog:
             if pinned:
                 pins = {new.plugin.name: new.loaded.pinned()}
                 self._lock = await asyncio.to_thread(pin, self._config.lock_path, pins)
-            # What `find` mended meanwhile is replaced with what was read, which knows more.
-            self._take(tuple(new if each.config is old.config else each for each in self._registrations))
+            # `find` may have registered the old one anew meanwhile: what was read just now replaces it.
+            self._set_registrations(tuple(new if each.config is old.config else each for each in self._registrations))
             self._log_state(new, pinned=pinned)
             unused = _keys(old) - frozenset[str]().union(*map(_keys, self._registrations))
             return Reloaded(new.plugin, unused)
@@ -275,9 +275,9 @@ class Catalog:
         return any(each not in self._registrations for each in waiting)
 
     def _replace(self, old: Registration, new: Registration) -> None:
-        self._take(tuple(new if each is old else each for each in self._registrations))
+        self._set_registrations(tuple(new if each is old else each for each in self._registrations))
 
-    def _take(self, registrations: tuple[Registration, ...]) -> None:
+    def _set_registrations(self, registrations: tuple[Registration, ...]) -> None:
         by_tool = {
             tool.definition.name: (tool, registration)
             for registration in registrations
@@ -288,7 +288,7 @@ class Catalog:
         self._tools = tuple(by_tool[name][0] for name in sorted(by_tool))
         by_folder = {printable(each.plugin.path): each for each in registrations}
         by_name = {each.plugin.name: each for each in reversed(registrations)}
-        # Of two with a name, the one that holds it, wherever it stands.
+        # Of two with one name, the accepted one, whatever their order.
         holding = {each.plugin.name: each for each in registrations if each.plugin.kind is not None}
         self._by_plugin = by_folder | by_name | holding
 
@@ -308,8 +308,8 @@ class Catalog:
         )
 
 
-def _taken(read: LoadedPlugin, others: list[Registration]) -> tuple[Reason, ...]:
-    """Names that another plugin holds already."""
+def _name_conflicts(read: LoadedPlugin, others: list[Registration]) -> tuple[Reason, ...]:
+    """Names of the plugin and its tools that another plugin has already."""
     manifest = read.manifest
     for other in others:
         if other.plugin.name == manifest.name and other.plugin.kind is not None:
@@ -329,7 +329,7 @@ def _taken(read: LoadedPlugin, others: list[Registration]) -> tuple[Reason, ...]
     )
 
 
-def _changed(read: LoadedPlugin, pinned: Pinned) -> Reason | None:
+def _pin_mismatch(read: LoadedPlugin, pinned: Pinned) -> Reason | None:
     """How a plugin differs from what was pinned, without any of the author's words."""
     name, folder = read.manifest.name, read.manifest.folder
     found = changes(pinned.tools, read.tools)

@@ -1,4 +1,4 @@
-"""What is different between a plugin that was accepted and the one that is there now."""
+"""Diff of tool definitions: the pinned ones against those on disk."""
 
 from __future__ import annotations
 

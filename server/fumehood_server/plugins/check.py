@@ -1,4 +1,4 @@
-"""What `fumehood plugin check` and `fumehood plugin add` say of a folder: problems, definitions, what it asks for."""
+"""Static check of a plugin's folder, for `fumehood plugin check` and `fumehood plugin add`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fumehood_server.plugins.loading import Describe, LoadedPlugin, PluginRefuse
 from fumehood_server.plugins.lock import Pinned, pin, read_lock
 
 _SHORT_DESCRIPTION_CHARS = 20
-"""A model chooses by the description alone: "Rolls dice." says what, and not when or with what outcome."""
+"""Below this a description is advised against: a model chooses a tool by its description alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Something that is allowed and worth a second look. `tool` is empty when it is about the plugin."""
+    """A warning: allowed, and likely a mistake. `tool` is empty when it is about the plugin."""
 
     tool: str
     message: str
@@ -34,7 +34,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """Everything that can be said of a folder without a configuration."""
+    """The outcome of checking a folder, without a configuration."""
 
     folder: Path
     name: str
@@ -42,12 +42,12 @@ class CheckReport:
     """None when there are problems."""
     problems: tuple[Reason, ...]
     faults: tuple[ConfigError, ...] = ()
-    """Those problems that lie at a place of a file, with the place."""
+    """Those problems that have a file and a line, with both."""
     warnings: tuple[Advice, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether a sidecar would take it."""
+        """Whether a sidecar would accept it."""
         return self.loaded is not None
 
     @property
@@ -133,7 +133,7 @@ async def propose_pin(
     limits: LimitsConfig | None = None,
     sandbox: SandboxConfig | None = None,
 ) -> PinProposal:
-    """Check `folder` and put it beside what the lock has under its name.
+    """Check `folder` and compare it with the pin under its name.
 
     Raises:
         ConfigError: the lock can't be read.

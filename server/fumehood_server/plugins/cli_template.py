@@ -1,4 +1,4 @@
-"""Checks the argument template of a `cli` tool beside the tool's input schema, with the reader that will run it."""
+"""Checks the argument template of a `cli` tool against the tool's input schema, by the SDK's own parser."""
 
 from __future__ import annotations
 

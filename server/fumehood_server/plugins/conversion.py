@@ -1,4 +1,4 @@
-"""Turns the definitions that a plugin sends in its `Ready` frame into ours. Protobuf types end here."""
+"""Converts the definitions of a plugin's `Ready` frame from protobuf. Protobuf types end here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def from_proto(message: tool_pb2.ToolDefinition) -> RawDefinition:
 
 
 def _word(enum: EnumDescriptor, number: int, prefix: str) -> str:
-    """The enum's word in lower case; empty for the unspecified one."""
+    """The enum value's name in lower case without its prefix; empty for UNSPECIFIED."""
     if number == 0:
         return ""
     value = enum.values_by_number.get(number)

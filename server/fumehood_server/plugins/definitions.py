@@ -1,4 +1,4 @@
-"""Checks what a plugin's author declares of a tool, wherever it comes from, and makes the one definition of it."""
+"""Validates tool definitions, whether from a manifest, a `Ready` frame or the lock, and converts them to one type."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def valid_name(name: str) -> bool:
 
 
 def definition_json(definition: ToolDefinition) -> dict[str, Any]:
-    """The definition as a JSON object: what its digest is made of and what the lock keeps."""
+    """The definition as a JSON object, as it is hashed and kept in the lock."""
     limits = {name: value for name, value in asdict(definition.limits).items() if value is not None}
     output = json.loads(definition.output_schema_json) if definition.output_schema_json else None
     return {
@@ -110,53 +110,55 @@ def definition_json(definition: ToolDefinition) -> dict[str, Any]:
 
 
 def definition_digest(definition: ToolDefinition) -> str:
-    """SHA-256 of the definition's canonical JSON. Definitions with equal digests promise the same."""
+    """SHA-256 of the definition's canonical JSON (RFC 8785)."""
     return sha256_of(definition_json(definition))
 
 
 class _Checker:
-    """One method a field: returns the checked value, or notes the problem and returns anything of the type."""
+    """One method for each field: returns the checked value, or adds a problem and returns any value of the type."""
 
     def __init__(self) -> None:
         self.problems: list[FieldProblem] = []
 
-    def _note(self, name: str, problem: str, hint: str = "") -> None:
+    def _add_problem(self, name: str, problem: str, hint: str = "") -> None:
         self.problems.append(FieldProblem(name, problem, hint))
 
     def name(self, name: str) -> str:
         if not valid_name(name):
-            self._note("name", f'"{name[:80]}" is not a tool\'s name' if name else "is missing", NAME_HINT)
+            self._add_problem("name", f'"{name[:80]}" is not a tool\'s name' if name else "is missing", NAME_HINT)
         return name
 
     def title(self, title: str) -> str:
         if len(title) > _MAX_TITLE_CHARS or not title.isprintable():
-            self._note("title", f"must be one line of at most {_MAX_TITLE_CHARS} printable characters")
+            self._add_problem("title", f"must be one line of at most {_MAX_TITLE_CHARS} printable characters")
         return title
 
     def description(self, description: str) -> str:
         if not description.strip():
-            self._note("description", "is missing", "say what the tool does and when to use it: a model reads it")
+            self._add_problem(
+                "description", "is missing", "say what the tool does and when to use it: a model reads it"
+            )
         elif len(description) > _MAX_DESCRIPTION_CHARS:
-            self._note("description", f"is longer than {_MAX_DESCRIPTION_CHARS} characters")
+            self._add_problem("description", f"is longer than {_MAX_DESCRIPTION_CHARS} characters")
         elif any(0xD800 <= ord(char) <= 0xDFFF for char in description):  # noqa: PLR2004 - the surrogates
-            self._note("description", "is not valid Unicode")
+            self._add_problem("description", "is not valid Unicode")
         return description
 
     def schema(self, name: str, text: str, *, arguments: bool) -> str:
         if not text:
             if arguments:
-                self._note(name, "is missing", 'no arguments: {"type": "object", "additionalProperties": false}')
+                self._add_problem(name, "is missing", 'no arguments: {"type": "object", "additionalProperties": false}')
             return ""
         try:
             return check_schema(text, arguments=arguments)
         except SchemaError as exc:
-            self._note(name, exc.problem, exc.hint)
+            self._add_problem(name, exc.problem, exc.hint)
             return ""
 
     def level(self, word: str) -> Level | None:
         if not word:
             names = ", ".join(f'"{level}"' for level in Level)
-            self._note("side_effects", "is missing", f"declare one of {names}")
+            self._add_problem("side_effects", "is missing", f"declare one of {names}")
             return None
         level = self.word("side_effects", word, Level, Level.NONE)
         return level if level == word else None
@@ -167,36 +169,38 @@ class _Checker:
         try:
             return words(word)
         except ValueError:
-            self._note(name, f'unknown word "{word[:80]}"', nearest(word[:80], words))
+            self._add_problem(name, f'unknown word "{word[:80]}"', nearest(word[:80], words))
             return default
 
     def requires(self, texts: tuple[str, ...], level: Level | None) -> tuple[str, ...]:
         if len(texts) > _MAX_CAPABILITIES:
-            self._note("requires", f"has more than {_MAX_CAPABILITIES} entries")
+            self._add_problem("requires", f"has more than {_MAX_CAPABILITIES} entries")
             return ()
         for text in texts:
             try:
                 kind = parse_capability(text).kind
             except CapabilityError as exc:
-                self._note("requires", exc.problem, exc.hint)
+                self._add_problem("requires", exc.problem, exc.hint)
                 continue
             if level and not level.allows(kind.least_level):
                 problem = f'"{text}" can\'t be had at level "{level}"'
-                self._note("requires", problem, f'declare side_effects = "{kind.least_level}"')
+                self._add_problem("requires", problem, f'declare side_effects = "{kind.least_level}"')
         return tuple(sorted(set(texts)))
 
     def timeout(self, timeout_s: float | None) -> float:
         if timeout_s is None:
             return DEFAULT_TIMEOUT_S
         if not (math.isfinite(timeout_s) and 0 < timeout_s <= MAX_TIMEOUT_S):
-            self._note("timeout_s", f"must be more than 0 and at most {MAX_TIMEOUT_S:g} seconds, not {timeout_s:g}")
+            self._add_problem(
+                "timeout_s", f"must be more than 0 and at most {MAX_TIMEOUT_S:g} seconds, not {timeout_s:g}"
+            )
             return DEFAULT_TIMEOUT_S
         return float(timeout_s)
 
     def limits(self, limits: Mapping[str, int]) -> DeclaredLimits:
         for name, value in limits.items():
             if not 0 < value <= _MAX_LIMIT:
-                self._note(f"limits.{name}", f"must be more than 0 and below 2^53, not {value}")
+                self._add_problem(f"limits.{name}", f"must be more than 0 and below 2^53, not {value}")
             elif name == "scratch_bytes" and value < MIN_SCRATCH_BYTES:
-                self._note(f"limits.{name}", f"must be at least {MIN_SCRATCH_BYTES}, not {value}")
+                self._add_problem(f"limits.{name}", f"must be at least {MIN_SCRATCH_BYTES}, not {value}")
         return DeclaredLimits(**limits)

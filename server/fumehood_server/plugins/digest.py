@@ -1,4 +1,4 @@
-"""The digest of a plugin's folder: every name, every link, every byte, and whether a file may be executed."""
+"""Digest of a plugin's folder: names, symlinks, contents and executable bits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.text import printable
 
 MAX_FILES = 20_000
-"""A plugin with a node_modules of its own fits; a home folder that was named by mistake doesn't."""
+"""Room for a plugin with a node_modules of its own; a home folder that was named by mistake is refused."""
 MAX_BYTES = 512 * 1024 * 1024
 """About a second of hashing."""
 
 _SKIPPED = frozenset({"__pycache__", ".git"})
-"""Derived bytecode, which comes and goes whenever the author runs the code, and history.
+"""Bytecode, which changes whenever the author runs the code, and version control.
 
-Bytecode that isn't hashed must not be run either: whoever imports the plugin's own modules has to read their source.
+Bytecode that isn't hashed must not be run: the SDK imports a plugin's own modules from source.
 """
 _CHUNK_BYTES = 1024 * 1024
 _VENV_INTERPRETERS = os.fsencode(".venv/bin/python")
@@ -30,7 +30,7 @@ def folder_digest(folder: Path, *, max_files: int = MAX_FILES, max_bytes: int = 
 
     It depends on names, contents, links' texts and the owner's x bit, and on nothing else: not on times, owners or the
     folder's own place. A symlink is hashed as its text and must lead to a place within the folder, since what lies
-    outside isn't pinned; a virtual environment's own interpreter links are the exception.
+    outside isn't pinned. A virtual environment's interpreter links are exempt.
 
     Raises:
         PluginInvalidError: the folder can't be read, holds too much, a special file, or a link that leads out of it.
@@ -68,7 +68,7 @@ def _entries(root: Path, max_files: int) -> list[tuple[bytes, os.DirEntry[str]]]
                 for entry in entries:
                     name = prefix + os.fsencode(entry.name)
                     if entry.is_dir(follow_symlinks=False):
-                        # Installed packages keep theirs: it is written once, and compiling it anew costs each start.
+                        # Installed packages keep their bytecode: without it each start would be slower.
                         if entry.name not in _SKIPPED or name.startswith(b".venv/"):
                             pending.append((entry.path, name + b"/"))
                     else:

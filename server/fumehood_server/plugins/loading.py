@@ -1,4 +1,4 @@
-"""Reads one plugin's folder: manifest, digest, definitions. Nothing of the plugin runs outside the `none` sandbox."""
+"""Loads one plugin from its folder: manifest, digest, definitions. Its code runs only in the `none` sandbox."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest, try_manife
 from fumehood_server.plugins.specs import SpecMaker
 
 DESCRIBE_TIMEOUT_S = 60.0
-"""Above every bound within `describe` itself: it only ends a wait that has lost its own."""
+"""Backstop above every timeout within `describe` itself."""
 
 _MAX_TOOLS = 1024
 _REASON_CODES = {Code.CONFIG_SANDBOX_UNAVAILABLE: "sandbox_unavailable", Code.CONFIG_PLUGIN_INVALID: "plugin_invalid"}
 
 
 class Described(Protocol):
-    """What a plugin says of itself."""
+    """The part of a plugin's `Ready` frame that describes it."""
 
     @property
     def tools(self) -> Sequence[tool_pb2.ToolDefinition]:
@@ -40,31 +40,31 @@ class Described(Protocol):
 
     @property
     def version(self) -> str:
-        """The version that its code gives itself; it may be empty."""
+        """The version that its code declares; it may be empty."""
 
 
 Describe = Callable[[WorkerSpec], Awaitable[Described]]
-"""Starts a plugin by a spec of level `none`, asks it for its definitions and ends it."""
+"""Starts a plugin by a spec of level `none`, reads its `Ready` frame and ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedPlugin:
-    """A plugin as its folder has it."""
+    """A plugin as it is on disk."""
 
     manifest: Manifest
     digest: str
     tools: tuple[ToolDefinition, ...]
     """Sorted by name."""
     code_version: str = ""
-    """The version that its code gives itself. Empty where it gives none, or was not asked."""
+    """The version that its code declares. Empty where it declares none, or was not started."""
 
     def pinned(self) -> Pinned:
-        """What the lock keeps of it."""
+        """The plugin's entry in the lock."""
         return Pinned(version=self.manifest.version, digest=self.digest, tools=self.tools)
 
 
 class PluginRefusedError(FumehoodError):
-    """A plugin can't be taken as it stands. Its author or the operator must act; `reasons` say on what."""
+    """A plugin can't be served as it is. Its author or the operator must act; `reasons` say on what."""
 
     def __init__(self, name: str, reasons: tuple[Reason, ...], problems: tuple[ConfigError, ...] = ()) -> None:
         """`problems` are those of its files, where they are the reason."""
@@ -85,8 +85,8 @@ async def load_plugin(
 ) -> LoadedPlugin:
     """Read the plugin in `folder`.
 
-    `pins` gives what was accepted under a name: definitions that were learnt of a folder with the same digest aren't
-    learnt again. With `locked`, a plugin without a pin isn't even described.
+    `pins` returns the pin under a name: a folder with the pinned digest has the pinned definitions, and its code isn't
+    run to read them again. With `locked`, a plugin without a pin is refused before its code is run.
 
     Raises:
         PluginRefusedError: it can't be read or described.
@@ -115,7 +115,7 @@ async def load_plugin(
 
 
 def add_remedy(folder: Path) -> str:
-    """How the operator accepts a plugin."""
+    """The remedy that tells the operator how to accept a plugin."""
     return f"look at what it asks for and pin it: fumehood plugin add {folder}"
 
 
@@ -153,7 +153,7 @@ async def _describe(
             max_workers=1,
         )
         async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
-            described = await describe(maker.describing())
+            described = await describe(maker.describing_spec())
     except ConfigError as exc:
         raise _invalid(manifest.name, (exc,)) from exc
     except SandboxUnavailableError as exc:

@@ -1,4 +1,4 @@
-"""fumehood.lock: what each plugin was when the operator accepted it."""
+"""fumehood.lock: the pinned digest and definitions of each plugin that the operator accepted."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from fumehood_server.plugins.manifest_file import LimitsTable
 
 LOCK_VERSION = 1
 LOCK_LIMIT_BYTES = 64 * 1024 * 1024
-"""1,000 tools of the largest schemas don't fit; 1,000 tools with schemas of 30 KiB do."""
+"""Room for 1,000 tools with schemas of 30 KiB."""
 
 _REMEDY = (
     "restore the file from version control, or remove it and pin each plugin again with `fumehood plugin add PATH`"
 )
 _WRITER_WAIT_S = 5.0
-"""Another `fumehood` that writes the file needs milliseconds; one that takes this long hangs."""
+"""To wait for another process that writes the file, which takes milliseconds."""
 _WRITER_POLL_S = 0.02
 _SURROGATE = re.compile(rb"\\u[dD]")
 
@@ -90,18 +90,18 @@ class _LockFile(Table):
     plugins: dict[str, _PluginEntry]
 
 
-class _TwinKeyError(ValueError):
-    """An object has a key twice. Readers of JSON differ in which one counts, so none does."""
+class _DuplicateKeyError(ValueError):
+    """An object has a key twice. JSON parsers differ in which one counts, so both are refused."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
         self.key = key[:128]
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise _TwinKeyError(first_duplicate(pairs) or "")
+        raise _DuplicateKeyError(first_duplicate(pairs) or "")
     return made
 
 
@@ -117,12 +117,12 @@ def read_lock(path: Path) -> Lock:
     if len(raw) > LOCK_LIMIT_BYTES:
         raise ConfigError(path, f"is larger than {LOCK_LIMIT_BYTES} bytes", hint=_REMEDY)
     try:
-        data = json.loads(raw, object_pairs_hook=_without_twins)
+        data = json.loads(raw, object_pairs_hook=_without_duplicates)
         if _SURROGATE.search(raw):
             orjson.loads(raw)  # refuses lone ones, which could be read and never be written
     except json.JSONDecodeError as exc:
         raise ConfigError(path, f"is not JSON: {exc.msg}", line=exc.lineno, hint=_REMEDY) from exc
-    except _TwinKeyError as exc:
+    except _DuplicateKeyError as exc:
         raise ConfigError(path, f"has the key `{printable(exc.key)}` twice in one object", hint=_REMEDY) from exc
     except (ValueError, RecursionError) as exc:
         raise ConfigError(path, "is not JSON", hint=_REMEDY) from exc
@@ -145,7 +145,7 @@ def read_lock(path: Path) -> Lock:
 def _read(path: Path) -> bytes | None:
     """What is in the file, up to a byte above the limit. None: there is none."""
     try:
-        # O_NONBLOCK: opening a FIFO must not wait for a writer, whom nothing here could interrupt.
+        # O_NONBLOCK: opening a FIFO must not wait for a writer, since nothing here could interrupt that.
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as opened:  # noqa: PTH123 - likewise
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise ConfigError(path, "is not a regular file", hint=_REMEDY)
@@ -176,8 +176,8 @@ def lock_text(lock: Lock) -> str:
 def pin(path: Path, pins: Mapping[str, Pinned]) -> Lock:
     """Accept these plugins as they are, leave the others, and return the lock as it then stands.
 
-    The file is replaced as a whole, so that a reader or a crash sees the old or the new one. Processes that pin at the
-    same time take turns. Blocks for up to 5 s.
+    The file is replaced as a whole, so that a reader or a crash sees the old or the new one. An flock
+    serialises processes that pin at the same time. Blocks for up to 5 s.
 
     Raises:
         ConfigError: the lock there can't be read, or the folder can't be written.
@@ -187,7 +187,7 @@ def pin(path: Path, pins: Mapping[str, Pinned]) -> Lock:
 
 def _update(path: Path, change: Callable[[Lock], Lock]) -> Lock:
     try:
-        with _writers_turn(path):
+        with _write_lock(path):
             old = read_lock(path)
             new = change(old)
             if new != old or not path.exists():
@@ -199,8 +199,8 @@ def _update(path: Path, change: Callable[[Lock], Lock]) -> Lock:
 
 
 @contextlib.contextmanager
-def _writers_turn(path: Path) -> Iterator[None]:
-    """Hold the folder's own flock: a lock on the file would be lost when the file is replaced."""
+def _write_lock(path: Path) -> Iterator[None]:
+    """Hold an flock on the folder: a lock on the file would be lost when the file is replaced."""
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + _WRITER_WAIT_S

@@ -1,4 +1,4 @@
-"""A plugin's manifest: plugin.toml, read and checked. Whatever is not understood refuses the plugin."""
+"""A plugin's manifest: reads and checks plugin.toml. An unknown key refuses the plugin."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXAMPLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a plugin's author declares."""
+    """A valid plugin.toml."""
 
     folder: Path
     """Absolute, without symlinks."""
@@ -54,7 +54,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class ManifestReading:
-    """What came of reading one manifest: the manifest, or every problem that was found, ordered by line."""
+    """The outcome of reading one manifest: the manifest, or every problem found, ordered by line."""
 
     name: str
     """The plugin's name, or its folder's where the manifest doesn't give a valid one."""
@@ -75,7 +75,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def try_manifest(folder: Path) -> ManifestReading:
-    """Read the manifest in `folder`, finding as much as possible of what is wrong. Never raises ConfigError."""
+    """Read the manifest in `folder`, with all problems that can be found. Never raises ConfigError."""
     folder = folder.resolve()
     try:
         signature = manifest_signature(folder)
@@ -108,7 +108,7 @@ def try_manifest(folder: Path) -> ManifestReading:
 
 
 def manifest_signature(folder: Path) -> tuple[int, int, int]:
-    """What tells cheaply that the manifest is another than the one that was read.
+    """Inode, size and mtime of the manifest: a cheap check that it is the one that was read.
 
     Raises:
         PluginInvalidError: there is no manifest.
@@ -129,7 +129,7 @@ def _name(source: TomlSource, folder: Path) -> str:
 
 
 def _check_start(plugin: PluginTable, source: TomlSource, folder: Path) -> list[ConfigError]:
-    """The key that says what to start: the one of the kind, and no other."""
+    """Check the key that says what to start: that of the kind, and no other."""
     needed = _STARTS_WITH[plugin.kind]
     problems = [
         source.problem(("plugin", key), f'`{key}` is not for kind "{plugin.kind}"', f"write {_EXAMPLES[needed]}")

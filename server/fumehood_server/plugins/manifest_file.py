@@ -1,4 +1,4 @@
-"""plugin.toml as it is written: its tables, keys and types. `manifest.py` makes the manifest of it."""
+"""Schema of plugin.toml: tables, keys and types, as pydantic models. `manifest.py` converts them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fumehood_server.config.tables import Table, check_with, one_of, refused
 from fumehood_server.model.plugin import Kind
 
 PROTOCOL_VERSIONS = (1,)
-"""Versions of the wire to plugins that this sidecar speaks."""
+"""Versions of the plugin protocol that this sidecar speaks."""
 
 _PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
@@ -81,7 +81,7 @@ class LimitsTable(Table):
 
 
 class ToolTable(Table):
-    """`[[tool]]`. What the words say is checked with the definition, as it is for definitions from elsewhere."""
+    """`[[tool]]`. Enum words and bounds are checked by `check_definition`, as for definitions of other origin."""
 
     name: str
     title: str = ""

@@ -1,4 +1,4 @@
-"""Puts what a plugin asks for beside what its operator grants, and decides once what each of its tools gets."""
+"""Registers a loaded plugin: each tool's permission, timeout and worker spec, by its grants."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fumehood_server.model.plugin import (
     WorkerSpec,
 )
 from fumehood_server.model.tool import Isolation, Permission, Reason, ToolDefinition
+from fumehood_server.plugins.definition_verifier import DefinitionVerifier
 from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.launch.program import BuiltProgram, build
 from fumehood_server.plugins.loading import LoadedPlugin
 from fumehood_server.plugins.lock import Pinned
-from fumehood_server.plugins.recognition import Recognition
 from fumehood_server.plugins.requirements import isolation_reasons, reach_of, standing_reasons
 from fumehood_server.plugins.specs import SpecMaker
 
@@ -37,7 +37,7 @@ _DEFAULT_PERMISSION = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """One plugin of the configuration, and what is needed to look up live whether it can run."""
+    """One plugin of the configuration, with what availability checks need."""
 
     config: PluginConfig
     plugin: RegisteredPlugin
@@ -53,7 +53,7 @@ class Registration:
 
 
 def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) -> Registration:
-    """Decide what a plugin's tools get. A tool that asks for more than is granted is kept, with the reasons.
+    """Register a plugin. A tool that requires more than is granted is kept without a spec, with the reasons.
 
     Raises:
         ConfigError: its program can't be run for a reason other than that it isn't installed.
@@ -82,7 +82,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         limits=config.limits,
         sandbox=config.sandbox,
         max_workers=plugin.max_workers,
-        recognition=Recognition(loaded) if manifest.kind is Kind.PYTHON else None,
+        verifier=DefinitionVerifier(loaded) if manifest.kind is Kind.PYTHON else None,
     )
     tools: list[RegisteredTool] = []
     for definition in loaded.tools:
@@ -117,7 +117,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
 
 
 def refuse(plugin: PluginConfig, name: str, reasons: tuple[Reason, ...]) -> Registration:
-    """A plugin that isn't taken. None of its tools is listed."""
+    """Register a plugin as refused. None of its tools is listed."""
     registered = RegisteredPlugin(
         name=name,
         version="",
@@ -134,9 +134,9 @@ def refuse(plugin: PluginConfig, name: str, reasons: tuple[Reason, ...]) -> Regi
 def refuse_changed(
     config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin, pinned: Pinned, reason: Reason, *, diff: str
 ) -> Registration:
-    """A plugin that isn't what was pinned. The pinned tools stay listed, unavailable for the `reason`.
+    """Register a plugin that differs from its pin as refused. Its pinned tools stay listed, unavailable for `reason`.
 
-    `diff` is shown with the plugin alone, to operators: nobody accepted the new words for a model's eyes.
+    `diff` is shown with the plugin alone, to operators: a model must not read definitions that nobody accepted.
     """
     tools = tuple(_tool(config, plugin, loaded, definition, (reason,)) for definition in pinned.tools)
     shown = replace(reason, message=f"{reason.message}\n{diff}") if diff else reason
@@ -151,7 +151,7 @@ def refuse_changed(
 
 
 def unknown_tools(config: SidecarConfig, plugin: PluginConfig, tools: Sequence[ToolDefinition]) -> tuple[Reason, ...]:
-    """The `[plugin.tools.NAME]` of the configuration that name no tool: a `deny` with a slip in it must not pass."""
+    """The `[plugin.tools.NAME]` of the configuration that name no tool: a `deny` with a typo must not pass."""
     known = [tool.name for tool in tools]
     reasons: list[Reason] = []
     for name in plugin.tools:

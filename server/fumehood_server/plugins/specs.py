@@ -1,4 +1,4 @@
-"""What each tool's process may touch: one `WorkerSpec` for each combination that a plugin's tools use."""
+"""Builds worker specs: one sandbox policy and program for each combination of level, limits and grants."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from fumehood_server.plugins.manifest import Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What the sidecar does for the calls of one tool. One process never serves two tools that differ in it."""
+    """Secrets, hosts and relay that one tool is granted. Tools that differ in it never share a process."""
 
     secrets: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     relay: bool = False
-    """Whether programs that only know HTTP_PROXY get one."""
+    """Whether the sandbox has an HTTP proxy, for programs that only know HTTP_PROXY."""
 
 
 NOTHING = Reach()
 
 
-class Recognition(Protocol):
-    """What a plugin's processes have to declare (`catalog.recognition`)."""
+class Verifier(Protocol):
+    """Verifies a process's definitions (`definition_verifier`)."""
 
     @property
     def key(self) -> str:
-        """Differs where the definitions do."""
+        """Differs where the accepted definitions do."""
 
     async def __call__(self, sent: Sequence[bytes]) -> str:
         """See `Recognise`."""
@@ -43,7 +43,7 @@ class Recognition(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecMaker:
-    """Makes the specs of one plugin. What tools have in common they share workers by."""
+    """Builds and caches the specs of one plugin. Tools with equal specs share workers."""
 
     manifest: Manifest
     digest: str
@@ -52,8 +52,8 @@ class SpecMaker:
     limits: LimitsConfig
     sandbox: SandboxConfig
     max_workers: int
-    recognition: Recognition | None = None
-    """None for kinds whose definitions are the manifest's, and while they are learnt."""
+    verifier: Verifier | None = None
+    """None for kinds whose definitions are in the manifest, and while a plugin is described."""
     _made: dict[tuple[Level, DeclaredLimits, Reach, Isolation], WorkerSpec] = field(default_factory=dict)
 
     def spec(
@@ -63,22 +63,22 @@ class SpecMaker:
         reach: Reach = NOTHING,
         isolation: Isolation = Isolation.PROCESS,
     ) -> WorkerSpec:
-        """The spec for a tool of this level. A process gets what its level may use of the grants, and nothing more."""
+        """The spec for a tool of this level, with those grants that the level may use."""
         wanted = (level, declared, reach, isolation)
         made = self._made.get(wanted)
         if made is None:
             made = self._made[wanted] = self._make(level, declared, reach, isolation)
         return made
 
-    def describing(self) -> WorkerSpec:
-        """The spec to learn the definitions with: level `none`, no grant, the default limits."""
+    def describing_spec(self) -> WorkerSpec:
+        """The spec to describe a plugin with: level `none`, no grant, the default limits."""
         return self.spec(Level.NONE, DeclaredLimits())
 
     def _make(self, level: Level, declared: DeclaredLimits, reach: Reach, isolation: Isolation) -> WorkerSpec:
         limits, own = self.limits.merge(declared)
-        # A process outlives its calls, so what holds for one call is the sidecar's to watch (worker.limit_watch). It
-        # replaces the process that has used as much as one call may, when each call there may still use as much.
-        # Where it has but one, the watch ends that in order; the kernel's own limit is for what would escape it.
+        # RLIMIT_CPU counts over a process's life, and a process serves many calls: the sidecar watches the time of each
+        # call (workers.limits.limit_watch) and replaces a process that has used one call's worth. The rlimit is a
+        # backstop for what escapes that: one call's limit for each call that may run at a time, and one for the past.
         one_call = isolation is Isolation.CALL
         cpu_s = limits.cpu_s + 1 if one_call else limits.cpu_s * (1 + self.manifest.concurrency)
         policy = Policy(
@@ -113,7 +113,7 @@ class SpecMaker:
             "secrets": reach.secrets,
             "hosts": hosts,
             "deny_hosts": deny_hosts,
-            "definitions": self.recognition.key if self.recognition else "",
+            "definitions": self.verifier.key if self.verifier else "",
         }
         return WorkerSpec(
             key="sha256:" + hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest(),
@@ -131,5 +131,5 @@ class SpecMaker:
             secrets=reach.secrets,
             hosts=hosts,
             deny_hosts=deny_hosts,
-            recognise=self.recognition,
+            recognise=self.verifier,
         )

@@ -1,1 +1,1 @@
-"""From a manifest to what is launched for it: the program, its files, its environment."""
+"""Launch configuration of a plugin: its program, mounts and environment."""

@@ -1,4 +1,4 @@
-"""Finds a command on this machine, and the files that must be mounted so that it runs inside a sandbox."""
+"""Resolves a command on this machine to an executable and the mounts that it needs in a sandbox."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FoundExecutable:
     """What it needs beyond the system's runtime and the plugin's folder."""
 
 
-def find(name: str, folder: Path, *, search_path: str) -> FoundExecutable | None:
+def find_executable(name: str, folder: Path, *, search_path: str) -> FoundExecutable | None:
     """Look `name` up: "./x" within `folder`, an absolute path as it is, anything else on `search_path`.
 
     None when there is no such file, it may not be executed, or a relative path leaves the folder.
@@ -56,7 +56,7 @@ def _installed(located: Path, folder: Path) -> FoundExecutable:
     if real.is_relative_to(folder):
         return FoundExecutable(str(real), ())
     if _is_system(real):
-        # Programs such as busybox look at the name that they were run by, so a link is kept if it still leads there.
+        # Programs such as busybox act by argv[0], so a symlink is kept if it works inside.
         return FoundExecutable(str(located if _links_stay_inside(located) else real), ())
     return FoundExecutable(str(real), _mounts_of(real))
 
@@ -66,7 +66,7 @@ def _is_system(path: Path) -> bool:
 
 
 def _links_stay_inside(path: Path) -> bool:
-    """Whether each hop of a link lies in a mounted folder. /usr/bin/awk, for one, goes by way of /etc/alternatives."""
+    """Whether each symlink on the way is mounted. /usr/bin/awk, for one, leads through /etc/alternatives."""
     for _ in range(_MAX_LINKS):
         if not _is_system(path):
             return False

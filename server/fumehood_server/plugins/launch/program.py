@@ -1,4 +1,4 @@
-"""From a plugin's manifest to what is launched for it: the program, the files it needs and its environment."""
+"""Builds a plugin's program: command line, mounts and environment, by kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class BuiltProgram:
-    """What a `WorkerSpec` takes from here: its program, and these parts of its policy."""
+    """A program and the parts of its sandbox policy that depend on it."""
 
     program: Program
     runtime: tuple[Mount, ...]
@@ -69,7 +69,7 @@ def _python(folder: Path, entrypoint: str) -> BuiltProgram:
             hint=f"expected {relative.with_suffix('.py')}",
         )
     return BuiltProgram(
-        # The SDK itself puts the plugin's own packages behind the standard library.
+        # The SDK itself puts the plugin's own packages after the standard library on sys.path.
         program=PythonModule("fumehood_sdk.main", argv=(entrypoint, str(folder)), path=(sdk_site.SITE, str(folder))),
         runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), _own(folder)),
         environment=_environment(python=True),
@@ -78,7 +78,7 @@ def _python(folder: Path, entrypoint: str) -> BuiltProgram:
 
 
 def _cli(folder: Path, binary: str) -> BuiltProgram:
-    found = executables.find(binary, folder, search_path=_search_path())
+    found = executables.find_executable(binary, folder, search_path=_search_path())
     if found is None:
         raise _invalid(folder, "binary", f'"{binary}" was not found', hint="install it, or correct the name")
     return BuiltProgram(
@@ -94,7 +94,7 @@ def _cli(folder: Path, binary: str) -> BuiltProgram:
 def _executable(folder: Path, command: tuple[str, ...]) -> BuiltProgram:
     if not command or not command[0]:
         raise _invalid(folder, "command", "the command is empty")
-    found = executables.find(command[0], folder, search_path=_search_path())
+    found = executables.find_executable(command[0], folder, search_path=_search_path())
     if found is None:
         hint = "a file of the plugin is named from its folder, such as ./server"
         raise _invalid(folder, "command", f'"{command[0]}" was not found, or is not executable', hint=hint)

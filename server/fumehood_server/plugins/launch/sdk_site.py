@@ -1,4 +1,4 @@
-"""Which files of the sidecar's own installation a Python plugin sees: the SDK and what it imports, nothing else."""
+"""Mounts of the SDK and its dependencies, from the sidecar's own installation, for Python plugins."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def mounts() -> tuple[Mount, ...]:
 
 
 def _bytecode(source: Path, target: str) -> list[Mount]:
-    """What Python has compiled of a module that is one file, and keeps beside it: compiling anew takes 20 ms a start.
+    """The bytecode of a single-file module, in __pycache__ beside it: compiling it anew takes 20 ms of each start.
 
-    A package's lies in the package's own folder.
+    A package's bytecode lies in the package's own folder.
     """
     compiled = Path(importlib.util.cache_from_source(str(source)))
     if source.is_dir() or not compiled.is_file():

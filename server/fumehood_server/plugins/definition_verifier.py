@@ -1,4 +1,4 @@
-"""Holds what a plugin's later processes say of themselves against the definitions that were learnt and pinned."""
+"""Verifies that each process of a plugin declares the definitions that were accepted."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.loading import LoadedPlugin, PluginRefusedError, add_remedy, checked_tools
 
 
-class Recognition:
-    """Whether a process of kind `python` is the plugin that was accepted (`model.plugin.Recognise`).
+class DefinitionVerifier:
+    """Compares the `Ready` frame of a `python` process with the accepted definitions (`model.plugin.Recognise`).
 
-    Its files are the same, and its code may still say other things where it can read more than the sandbox that its
-    definitions were learnt in. The first process is read and compared; later ones are as long as they send its bytes.
+    Its files are those that were pinned, but its code may declare other tools where it can read more than in the
+    sandbox that it was described in. The first process's definitions are parsed and compared; a later process that
+    sends the same bytes is accepted by their hash.
     """
 
     def __init__(self, loaded: LoadedPlugin) -> None:
-        """`loaded` is what was accepted."""
+        """`loaded` has the accepted definitions."""
         self._loaded = loaded
-        self._recognised = b""
+        self._accepted_hash = b""
 
     @property
     def key(self) -> str:
-        """What a worker's key has of it: processes that were held against other definitions are not shared."""
+        """Part of a worker's key: processes that were verified by other definitions are not shared."""
         digests = "".join(definition_digest(tool) for tool in self._loaded.tools)
         return hashlib.sha256(digests.encode()).hexdigest()
 
     async def __call__(self, sent: Sequence[bytes]) -> str:
         """See `Recognise`."""
-        told = hashlib.sha256()
+        sent_hash = hashlib.sha256()
         for each in sent:
-            told.update(len(each).to_bytes(8, "big") + each)
-        if told.digest() == self._recognised:
+            sent_hash.update(len(each).to_bytes(8, "big") + each)
+        if sent_hash.digest() == self._accepted_hash:
             return ""
-        # A hostile one takes long to read: not on the event loop.
+        # Hostile definitions take long to parse: not on the event loop.
         problem = await asyncio.to_thread(self._compare, sent)
         if not problem:
-            self._recognised = told.digest()
+            self._accepted_hash = sent_hash.digest()
         return problem
 
     def _compare(self, sent: Sequence[bytes]) -> str:

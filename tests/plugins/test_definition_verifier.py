@@ -1,4 +1,4 @@
-"""A plugin that says other things of itself once it can read more than where its definitions were learnt."""
+"""A plugin whose process declares other tools than were accepted, once it can read more than when it was described."""
 
 from __future__ import annotations
 
