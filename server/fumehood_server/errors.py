@@ -26,7 +26,7 @@ class ConfigError(FumehoodError):
     """
 
     def __init__(self, path: Path, problem: str, *, line: int = 0, key: str = "", hint: str = "") -> None:
-        """Keep where, what and what to do."""
+        """Keep the place, the problem and the remedy."""
         where = f"{printable(path)}:{line}" if line else printable(path)
         super().__init__(f"{where}: {problem}" + (f" ({hint})" if hint else ""))
         self.path = path
@@ -50,7 +50,7 @@ class WorkerUnavailableError(FumehoodError):
 
 
 class PluginRequestError(FumehoodError):
-    """What a call asked of the sidecar is refused, or did not work. The plugin is told; `reason` is a stable word."""
+    """A request of a call to the sidecar is refused or failed. The plugin gets `reason`, which is stable."""
 
     def __init__(self, reason: str, message: str, *, retryable: bool = False) -> None:
         """`message` is one printable sentence."""

@@ -46,7 +46,7 @@ def test_a_flush_ends_though_nobody_reads_and_nothing_is_lost_by_that(pipe: tupl
     readable, writable = pipe
     writer = LineWriter(BackgroundWriter(writable, dropped))
     longer_than_a_pipe = b"x" * (1 << 20)
-    writer.write(longer_than_a_pipe)
+    writer.write_line(longer_than_a_pipe)
     writer.flush()
     writer.close()
     with os.fdopen(os.dup(readable), "rb") as stream:

@@ -1,4 +1,4 @@
-"""One call of a tool: what was asked, what is said meanwhile, how it ended."""
+"""One call of a tool: its request, its progress updates, its outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
-    """What a call belongs to. Carried unread, and on every log line of the call. Empty means unknown."""
+    """Correlation identifiers of a call, from the caller, for every log line of the call. Empty means unknown."""
 
     request_id: str = ""
     session_id: str = ""
@@ -36,7 +36,7 @@ class CallRequest:
     arguments_json: str
     context: CallContext
     timeout_s: float | None
-    """The caller's own bound. None: none."""
+    """The request's own timeout. None: none."""
     caller_deadline: float | None
     """The gRPC deadline on the event loop's clock. None: none."""
 
@@ -52,7 +52,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallUpdate:
-    """A word from a tool that is still running."""
+    """Progress of a tool that is still running."""
 
     message: str
     progress: float | None = None
@@ -85,7 +85,7 @@ class Usage:
     peak_memory_bytes: int = 0
     """0 where it was not measured."""
     source: str = ""
-    """What measured both."""
+    """What measured both: a cgroup or /proc."""
     egress_sent_bytes: int = 0
     """On the network, heads and bodies."""
     egress_received_bytes: int = 0

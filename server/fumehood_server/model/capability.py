@@ -1,4 +1,4 @@
-"""What a tool says that it can't run without, such as `binary:NAME`, `read`, `host:NAME:PORT` and `secret:NAME`."""
+"""Capabilities that a tool requires, such as `binary:NAME`, `read`, `host:NAME:PORT` and `secret:NAME`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _LEAST_LEVEL = {
     CapabilityKind.PROXY: Level.EXTERNAL,
 }
 
-_SHAPES = {
+_FORMS = {
     CapabilityKind.BINARY: "binary:NAME",
     CapabilityKind.READ: "read",
     CapabilityKind.WRITE: "write",
@@ -104,4 +104,4 @@ def parse_capability(text: str) -> Capability:
             return Capability(kind, host["name"], int(host["port"]))
     elif (_BINARY if kind is CapabilityKind.BINARY else _SECRET).fullmatch(rest):
         return Capability(kind, rest)
-    raise CapabilityError(f'"{text}" is not a capability', f'write "{_SHAPES[kind]}"')
+    raise CapabilityError(f'"{text}" is not a capability', f'write "{_FORMS[kind]}"')

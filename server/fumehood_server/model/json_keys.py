@@ -1,4 +1,4 @@
-"""Duplicate keys in a JSON object. Readers of JSON differ in which of the values counts, so nobody here takes one."""
+"""Duplicate keys in a JSON object, which are refused: JSON parsers differ in which of the values counts."""
 
 from __future__ import annotations
 

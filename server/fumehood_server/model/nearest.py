@@ -1,4 +1,4 @@
-"""The suggestion that goes with a word that isn't known."""
+"""Suggestions for a misspelt word, by edit distance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plugin as the sidecar knows it, and what its operator grants it."""
+"""Plugins, their tools and grants, and the specs of their workers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from fumehood_server.model.tool import Permission, Reason, ToolDefinition
 
 SPARE_FORKS = 2
-"""Forked processes that wait for a call: one is taken while the other is born, which takes some 3 ms; 2 MiB each."""
+"""Prewarmed forked processes: one serves a call while the other is forked, which takes some 3 ms; 2 MiB each."""
 
 Recognise = Callable[[Sequence[bytes]], Awaitable[str]]
-"""Told the definitions of a process's `Ready`, each serialised: how they differ from those that were accepted, in one
-line. Empty where they don't."""
+"""Compares the definitions of a process's `Ready`, each serialised, with the accepted ones. Returns the difference in
+one line, empty where there is none."""
 
 
 class Kind(StrEnum):
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class PluginState(StrEnum):
-    """Where a plugin stands."""
+    """Whether a plugin's tools can be called."""
 
     SERVING = "serving"
     UNAVAILABLE = "unavailable"
@@ -51,24 +51,24 @@ class Grants:
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    """What may be reached, in the broker's spelling."""
+    """Hosts that may be reached, in canonical form."""
     deny_hosts: tuple[str, ...] = ()
-    """What may not, whatever `hosts` says."""
+    """Hosts that may not, whatever `hosts` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolGrant:
-    """What the operator says of one tool. None leaves the default."""
+    """The operator's settings of one tool. None leaves the default."""
 
     permission: Permission | None = None
     timeout_s: float | None = None
-    """The operator's cap: the lower of it and the tool's own is kept."""
+    """The operator's cap: the lower of it and the tool's own is in force."""
     isolation: Isolation | None = None
     """What the operator chose in place of the tool's own."""
     secrets: tuple[str, ...] = ()
     """Names of the secrets that it may have. It gets those of them that it requires."""
     hosts: tuple[str, ...] | None = None
-    """What it may reach, in place of its plugin's `hosts`. None: the plugin's."""
+    """Hosts that it may reach, in place of its plugin's `hosts`. None: the plugin's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,17 +101,17 @@ class WorkerSpec:
     secrets: tuple[str, ...] = ()
     """Names of the secrets that its tools are handed when they ask, sorted. Tools with others run elsewhere."""
     hosts: tuple[str, ...] = ()
-    """Hosts that the sidecar reaches for its tools, in the broker's spelling, sorted."""
+    """Hosts that the sidecar reaches for its tools, in canonical form, sorted."""
     deny_hosts: tuple[str, ...] = ()
     """Hosts that it does not reach for them, whatever `hosts` says."""
     recognise: Recognise | None = None
-    """Asked of each process that says what it is, before it gets a call. None: nothing was accepted yet, or the
-    manifest alone says it."""
+    """Awaited for each process that declares definitions, before it gets a call. None: nothing was accepted yet, or the
+    definitions are in the manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredTool:
-    """One tool with everything that a call of it needs, decided once when the plugin was loaded."""
+    """One tool with all that a call needs: definition, permission, timeout and worker spec, made at registration."""
 
     definition: ToolDefinition
     definition_digest: str
@@ -123,11 +123,11 @@ class RegisteredTool:
     spec: WorkerSpec | None
     """None when it can't be run at all, as with a level above the grant; `reasons` say why."""
     reasons: tuple[Reason, ...] = ()
-    """What stood in the way when the plugin was loaded. What can change by itself is looked up live."""
+    """Why it couldn't run when the plugin was loaded. What changes on the machine is checked at each listing."""
 
     @property
     def isolation(self) -> Isolation:
-        """What it gets, where it can be run."""
+        """The isolation in force, where it can be run."""
         return self.definition.isolation if self.spec is None else self.spec.isolation
 
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of tools: read as strict JSON, checked against 2020-12, made canonical."""
+"""JSON Schemas of tools (2020-12): parsed as strict JSON, checked, compiled, made canonical (RFC 8785)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fumehood_server.model.schema_cost import SchemaTooLargeError, visits
 
 SCHEMA_LIMIT_BYTES = 256 * 1024
 _MAX_DEPTH = 64
-"""Nesting of a schema. Readers of JSON and of schemas, ours and callers', recurse."""
+"""Nesting of a schema. Parsers of JSON and of schemas, ours and callers', recurse."""
 
 _MAX_VISITS = 10_000
 _VISITS_DEPTH = 4
-"""So many subschemas may look at one value this deep in a document. Every document has such values; deeper ones, and
-many of them, are weighed for each call."""
+"""Most subschemas that may visit one value, down to this depth. Every document has such values; deeper ones are counted
+for each call."""
 
 _MAX_KEY_SHOWN = 64
 _MAX_PATTERN_SHOWN = 128

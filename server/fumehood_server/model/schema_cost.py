@@ -1,7 +1,7 @@
-"""What validating by a schema can cost: how often one value is looked at, by how deep in the document it lies.
+"""Worst-case cost of validation: how many subschemas visit one value, by its depth in the document.
 
-Schemas are their authors', and documents are a caller's or a plugin's. A few lines of references, each to two others,
-look at one value 2^40 times, and the event loop that validates serves everybody.
+Schemas and documents are untrusted. A few lines of references, each to two others, visit one value 2^40 times, and
+validation runs on the event loop that serves every call.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ MAX_DEPTH = 64
 """Documents nest no deeper."""
 
 CEILING = 1 << 40
-"""Counts stop here: nobody waits for more, whatever it is."""
+"""Counts saturate here: more is refused alike."""
 
 MAX_SUBSCHEMAS = 5_000
-"""More are not looked at: a definition that needs them is generated, and could be generated smaller."""
+"""A schema with more is refused: it is generated, and could be generated smaller."""
 
 _SAME_LISTS = ("allOf", "anyOf", "oneOf")
 _SAME = ("not", "if", "then", "else")

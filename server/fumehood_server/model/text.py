@@ -1,4 +1,4 @@
-"""Text by strangers, such as the names of a plugin's files, made fit to be shown and sent."""
+"""Escapes untrusted text, such as the names of a plugin's files, for logs, messages and terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tool as the sidecar knows it."""
+"""Tool definitions, and the reasons why a tool is unavailable."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from enum import StrEnum
 from fumehood_sandbox import Level
 
 DEFAULT_TIMEOUT_S = 30.0
-"""A tool that says nothing gets this long:
-
-enough for a search of a large tree, short enough for an agent that waits.
-"""
+"""Of a tool that declares none: enough for a search of a large tree, short enough for an agent that waits."""
 MAX_TIMEOUT_S = 3600.0
 MIN_SCRATCH_BYTES = 64 * 1024
-"""Least that the sandbox makes a scratch folder of."""
+"""Smallest tmpfs that the sandbox mounts as scratch."""
 
 
 class Permission(StrEnum):
-    """Whether a call may run without somebody's word."""
+    """Whether a call may run, needs an approval, or is denied."""
 
     ALLOW = "allow"
     REQUIRE_APPROVAL = "require_approval"
@@ -26,14 +23,14 @@ class Permission(StrEnum):
 
 
 class Isolation(StrEnum):
-    """What one call shares with the next."""
+    """Whether a process serves many calls, or one."""
 
     PROCESS = "process"
     CALL = "call"
 
 
 class ExecutionMode(StrEnum):
-    """How a tool's calls may stand beside one another within a batch."""
+    """Whether a tool's calls may run concurrently within a batch."""
 
     PARALLEL = "parallel"
     SEQUENTIAL = "sequential"
@@ -63,7 +60,7 @@ class DeclaredLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
-    """What a plugin's author declares of one tool, after its names, schemas, level and limits were checked."""
+    """One tool's definition, as its plugin's author declares it, validated."""
 
     name: str
     title: str = ""
@@ -83,27 +80,23 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that stands in the way of a tool or a plugin."""
+    """One reason why a tool or a plugin is unavailable."""
 
     code: str
-    """Stable word:
-
-    "binary_missing", "level_not_granted", "grant_missing", "definition_changed", "sandbox_unavailable",
-    "plugin_refused"…
-    """
+    """Stable: "binary_missing", "level_not_granted", "grant_missing", "definition_changed", "sandbox_unavailable"…"""
     message: str
     remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Whether a tool could run now. It could when nothing is known to stand in the way."""
+    """Whether a tool could run now: it could when there is no reason against it."""
 
     reasons: tuple[Reason, ...] = ()
 
     @property
     def available(self) -> bool:
-        """Whether nothing stands in the way."""
+        """Whether there is no reason against it."""
         return not self.reasons
 
 

@@ -1,7 +1,4 @@
-"""What the executor knows of a worker.
-
-It is an interface and never a process id, so that a worker may live on another machine.
-"""
+"""The executor's interface to workers. It has no process id, so that a worker may run on another machine."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ class CancelReason(Enum):
 
 
 class WorkerState(StrEnum):
-    """Where a worker stands. `fumehood_server.workers.process.lifecycle` owns the transitions."""
+    """States of a worker. `fumehood_server.workers.process.lifecycle` owns the transitions."""
 
     STARTING = "starting"
     READY = "ready"
@@ -53,7 +50,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What the processes that ran an attempt used meanwhile. With calls beside it, they are in it too."""
+    """What the processes that ran an attempt used meanwhile, with the calls that ran there at the same time."""
 
     cpu_s: float
     peak_memory_bytes: int
@@ -79,7 +76,7 @@ class InvocationResult:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker as the operator sees it."""
+    """A worker's state, for operators."""
 
     worker_id: str
     spec: WorkerSpec
@@ -90,7 +87,7 @@ class WorkerInfo:
     """Unix time in seconds."""
     process_id: int
     receipt: Receipt | None = None
-    """What holds the process. None while there is none."""
+    """The process's sandbox receipt. None while there is no process."""
 
 
 class Attempt(Protocol):
@@ -120,31 +117,31 @@ class Worker(Protocol):
 
     @property
     def receipt(self) -> Receipt:
-        """What holds the process."""
+        """The process's sandbox receipt."""
 
     def invoke(self, invocation: Invocation) -> Attempt:
         """Send one attempt. Never waits and never raises: what goes wrong is the attempt's result."""
 
 
 class WorkerLease(Protocol):
-    """One place among a worker's concurrent calls. Given back once, by `release`."""
+    """A lease of one of a worker's concurrent calls, given back by `release`."""
 
     @property
     def worker(self) -> Worker:
         """The worker."""
 
     def release(self) -> None:
-        """Give the place back. Idempotent."""
+        """Give the lease back. Idempotent."""
 
 
 class WorkerPools(Protocol):
     """All workers of the sidecar, by spec."""
 
     def try_acquire(self, spec: WorkerSpec) -> WorkerLease | None:
-        """A place on a warm worker, or None when there is none right now. Costs no await: the usual path of a call."""
+        """A lease of a warm worker, or None when there is none right now. Costs no await: the usual path of a call."""
 
     async def acquire(self, spec: WorkerSpec) -> WorkerLease:
-        """A place, after starting a worker or waiting for one.
+        """A lease, after starting a worker or waiting for one.
 
         Raises:
             WorkerUnavailableError: no worker can be had; its `error` is the call's error.

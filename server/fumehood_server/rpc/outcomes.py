@@ -7,9 +7,10 @@ from typing import Any
 
 import orjson
 from fumehood.v1 import content_pb2, error_pb2, tool_pb2
-from fumehood_sandbox import Level, Receipt
+from fumehood_sandbox import Receipt
 
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallUpdate
+from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.text import printable
 from fumehood_server.rpc.durations import set_duration
 from fumehood_server.rpc.status import CATEGORIES
@@ -20,13 +21,6 @@ MAX_CAUSES = 8
 
 _KEPT = ("reason", "violation", "limit", "value", "usage", "unit")
 _MAX_KEPT_CHARS = 1024
-
-SIDE_EFFECTS: dict[Level, tool_pb2.SideEffects.ValueType] = {
-    Level.NONE: tool_pb2.SIDE_EFFECTS_NONE,
-    Level.READ: tool_pb2.SIDE_EFFECTS_READ,
-    Level.WRITE: tool_pb2.SIDE_EFFECTS_WRITE,
-    Level.EXTERNAL: tool_pb2.SIDE_EFFECTS_EXTERNAL,
-}
 
 _MAX_RECEIPTS = 1024
 

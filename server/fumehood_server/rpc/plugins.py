@@ -10,10 +10,11 @@ from fumehood_sandbox import Level, Receipt
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from fumehood_server.model.plugin import PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
+from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
 from fumehood_server.model.worker import WorkerInfo
-from fumehood_server.rpc.outcomes import SIDE_EFFECTS, receipt_message
+from fumehood_server.rpc.outcomes import receipt_message
 from fumehood_server.rpc.tools import reason_message, tool_message
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What the sidecar says of itself: its log."""
+"""Structured logging (structlog, JSON lines)."""
 
 from fumehood_server.telemetry.logging import call_lines, configure_logging, get_logger
 

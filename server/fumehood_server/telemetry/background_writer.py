@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 MAX_WAITING_BYTES = 4 * 1024 * 1024
-"""Some 10,000 lines: what a reader may be behind before lines are dropped."""
+"""Some 10,000 lines. More are dropped while the log's reader is slow."""
 
 
 class BackgroundWriter:
-    """Lines to a descriptor. Handing them over never waits, whatever the reader does.
+    """A thread that writes lines to a descriptor. Adding lines never blocks, whatever the reader does.
 
-    Lines that come while `MAX_WAITING_BYTES` wait are dropped and counted; a line in their place says how many they
-    were, once there is room. A reader that has gone away loses the lines and nothing else.
+    Lines that come while `MAX_WAITING_BYTES` wait are dropped and counted; a line in their place says how many,
+    once there is room. Where the reader has closed its end, lines are lost and nothing else.
     """
 
     __slots__ = ("_changed", "_closed", "_descriptor", "_dropped", "_dropped_line", "_waiting", "_waiting_bytes")
@@ -36,23 +36,23 @@ class BackgroundWriter:
         threading.Thread(target=self._write_all, name="log", daemon=True).start()
 
     def add_lines(self, lines: Sequence[bytes]) -> None:
-        """Hand over lines, their ends left out."""
+        """Queue lines, without their newlines."""
         data = b"\n".join([*lines, b""])
         with self._changed:
             if self._waiting and self._waiting_bytes + len(data) > MAX_WAITING_BYTES:
                 self._dropped += len(lines)
                 return
-            self._tell_dropped()
+            self._append_dropped_line()
             self._append(data)
             self._changed.notify_all()
 
     def wait_written(self, timeout_s: float) -> bool:
-        """Whether all that was handed over is written, at the latest after `timeout_s`."""
+        """Whether all queued lines are written, within `timeout_s`."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting, timeout_s)
 
     def close(self) -> None:
-        """End the thread once it has written what waits. Doesn't wait for it."""
+        """End the thread once the queue is written. Doesn't wait for it."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -61,7 +61,7 @@ class BackgroundWriter:
         self._waiting.append(data)
         self._waiting_bytes += len(data)
 
-    def _tell_dropped(self) -> None:
+    def _append_dropped_line(self) -> None:
         if self._dropped:
             self._append(self._dropped_line(self._dropped) + b"\n")
             self._dropped = 0
@@ -78,7 +78,7 @@ class BackgroundWriter:
                 self._waiting.popleft()
                 self._waiting_bytes -= len(data)
                 if not self._waiting:
-                    self._tell_dropped()
+                    self._append_dropped_line()
                 self._changed.notify_all()
 
     def _write(self, data: bytes) -> None:

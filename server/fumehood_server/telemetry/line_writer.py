@@ -1,4 +1,4 @@
-"""Hands log lines over together that were made together."""
+"""Batches log lines for the background writer."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import asyncio
 from fumehood_server.telemetry.background_writer import BackgroundWriter
 
 DELAY_S = 0.05
-"""Longest that a line waits for others. Nobody reads a log faster, and a call wakes no thread for its line."""
+"""Longest that a line waits for others, so that a call doesn't wake a thread for its line."""
 
 FLUSH_S = 1.0
-"""Longest that the end of the process waits for a reader of the log."""
+"""Longest wait for the log's reader when the process ends."""
 
 _FULL_BYTES = 64 * 1024
 
 
 class LineWriter:
-    """Lines to a writer in the background: within `DELAY_S` while an event loop runs, at once where none does.
+    """Buffers lines for up to `DELAY_S` while an event loop runs; without one each is passed on at once.
 
-    Lines that say that something is wrong are handed over at once, with those before them. What waits is lost if the
-    process is killed.
+    Warnings and errors are passed on at once, with the lines before them. Buffered lines are lost if the process is
+    killed.
     """
 
     __slots__ = ("_lines", "_size", "_timer", "_writer")
@@ -31,36 +31,36 @@ class LineWriter:
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def write(self, line: bytes) -> None:
-        """Add one line, its end left out."""
+    def write_line(self, line: bytes) -> None:
+        """Add one line, without its newline."""
         self._lines.append(line)
         self._size += len(line)
         if self._timer is None:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
-                self._hand_over()
+                self._pass_on()
                 return
-            self._timer = loop.call_later(DELAY_S, self._hand_over)
+            self._timer = loop.call_later(DELAY_S, self._pass_on)
         elif self._size > _FULL_BYTES:
-            self._hand_over()
+            self._pass_on()
 
-    def write_now(self, line: bytes) -> None:
-        """Add one line and hand over all that waits."""
+    def write_line_now(self, line: bytes) -> None:
+        """Add one line and pass all on."""
         self._lines.append(line)
-        self._hand_over()
+        self._pass_on()
 
     def flush(self) -> None:
-        """Hand over what waits, and wait up to `FLUSH_S` until it is written."""
-        self._hand_over()
+        """Pass all on, and wait up to `FLUSH_S` until it is written."""
+        self._pass_on()
         self._writer.wait_written(FLUSH_S)
 
     def close(self) -> None:
-        """Hand over what waits, and end the thread once it is written."""
-        self._hand_over()
+        """Pass all on, and end the thread once it is written."""
+        self._pass_on()
         self._writer.close()
 
-    def _hand_over(self) -> None:
+    def _pass_on(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -25,7 +25,7 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 
 @dataclass(frozen=True, slots=True)
 class _Configured:
-    """How lines are written."""
+    """The renderer and writer that `configure_logging` chose."""
 
     render: Callable[[object, str, structlog.typing.EventDict], bytes]
     writer: LineWriter
@@ -34,18 +34,18 @@ class _Configured:
 
 
 _configured: list[_Configured] = []
-"""What `configure_logging` decided last, if anything."""
+"""The last choice of `configure_logging`; empty before the first."""
 
 
-class _Lines:
-    """The logger beneath structlog: every level is one line, and what is wrong is written at once."""
+class _LineLogger:
+    """The logger wrapped by structlog: every level is one line, warnings and errors are written at once."""
 
     __slots__ = ("critical", "debug", "error", "exception", "info", "msg", "warning")
 
     def __init__(self, writer: LineWriter) -> None:
         """Write through `writer`."""
-        self.msg = self.debug = self.info = writer.write
-        self.warning = self.error = self.critical = self.exception = writer.write_now
+        self.msg = self.debug = self.info = writer.write_line
+        self.warning = self.error = self.critical = self.exception = writer.write_line_now
 
 
 def configure_logging(level: str, *, descriptor: int = 2, terminal: bool | None = None) -> Callable[[], None]:
@@ -69,18 +69,18 @@ def configure_logging(level: str, *, descriptor: int = 2, terminal: bool | None 
         # One processor: each costs every line a call, and a line is written for every call of a tool.
         processors=[render],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=lambda *_: _Lines(writer),
+        logger_factory=lambda *_: _LineLogger(writer),
         cache_logger_on_first_use=False,
     )
     _configured[:] = [_Configured(render, writer, _LEVELS[level] <= logging.INFO)]
     library = logging.getLogger()
-    library.handlers[:] = [_LibraryLines()]
+    library.handlers[:] = [_LibraryHandler()]
     library.setLevel(logging.WARNING)
     return writer.flush
 
 
-class _LibraryLines(logging.Handler):
-    """What libraries say through the standard library's logging, gRPC above all, as lines of this log."""
+class _LibraryHandler(logging.Handler):
+    """Writes what libraries, gRPC above all, log by the standard library's logging as lines of this log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         exc = record.exc_info[1] if record.exc_info else None
@@ -95,12 +95,12 @@ def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
 
 
 def call_lines() -> CallLines:
-    """What writes the lines of calls, as the log was configured last."""
+    """The logger of calls, as the log was configured last."""
     return CallLines(_configured[-1] if _configured and structlog.is_configured() else None)
 
 
 class CallLines:
-    """Writes a line for each call. Cheaper than a logger: of all lines, these alone come by the thousand a second."""
+    """Logger of calls, without structlog's overhead: only these lines come by the thousand a second."""
 
     __slots__ = ("_configured",)
 
@@ -109,15 +109,15 @@ class CallLines:
         self._configured = configured
 
     def info(self, event: str, fields: dict[str, object]) -> None:
-        """Write what is as it should be."""
+        """Write a line of level info."""
         configured = self._configured
         if configured is None:
             structlog.get_logger().info(event, **fields)
         elif configured.info:
-            configured.writer.write(configured.render(None, "info", {"event": event, **fields}))
+            configured.writer.write_line(configured.render(None, "info", {"event": event, **fields}))
 
     def warning(self, event: str, fields: dict[str, object]) -> None:
-        """Write what somebody should look at."""
+        """Write a line of level warning."""
         structlog.get_logger().warning(event, **fields)
 
 
@@ -142,7 +142,7 @@ def _json(_logger: object, method: str, event: structlog.typing.EventDict) -> by
     try:
         return orjson.dumps(line, default=str)
     except TypeError:
-        # Lone surrogates, from the names of files, or nesting that JSON's writer refuses. A line must not end its call.
+        # Lone surrogates, from the names of files, or nesting that orjson refuses. A log line must not fail its call.
         return orjson.dumps({key: printable(value) for key, value in line.items()})
 
 

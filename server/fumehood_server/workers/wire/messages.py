@@ -6,11 +6,11 @@ import importlib.metadata
 from typing import TYPE_CHECKING
 
 import orjson
-from fumehood.v1 import content_pb2, plugin_pb2, tool_pb2
-from fumehood_sandbox import Level
+from fumehood.v1 import content_pb2, plugin_pb2
 
 from fumehood_server.model.call import Block, CallError, CallUpdate
 from fumehood_server.model.plugin_requests import OutboundRequest
+from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, InvocationResult
 from fumehood_server.workers.wire import prefixed
@@ -48,13 +48,6 @@ MAX_FAILURE_DEPTH = 64
 MAX_MEDIA_TYPE_CHARACTERS = 255
 """`Blob.media_type`: RFC 6838 has no longer ones. The cap on results doesn't count it."""
 
-_LEVELS = {
-    Level.NONE: tool_pb2.SIDE_EFFECTS_NONE,
-    Level.READ: tool_pb2.SIDE_EFFECTS_READ,
-    Level.WRITE: tool_pb2.SIDE_EFFECTS_WRITE,
-    Level.EXTERNAL: tool_pb2.SIDE_EFFECTS_EXTERNAL,
-}
-
 _REASONS = {
     CancelReason.DEADLINE: plugin_pb2.CANCEL_REASON_DEADLINE,
     CancelReason.CALLER: plugin_pb2.CANCEL_REASON_CALLER,
@@ -72,7 +65,7 @@ def hello(spec: WorkerSpec, *, max_frame_bytes: int) -> bytes:
     message.protocol_versions.extend(PROTOCOL_VERSIONS)
     message.sidecar_version = importlib.metadata.version("fumehood-server")
     message.plugin = spec.plugin
-    message.side_effects = _LEVELS[spec.policy.level]
+    message.side_effects = SIDE_EFFECTS[spec.policy.level]
     message.max_frame_bytes = max_frame_bytes
     message.max_concurrent_calls = spec.max_concurrent_calls
     message.readable_paths.extend(spec.policy.read)
