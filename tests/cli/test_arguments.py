@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from fumehood_server.cli.arguments import gather
+from fumehood_server.cli.arguments import gather_arguments
 from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.output import json_or_text, to_json, visible
 from fumehood_server.cli.schema import example_call, parameters
@@ -45,7 +45,7 @@ SCALAR = {"type": "integer"}, {"type": "number"}, {"type": "boolean"}, {"type": 
     ],
 )
 def test_a_pair_becomes_what_the_schema_takes(text: str, wanted: dict[str, Any], value: Any) -> None:
-    found = gather([f"key={text}"], None, schema(key=wanted))
+    found = gather_arguments([f"key={text}"], None, schema(key=wanted))
     assert found == {"key": value}
     assert type(found["key"]) is type(value)
 
@@ -65,48 +65,48 @@ def test_a_pair_becomes_what_the_schema_takes(text: str, wanted: dict[str, Any],
 )
 def test_a_text_that_does_not_fit_is_refused_with_its_pointer(text: str, wanted: dict[str, Any]) -> None:
     with pytest.raises(CommandError) as caught:
-        gather([f"key={text}"], None, schema(key=wanted))
+        gather_arguments([f"key={text}"], None, schema(key=wanted))
     assert caught.value.what.startswith("key")
 
 
 def test_references_are_followed_and_a_loop_of_them_ends() -> None:
     root = {**schema(key={"$ref": "#/$defs/a"}), "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "integer"}}}
-    assert gather(["key=1"], None, root) == {"key": 1}
+    assert gather_arguments(["key=1"], None, root) == {"key": 1}
     loop = {**schema(key={"$ref": "#/$defs/a"}), "$defs": {"a": {"$ref": "#/$defs/a"}}}
-    assert gather(["key=1"], None, loop) == {"key": 1}
+    assert gather_arguments(["key=1"], None, loop) == {"key": 1}
 
 
 def test_repeated_pairs_make_a_list_only_where_the_tool_takes_one() -> None:
     many = schema(key={"type": "array", "items": {"type": "integer"}})
-    assert gather(["key=1", "key=2"], None, many) == {"key": [1, 2]}
+    assert gather_arguments(["key=1", "key=2"], None, many) == {"key": [1, 2]}
     with pytest.raises(CommandError, match="given 2 times"):
-        gather(["key=1", "key=2"], None, schema(key={"type": "integer"}))
+        gather_arguments(["key=1", "key=2"], None, schema(key={"type": "integer"}))
 
 
 def test_json_can_always_be_given_and_pairs_win_over_the_whole() -> None:
-    assert gather(["key:=null"], '{"key": 1, "other": 2}', schema()) == {"key": None, "other": 2}
+    assert gather_arguments(["key:=null"], '{"key": 1, "other": 2}', schema()) == {"key": None, "other": 2}
 
 
 @pytest.mark.parametrize("pair", ["key", "=x", ":=1", ""])
 def test_what_is_no_pair_is_refused(pair: str) -> None:
     with pytest.raises(CommandError, match="not an argument"):
-        gather([pair], None, schema())
+        gather_arguments([pair], None, schema())
 
 
 @pytest.mark.parametrize("whole", ["", "[]", "1", "{", "@/nonexistent/file", "null"])
 def test_a_whole_that_is_no_object_is_refused(whole: str) -> None:
     with pytest.raises(CommandError):
-        gather([], whole, schema())
+        gather_arguments([], whole, schema())
 
 
 @given(st.text())
 def test_any_text_reaches_a_tool_that_takes_text_unchanged(text: str) -> None:
-    assert gather([f"key={text}"], None, schema(key={"type": "string"})) == {"key": text}
+    assert gather_arguments([f"key={text}"], None, schema(key={"type": "string"})) == {"key": text}
 
 
 @given(st.integers())
 def test_any_integer_keeps_every_digit(number: int) -> None:
-    assert gather([f"key={number}"], None, schema(key={"type": "integer"})) == {"key": number}
+    assert gather_arguments([f"key={number}"], None, schema(key={"type": "integer"})) == {"key": number}
 
 
 JSON = st.recursive(
@@ -131,7 +131,7 @@ def test_no_schema_brings_a_command_down(hostile: Any, text: str) -> None:
         json.dumps([each.type_text, each.default, each.description])
     assert example_call("tool", {**root, "required": ["key"]}).startswith("fumehood call tool key=")
     with contextlib.suppress(CommandError):
-        gather([f"key={text}"], None, root)
+        gather_arguments([f"key={text}"], None, root)
 
 
 @given(st.text())

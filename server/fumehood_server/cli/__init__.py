@@ -1,4 +1,4 @@
-"""The command line."""
+"""Command line interface (click)."""
 
 from fumehood_server.cli.root import main
 

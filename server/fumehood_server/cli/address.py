@@ -1,4 +1,4 @@
-"""Where the sidecar is: what was said, else what fumehood.toml says, else the default socket."""
+"""The sidecar's address: `--address`, else the first of fumehood.toml, else the default socket."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def _checked(text: str) -> str:
 def _configured(folder: Path) -> str | None:
     """The first address of fumehood.toml, a unix socket rather than TCP. None where there is no usable one.
 
-    Mistakes in the file are `serve`'s to tell: a client that can't use it still has the default. The catalog's reader
-    is not asked, because its import takes longer than a call.
+    Mistakes in the file are reported by `serve`; a client falls back to the default. `config.load_config` isn't used
+    here, because its import takes longer than a call.
     """
     try:
         listen = tomllib.loads((folder / CONFIG_NAME).read_text())["server"]["listen"]

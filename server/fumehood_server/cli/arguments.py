@@ -1,4 +1,4 @@
-"""Arguments from the command line: `key=value` typed by the tool's schema, `key:=JSON`, and whole objects."""
+"""Parses a call's arguments: `key=value` typed by the tool's schema, `key:=JSON`, and whole objects."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ MAX_ARGUMENTS_BYTES = 16 * 1024 * 1024
 _BOOLEANS = {"true": True, "false": False, "yes": True, "no": False}
 
 
-def gather(pairs: Sequence[str], whole: str | None, schema: Schema) -> dict[str, Any]:
-    """One object of `--args` and the pairs; a pair wins over the same key in `--args`.
+def gather_arguments(pairs: Sequence[str], whole: str | None, schema: Schema) -> dict[str, Any]:
+    """One object of `--args` and the pairs; a pair overrides the same key in `--args`.
 
-    What only a whole schema can say (missing keys, bounds, patterns) is left to the sidecar, which checks every caller
-    alike.
+    Missing keys, bounds and patterns are left to the sidecar, which validates every caller's arguments.
 
     Raises:
         CommandError: a text can't be made into what the schema asks for.
@@ -46,7 +45,7 @@ def read_whole(source: str) -> dict[str, Any]:
     Raises:
         CommandError: it can't be read, or is not one JSON object.
     """
-    text = _read(source)
+    text = _read_source(source)
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -56,7 +55,7 @@ def read_whole(source: str) -> dict[str, Any]:
     return value
 
 
-def _read(source: str) -> str:
+def _read_source(source: str) -> str:
     if source != "-" and not source.startswith("@"):
         return source
     try:

@@ -1,4 +1,4 @@
-"""A thin client of the sidecar for the commands: blocking calls, and errors that a person can act on."""
+"""Blocking gRPC client of the sidecar, for the commands. Errors are `CommandError`s with a remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RELOAD_TIMEOUT_S = 120.0
 """A reload starts the plugin and waits for the calls that are under way on its old workers."""
 
 REPLY_SLACK_S = 5.0
-"""How much later than the call's own time-out the gRPC deadline is, so that the typed answer comes first."""
+"""How much later than the call's own timeout the gRPC deadline is, so that the typed result comes first."""
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """gRPC's own 4 MiB is too little for a page of tools with large schemas."""
@@ -44,7 +44,7 @@ class SidecarClient:
     """A connection to one sidecar. Every method raises `CommandError` when it can't give an answer."""
 
     def __init__(self, address: str | None = None, *, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """`address` as the person gave it; None looks it up (see `resolve_address`)."""
+        """`address` as it was given; None looks it up (see `resolve_address`)."""
         self.target = resolve_address(address)
         self._connect_timeout_s = connect_timeout_s
         self._channel = grpc.insecure_channel(
@@ -78,7 +78,7 @@ class SidecarClient:
         self._channel.close()
 
     def _connect(self) -> None:
-        """See whether somebody listens. gRPC itself would go on trying, and its own way of watching costs 200 ms."""
+        """Check by connect(2) that something listens: gRPC would retry, and watching its channel costs 200 ms."""
         try:
             if self.target.startswith("unix:"):
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -114,7 +114,7 @@ class SidecarClient:
         return self._ask(lambda: self._tools.GetTool(request, timeout=LOOKUP_TIMEOUT_S)).tool
 
     def call_tool(self, request: pb.CallToolRequest) -> tool_pb2.ToolResult:
-        """Call and wait. An interrupt cancels the call before it goes on its way up."""
+        """Call and wait. An interrupt cancels the call, and is raised again."""
 
         def ask() -> pb.CallToolResponse:
             future = self._tools.CallTool.future(request, timeout=_deadline_s(request))
@@ -157,13 +157,13 @@ class SidecarClient:
         try:
             return ask()
         except grpc.RpcError as error:
-            raise decode(error, self.target) from error
+            raise decode_status(error, self.target) from error
 
     def _stream(self, stream: Any) -> Iterator[Any]:  # noqa: ANN401 - grpc's stream of either kind of message
         try:
             yield from stream
         except grpc.RpcError as error:
-            raise decode(error, self.target) from error
+            raise decode_status(error, self.target) from error
         finally:
             stream.cancel()
 
@@ -209,8 +209,8 @@ _STATUS = {
 }
 
 
-def decode(error: grpc.RpcError, target: str) -> CommandError:
-    """A gRPC status as a command's error. Its `ErrorInfo` (AIP-193) gives the code and the facts."""
+def decode_status(error: grpc.RpcError, target: str) -> CommandError:
+    """A gRPC status as a command's error, with the reason and metadata of its `ErrorInfo` (AIP-193)."""
     from google.rpc import error_details_pb2
     from grpc_status import rpc_status
 

@@ -1,11 +1,11 @@
-"""Names for the shell's completion, asked of the sidecar that runs. Silent when there is none."""
+"""Shell completion of tool and plugin names, listed by the running sidecar. Empty when there is none."""
 
 from __future__ import annotations
 
 import click
 
 CONNECT_TIMEOUT_S = 1.0
-"""Somebody waits with a finger on the Tab key."""
+"""Short, since it is waited for at each press of Tab."""
 
 
 def tool_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's

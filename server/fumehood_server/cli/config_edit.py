@@ -1,4 +1,4 @@
-"""Adds a plugin to fumehood.toml. What is in the file stays as it is: the entry is appended."""
+"""Appends a `[[plugin]]` entry to fumehood.toml, and leaves the rest of the file as it is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Entry:
     folder: Path
     """Absolute."""
     max_side_effects: Level | None
-    """None leaves the default, and says in a comment what the plugin asks for."""
+    """None leaves the default, with a comment that says what the plugin asks for."""
     asks_for: Level
     read: Sequence[Path] = ()
     write: Sequence[Path] = ()
@@ -37,7 +37,7 @@ class Entry:
     needed_secrets: Sequence[tuple[str, str]] = ()
     """Tools and the secrets that they require, likewise."""
 
-    def text(self, base: Path) -> str:
+    def toml_text(self, base: Path) -> str:
         """The entry as TOML. Folders beneath `base`, where the file lies, are written relative to it."""
         lines = ["", "[[plugin]]", f"path = {_quoted(self.folder, base)}"]
         if self.max_side_effects is not None:
@@ -57,17 +57,17 @@ class Entry:
         return "\n".join(lines) + "\n"
 
 
-def append(path: Path, entry: Entry) -> str:
+def append_entry(path: Path, entry: Entry) -> str:
     """Append to the file, which is made when there is none, and return what was appended.
 
-    The new file is read as a sidecar would before it takes the old one's place, so that a bad grant changes nothing.
+    The new file is loaded as a sidecar would before it replaces the old one, so that an invalid grant changes nothing.
 
     Raises:
         ConfigError: the file with the entry would not be valid, or it can't be written.
     """
     try:
         old = path.read_text() if path.exists() else _HEADER
-        text = entry.text(path.parent)
+        text = entry.toml_text(path.parent)
         if old and not old.endswith("\n"):
             text = "\n" + text
         new = path.with_name(f".{path.name}.{os.getpid()}.new")

@@ -1,4 +1,4 @@
-"""The private sidecar of `fumehood plugin dev`: one plugin, one socket, and its log made readable."""
+"""Child process of `fumehood plugin dev`: a sidecar that serves one plugin on a private socket."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Show = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevGrants:
-    """What the plugin gets while it is worked on."""
+    """Grants of the plugin under development."""
 
     max_side_effects: Level
     read: Sequence[Path] = ()
@@ -51,11 +51,11 @@ class DevGrants:
     minimum: Backend = Backend.NAMESPACES
     """As in `[sandbox]`."""
     allowed_tools: Sequence[str] = ()
-    """Tools that would wait for an approval: whoever works on a plugin has approved it."""
+    """Tools that would need an approval, which `dev` gives."""
 
 
 class DevSidecar:
-    """A sidecar in a process of its own, as long as the block lasts. Its log lines go to `show`, from a thread."""
+    """A sidecar in a child process, for the length of a `with`. Its log lines are passed to `show`, on a thread."""
 
     def __init__(self, folder: Path, plugin: Path, grants: DevGrants, show: Show) -> None:
         """`folder` is private and empty; `plugin` is the plugin's own."""
@@ -114,7 +114,7 @@ class DevSidecar:
         self._end()
 
     def forget_pin(self) -> None:
-        """Make the next load or reload take what is there: in this sidecar every save is accepted."""
+        """Remove the lock, so that the next load or reload accepts what is on disk."""
         (self._folder / LOCK_NAME).unlink(missing_ok=True)
 
     def _end(self) -> None:

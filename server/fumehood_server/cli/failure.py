@@ -1,4 +1,4 @@
-"""How a command fails: one line that says what, one that says what to do, and an exit status."""
+"""Command errors: a message, a remedy, a stable code and an exit status."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ExitStatus(IntEnum):
     UNREACHABLE = 3
     """The sidecar can't be reached, or is shutting down."""
     INTERRUPTED = 130
-    """Somebody pressed Ctrl-C: 128 and the number of SIGINT, as shells have it."""
+    """Ended by SIGINT: 128 and its number, as in shells."""
 
 
 class CommandError(FumehoodError):
-    """A command can't go on. The person at the command line must act; `todo` says how (may be empty)."""
+    """A command fails. The person at the command line must act; `todo` says how (may be empty)."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A plugin's log lines as a person reads them."""
+"""Prints a plugin's log lines for people."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 _COLOURS = {"debug": "bright_black", "info": None, "warning": "yellow", "error": "red"}
 
 
-def print_line(line: plugin_service_pb2.TailPluginLogsResponse) -> None:
-    """Print one line: UTC time, source, what was said."""
+def print_log_line(line: plugin_service_pb2.TailPluginLogsResponse) -> None:
+    """Print one line: UTC time, source, message."""
     from fumehood_server.cli.output import plural, visible
 
     if line.dropped:

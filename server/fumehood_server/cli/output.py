@@ -1,7 +1,7 @@
-"""What commands print: tables for people, JSON for programs, and nothing that a tool's text can turn into commands.
+"""Terminal output: tables, JSON, and untrusted text with its control characters escaped.
 
-What tools and plugins say is foreign text. On a terminal its control characters would be orders (ECMA-48), so they are
-shown as pictures there; through a pipe bytes stay as they are.
+Text of tools and plugins is untrusted: on a terminal its control characters would be executed (ECMA-48), so they are
+replaced by visible symbols there; through a pipe bytes stay as they are.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ PIPE_WIDTH = 200
 
 _C1_FIRST, _C1_LAST = 0x80, 0x9F
 _DELETE = 0x7F
-_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
-_PICTURES[_DELETE] = 0x2421
-_PICTURES.update(dict.fromkeys(range(_C1_FIRST, _C1_LAST + 1), 0xFFFD))
+_SYMBOLS = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
+_SYMBOLS[_DELETE] = 0x2421
+_SYMBOLS.update(dict.fromkeys(range(_C1_FIRST, _C1_LAST + 1), 0xFFFD))
 # Bidirectional overrides reorder what stands around them (UAX 9), so that a name can look like another.
-_PICTURES.update(dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD))
+_SYMBOLS.update(dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD))
 
 
 def visible(text: str) -> str:
-    """`text` with control characters, bar newline and tab, replaced by pictures of them."""
-    return text.translate(_PICTURES)
+    """`text` with control characters, bar newline and tab, replaced by visible symbols."""
+    return text.translate(_SYMBOLS)
 
 
 def one_line(text: str) -> str:
@@ -48,7 +48,7 @@ def summary(text: str) -> str:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that interprets no markup in foreign text, as wide as the terminal or `PIPE_WIDTH`."""
+    """A console that interprets no markup in untrusted text, as wide as the terminal or `PIPE_WIDTH`."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -63,7 +63,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(*headings: str, indent: int = 0) -> Table:
-    """An empty table in the house's look: quiet headings, no lines."""
+    """An empty table in this command line's style: bold headings, no lines."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0), show_edge=False)
@@ -79,7 +79,7 @@ _LEAST = 20
 
 
 def show_rows(console: Console, made: Table) -> None:
-    """Print a table whose last column alone gives way on a narrow terminal: half a name can't be typed."""
+    """Print a table that cuts only its last column on a narrow terminal: half a name can't be typed."""
     from rich.cells import cell_len
 
     used = 0
@@ -92,7 +92,7 @@ def show_rows(console: Console, made: Table) -> None:
 
 
 def show(console: Console, renderable: Table) -> None:
-    """Print a table. Through a pipe without the blanks that fill its last column up."""
+    """Print a table, without trailing blanks through a pipe."""
     if console.is_terminal:
         console.print(renderable)
         return
@@ -102,28 +102,28 @@ def show(console: Console, renderable: Table) -> None:
 
 
 def styled(text: str, style: str = "") -> Text:
-    """Foreign text in a style."""
+    """Untrusted text in a style."""
     from rich.text import Text
 
     return Text(visible(text), style=style)
 
 
 LEVEL_STYLES = {"none": "green", "read": "cyan", "write": "yellow", "external": "red"}
-"""The scale of levels as colours, harmless to grave."""
+"""A colour for each side-effect level."""
 
 PERMISSION_STYLES = {"allow": "green", "require_approval": "yellow", "deny": "red"}
 
 
-def print_json(shape: object, *, compact: bool = False) -> None:
+def print_json(value: object, *, compact: bool = False) -> None:
     """Print one JSON document on stdout; `compact` keeps it on one line."""
-    click.echo(to_json(shape, compact=compact))
+    click.echo(to_json(value, compact=compact))
 
 
-def to_json(shape: object, *, compact: bool = False) -> str:
-    """JSON text of `shape`, readable unless `compact`."""
+def to_json(value: object, *, compact: bool = False) -> str:
+    """JSON text of `value`, indented unless `compact`."""
     if compact:
-        return json.dumps(shape, ensure_ascii=False, separators=(",", ":"))
-    return json.dumps(shape, ensure_ascii=False, indent=2)
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def note(text: str) -> None:
@@ -137,22 +137,10 @@ def plural(number: int, noun: str) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration as a person says it."""
+    """A duration with its unit, for people."""
     if value < 1:
         return f"{value * 1000:.3g} ms"
     return f"{value:,.4g} s"
-
-
-_STEP = 1024
-
-
-def size(value: float) -> str:
-    """A number of bytes as a person says it."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if value < _STEP or unit == "GiB":
-            return f"{value:,.4g} {unit}"
-        value /= _STEP
-    raise AssertionError(value)
 
 
 def json_or_text(text: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -166,6 +154,6 @@ def json_or_text(text: str) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _float_or_text(text: str) -> float | str:
-    """A number; its own text where no float is as large, since JSON has no infinity to print."""
+    """The number, or its text where a float overflows, since JSON has no infinity."""
     value = float(text)
     return value if math.isfinite(value) else text

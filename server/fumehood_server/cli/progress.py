@@ -1,4 +1,4 @@
-"""How a streamed call is shown while it runs: a bar or a spinner on a terminal, plain lines elsewhere."""
+"""Progress of a streamed call: a bar or a spinner on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Watcher(Protocol):
     ) -> None:
         """End."""
 
-    def update(self, update: tool_pb2.ToolUpdate) -> None:
+    def show_update(self, update: tool_pb2.ToolUpdate) -> None:
         """Show one update."""
 
 
-def watcher(tool: str) -> Watcher:
-    """A live one when stderr is a terminal, else plain lines on stderr."""
+def make_watcher(tool: str) -> Watcher:
+    """A `LiveWatcher` where stderr is a terminal, else a `PlainWatcher`."""
     return LiveWatcher(tool) if sys.stderr.isatty() else PlainWatcher()
 
 
@@ -43,7 +43,7 @@ class PlainWatcher:
     ) -> None:
         """Nothing to end."""
 
-    def update(self, update: tool_pb2.ToolUpdate) -> None:
+    def show_update(self, update: tool_pb2.ToolUpdate) -> None:
         """Print the update."""
         from fumehood_server.cli.output import note, one_line
 
@@ -82,7 +82,7 @@ class LiveWatcher:
         """Take the line off the screen."""
         self._progress.stop()
 
-    def update(self, update: tool_pb2.ToolUpdate) -> None:
+    def show_update(self, update: tool_pb2.ToolUpdate) -> None:
         """Redraw the line."""
         from fumehood_server.cli.output import one_line
 

@@ -1,4 +1,4 @@
-"""`fumehood`: the root command, and the one place where a command's end becomes an exit status."""
+"""Root command `fumehood`, and the mapping of exceptions to exit statuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import click
 
 from fumehood_server.cli.failure import CommandError, ExitStatus, config_failure
-from fumehood_server.cli.lazy import LazyGroup, ReaderLeftError
+from fumehood_server.cli.lazy_group import LazyGroup, OutputClosedError
 from fumehood_server.errors import ConfigError
 
 _COMMANDS = "fumehood_server.cli.commands"
@@ -54,7 +54,7 @@ def fumehood(ctx: click.Context) -> None:
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    # gRPC's core writes its own lines about sockets to stderr; what they say is in our errors already.
+    # gRPC's core logs socket errors to stderr, which our errors report already.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         result = fumehood.main(prog_name="fumehood", standalone_mode=False)
@@ -72,8 +72,8 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         status = ExitStatus.INTERRUPTED
-    except (ReaderLeftError, BrokenPipeError):
-        # Python would complain when it flushes stdout at exit: give it a place.
+    except (OutputClosedError, BrokenPipeError):
+        # Python flushes stdout at exit, which would fail again: point it to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = ExitStatus.OK
     sys.exit(int(status))

@@ -1,4 +1,4 @@
-"""JSON Schema as a person reads it: the parameters of a tool, their types in words, an example of a call."""
+"""JSON Schema for people: a tool's parameters, their types in words, an example call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fumehood call`: one call of a tool."""
+"""`fumehood call`: calls a tool and prints its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fumehood.v1 import tool_service_pb2 as pb
 
     from fumehood_server.cli.client import SidecarClient
-    from fumehood_server.cli.shapes import Shape
+    from fumehood_server.cli.json_output import JsonObject
 
 
 @click.command(short_help="Call a tool.")
@@ -80,9 +80,9 @@ def call(
             output.note(f"cancelled: the call{named} of {tool} was told to stop; what it had done stays done")
             return ExitStatus.INTERRUPTED
         if as_json and not stream:
-            from fumehood_server.cli import shapes
+            from fumehood_server.cli import json_output
 
-            output.print_json(shapes.result(result))
+            output.print_json(json_output.result_json(result))
         elif not as_json:
             _print(result)
             if result.is_error:
@@ -110,11 +110,11 @@ def _schema_for(client: SidecarClient, tool: str, *, pairs: bool) -> dict[str, A
 def _arguments_json(tool: str, pairs: tuple[str, ...], whole: str | None, schema: dict[str, Any]) -> str:
     import json
 
-    from fumehood_server.cli.arguments import gather
+    from fumehood_server.cli.arguments import gather_arguments
     from fumehood_server.cli.failure import CommandError
 
     try:
-        arguments = gather(pairs, whole, schema)
+        arguments = gather_arguments(pairs, whole, schema)
     except CommandError as error:
         error.todo = error.todo or f"Usage: {usage(tool, schema)}"
         raise
@@ -125,12 +125,12 @@ def _streamed(
     client: SidecarClient, request: pb.CallToolRequest, started: list[str], *, as_json: bool
 ) -> tool_pb2.ToolResult:
     """Run a streamed call and show it. Puts the call's id into `started` once it is known."""
-    from fumehood_server.cli import shapes
+    from fumehood_server.cli import json_output
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.output import print_json
-    from fumehood_server.cli.progress import PlainWatcher, watcher
+    from fumehood_server.cli.progress import PlainWatcher, make_watcher
 
-    shown = PlainWatcher() if as_json else watcher(request.tool)
+    shown = PlainWatcher() if as_json else make_watcher(request.tool)
     with shown:
         for event in client.stream_tool(request):
             kind = event.WhichOneof("event")
@@ -141,12 +141,12 @@ def _streamed(
                     print_json({"event": "started", **shape}, compact=True)
             elif kind == "update":
                 if as_json:
-                    print_json({"event": "update", **shapes.update(event.update)}, compact=True)
+                    print_json({"event": "update", **json_output.update_json(event.update)}, compact=True)
                 else:
-                    shown.update(event.update)
+                    shown.show_update(event.update)
             elif kind == "finished":
                 if as_json:
-                    print_json({"event": "finished", "result": shapes.result(event.finished)}, compact=True)
+                    print_json({"event": "finished", "result": json_output.result_json(event.finished)}, compact=True)
                 return event.finished
     raise CommandError(
         "the stream ended before the call did",
@@ -177,24 +177,24 @@ def _print(result: tool_pb2.ToolResult) -> None:
 
 
 def _footer(result: tool_pb2.ToolResult) -> str:
-    from fumehood_server.cli import output, shapes
+    from fumehood_server.cli import json_output, output
 
     words = [f"{result.tool} {'failed' if result.is_error else 'ok'}"]
     if result.HasField("usage"):
-        words.append(f"in {output.seconds(shapes.duration_s(result.usage.wall_time))}")
+        words.append(f"in {output.seconds(json_output.duration_s(result.usage.wall_time))}")
     facts = [" ".join(words), *_used(result.usage), f"call {result.call_id}"]
     if result.HasField("sandbox"):
         layers = [f"{layer.name}{' (weaker)' if layer.weaker else ''}" for layer in result.sandbox.layers]
-        facts.append(f"held to {shapes.level(result.sandbox.side_effects)} by {', '.join(layers)}")
+        facts.append(f"held to {json_output.level_name(result.sandbox.side_effects)} by {', '.join(layers)}")
     return output.one_line("; ".join(facts))
 
 
 def _used(usage: tool_pb2.Usage) -> list[str]:
-    from fumehood_server.cli import output, shapes
+    from fumehood_server.cli import json_output, output
 
     found = []
     if usage.HasField("cpu_time"):
-        found.append(f"{output.seconds(shapes.duration_s(usage.cpu_time))} of a processor")
+        found.append(f"{output.seconds(json_output.duration_s(usage.cpu_time))} of a processor")
     if usage.peak_memory_bytes:
         found.append(f"at most {usage.peak_memory_bytes / 2**20:.0f} MiB")
     return [", ".join(found)] if found else []
@@ -214,9 +214,9 @@ _TODO = {
 
 def _explain(client: SidecarClient, result: tool_pb2.ToolResult) -> None:
     """Print why the call failed, and what to do, on stderr."""
-    from fumehood_server.cli import output, shapes
+    from fumehood_server.cli import json_output, output
 
-    error = shapes.error(result.error)
+    error = json_output.error_json(result.error)
     wrong = faults(error)
     what = f"{result.tool} can't take these arguments" if wrong else error["message"]  # the message lists them as well
     lines = [f"{what}  [{error['code']}]"]
@@ -232,7 +232,7 @@ def _explain(client: SidecarClient, result: tool_pb2.ToolResult) -> None:
         output.note(todo)
 
 
-def faults(error: Shape) -> list[Shape]:
+def faults(error: JsonObject) -> list[JsonObject]:
     """The arguments at fault that an error's details name: `pointer` and `message` of each."""
     details = error["details"]
     if not isinstance(details, dict) or details.get("reason") != "invalid_arguments":
@@ -243,7 +243,7 @@ def faults(error: Shape) -> list[Shape]:
     return []
 
 
-def _todo(client: SidecarClient, tool: str, error: Shape) -> str:
+def _todo(client: SidecarClient, tool: str, error: JsonObject) -> str:
     from fumehood_server.cli.commands.tools import with_near_names
     from fumehood_server.cli.failure import CommandError
 
@@ -259,7 +259,7 @@ def _todo(client: SidecarClient, tool: str, error: Shape) -> str:
     return _todo_by_details(error, again) or _TODO.get(code, again).replace("NAME", tool)
 
 
-def _todo_by_details(error: Shape, again: str) -> str:
+def _todo_by_details(error: JsonObject, again: str) -> str:
     """What to do where one code stands for several things."""
     details = error["details"] if isinstance(error["details"], dict) else {}
     bound = details.get("bound") if error["code"] == "TOOL_TIMEOUT" else None

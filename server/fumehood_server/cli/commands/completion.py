@@ -1,4 +1,4 @@
-"""`fumehood completion`: what a shell needs to complete commands, tools and plugins."""
+"""`fumehood completion`: prints the shell's completion script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fumehood doctor`: what this machine can enforce."""
+"""`fumehood doctor`: prints the doctor report."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def doctor(config_path: Path | None, as_json: bool, address: str | None) -> int:
       fumehood doctor --json | jq -r '.findings[] | select(.status == "missing") | .remedy'
     """
     from fumehood_server.cli import output
-    from fumehood_server.cli.doctoring import diagnose
+    from fumehood_server.cli.doctor_report import make_doctor_report
 
-    diagnosis = diagnose(config_path, address)
-    status = ExitStatus.OK if diagnosis.usable else ExitStatus.FAILED
+    report = make_doctor_report(config_path, address)
+    status = ExitStatus.OK if report.usable else ExitStatus.FAILED
     if as_json:
-        output.print_json(diagnosis.to_json())
+        output.print_json(report.to_json())
         return status
     console = output.console()
-    for area, findings in groupby(diagnosis.findings, key=lambda finding: finding.area):
+    for area, findings in groupby(report.findings, key=lambda finding: finding.area):
         console.print(output.styled(_HEADINGS.get(area, area), "bold"))
         table = output.table("", "", "", "")
         table.show_header = False
@@ -72,12 +72,12 @@ def doctor(config_path: Path | None, as_json: bool, address: str | None) -> int:
             )
         output.show(console, table)
         console.print()
-    if diagnosis.usable:
-        weaker = any(finding.layer == "backend" and finding.status == "weaker" for finding in diagnosis.findings)
+    if report.usable:
+        weaker = any(finding.layer == "backend" and finding.status == "weaker" for finding in report.findings)
         how = " without namespaces, as the configuration allows; each receipt names what is weaker" if weaker else ""
         console.print(output.styled(f"This machine can hold every level that this version serves{how}.", "green"))
     else:
-        missing = sum(finding.status == "missing" for finding in diagnosis.findings)
+        missing = sum(finding.status == "missing" for finding in report.findings)
         console.print(
             output.styled(f"{output.plural(missing, 'thing')} missing; what to do stands beneath each.", "red")
         )

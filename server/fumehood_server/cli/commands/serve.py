@@ -1,4 +1,4 @@
-"""`fumehood serve`: the sidecar itself."""
+"""`fumehood serve`: runs the sidecar in the foreground."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fumehood tools`: what can be called."""
+"""`fumehood tools`: lists tools, or shows one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.cli.failure import CommandError
-    from fumehood_server.cli.shapes import Shape
+    from fumehood_server.cli.json_output import JsonObject
 
 LEVEL_MEANINGS = {
     "none": "reads its own code, writes a private scratch folder, calls nobody",
@@ -42,7 +42,7 @@ def tools(name: str | None, include_unavailable: bool, plugin_name: str, as_json
       fumehood tools roll_dice           parameters, level, permission, and a call to copy
       fumehood tools --json | jq -r '.tools[].name'
     """
-    from fumehood_server.cli import shapes
+    from fumehood_server.cli import json_output
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.output import console, print_json
@@ -50,7 +50,7 @@ def tools(name: str | None, include_unavailable: bool, plugin_name: str, as_json
     with SidecarClient(address) as client:
         if name is not None:
             try:
-                shape = shapes.tool(client.get_tool(name))
+                shape = json_output.tool_json(client.get_tool(name))
             except CommandError as error:
                 raise with_near_names(error, name, client) from error
             if as_json:
@@ -59,7 +59,7 @@ def tools(name: str | None, include_unavailable: bool, plugin_name: str, as_json
                 show(console(), shape)
             return
         found = client.list_tools(include_unavailable=include_unavailable, plugin=plugin_name)
-        listed = [shapes.tool(each) for each in found]
+        listed = [json_output.tool_json(each) for each in found]
         if as_json:
             print_json({"tools": listed})
             return
@@ -70,7 +70,7 @@ def tools(name: str | None, include_unavailable: bool, plugin_name: str, as_json
 
 
 def with_near_names(error: CommandError, name: str, client: SidecarClient) -> CommandError:
-    """The error, and for an unknown tool the names that are near."""
+    """The error, with similar names where the tool is unknown."""
     import difflib
 
     if error.code not in {"TOOL_NOT_FOUND", "NOT_FOUND"}:
@@ -82,7 +82,7 @@ def with_near_names(error: CommandError, name: str, client: SidecarClient) -> Co
     return error
 
 
-def _list(console: Console, listed: list[Shape], hidden: int) -> None:
+def _list(console: Console, listed: list[JsonObject], hidden: int) -> None:
     from fumehood_server.cli import output
 
     table = output.table("TOOL", "LEVEL", "PERMISSION", "PLUGIN")
@@ -112,8 +112,8 @@ def _list(console: Console, listed: list[Shape], hidden: int) -> None:
         )
 
 
-def reasons(console: Console, found: list[Shape]) -> None:
-    """Print what stands in the way, each with what would mend it."""
+def reasons(console: Console, found: list[JsonObject]) -> None:
+    """Print reasons for unavailability, each with its remedy."""
     from fumehood_server.cli import output
 
     for reason in found:
@@ -122,7 +122,7 @@ def reasons(console: Console, found: list[Shape]) -> None:
             console.print(output.styled(f"    {reason['remedy']}", "cyan"))
 
 
-def show(console: Console, tool: Shape) -> None:
+def show(console: Console, tool: JsonObject) -> None:
     """Print one tool for a person."""
     from fumehood_server.cli import output
     from fumehood_server.cli.schema import example_call
@@ -164,7 +164,7 @@ def show(console: Console, tool: Shape) -> None:
     console.print(output.styled(f"  {example_call(tool['name'], schema)}"), soft_wrap=True)
 
 
-def _terms(tool: Shape) -> str:
+def _terms(tool: JsonObject) -> str:
     from fumehood_server.cli.output import seconds
 
     terms = [f"at most {seconds(tool['timeout_s'])}" if tool["timeout_s"] is not None else "default time-out"]

@@ -1,4 +1,4 @@
-"""Fills a template: every file of its folder, `$names` replaced in its text and MODULE in its name."""
+"""Writes a template's files, with `$names` replaced in their text and MODULE in their names."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _TAKEN = frozenset({"fumehood", "fumehood_sdk", "pydantic", "google", "annotated
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a template's `$names` stand for."""
+    """The values of a template's `$names`."""
 
     plugin: str
     module: str
-    """An identifier that hides no module of Python or of the SDK."""
+    """An identifier that shadows no module of Python or of the SDK."""
     tool: str
     title: str
     python: str
@@ -39,7 +39,7 @@ class Names:
 
 
 def names(plugin: str) -> Names:
-    """The names that follow from a plugin's own, which the manifest's rule allows."""
+    """The values for a plugin of this name, which must be valid in a manifest."""
     module = plugin.replace("-", "_")
     tool = f"{module[:58]}_hello"
     if module in sys.stdlib_module_names or module in _TAKEN:
@@ -79,7 +79,7 @@ def _copy(source: Traversable, target: Path, words: Names) -> None:
 
 
 def protocol_descriptors() -> bytes:
-    """The protocol of plugins as a `FileDescriptorSet`: what protoc would make of plugin.proto, imports included."""
+    """The plugin protocol as a `FileDescriptorSet`: plugin.proto and its imports, as protoc writes them."""
     result = FileDescriptorSet()
     for file in _protocol_files():
         result.file.add().ParseFromString(file.serialized_pb)
@@ -102,7 +102,7 @@ def _protocol_files() -> list[FileDescriptor]:
 
 
 def _copy_protos(target: Path) -> None:
-    """Ours, at the path by which they import one another. protobufjs brings protobuf's own."""
+    """Copy our .proto files to the paths by which they import one another. protobufjs has protobuf's own."""
     package = "fumehood/v1"
     for file in _protocol_files():
         if file.name.startswith(package):

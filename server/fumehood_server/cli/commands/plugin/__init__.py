@@ -1,10 +1,10 @@
-"""`fumehood plugin`: the commands about plugins."""
+"""`fumehood plugin`: the group of commands about plugins."""
 
 from __future__ import annotations
 
 import click
 
-from fumehood_server.cli.lazy import LazyGroup
+from fumehood_server.cli.lazy_group import LazyGroup
 
 _HERE = "fumehood_server.cli.commands.plugin"
 

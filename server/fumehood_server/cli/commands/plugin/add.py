@@ -1,4 +1,4 @@
-"""`fumehood plugin add`."""
+"""`fumehood plugin add`: shows what a plugin asks for, pins it and adds it to fumehood.toml."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def add(
       fumehood plugin add plugins/fetch --host api.example.com:443
       fumehood plugin add plugins/dice --yes && fumehood plugin reload dice
     """
-    from fumehood_server.cli import inspecting, output
+    from fumehood_server.cli import check_output, folder_check, output
 
     if as_json and not yes:
         raise CommandError("--json can't ask", "Give --yes as well.")
     path, config = _configuration(config_path)
-    proposal = inspecting.propose(folder, config, lambda _line: None)
+    proposal = folder_check.propose_folder_pin(folder, config, lambda _line: None)
     report = proposal.report
     if report.loaded is None:
         if as_json:
             output.print_json({**_shape(proposal, appended="", path=path), "pinned": False})
         else:
-            inspecting.print_problems(output.console(stderr=True), report)
+            check_output.print_problems(output.console(stderr=True), report)
             output.note("Nothing was pinned. `fumehood plugin check` says more.")
         return ExitStatus.FAILED
     new_entry = _is_new(config, report.folder, level_name, *read, *write, *hosts)
@@ -116,13 +116,13 @@ def _is_new(config: SidecarConfig, folder: Path, level_name: str | None, *grante
 
 
 def _show(proposal: PinProposal, *, new_entry: bool) -> None:
-    from fumehood_server.cli import inspecting, output
+    from fumehood_server.cli import check_output, output
     from fumehood_server.plugins.changes import diff, summary
 
     console = output.console()
-    inspecting.print_asks(console, proposal.report)
+    check_output.print_asks(console, proposal.report)
     console.print()
-    inspecting.print_warnings(console, proposal.report)
+    check_output.print_warnings(console, proposal.report)
     if proposal.pinned is None:
         console.print("Nothing is pinned under this name yet.")
     elif proposal.up_to_date:
@@ -166,8 +166,8 @@ def _accept(
 
     from fumehood_sandbox import Level
 
-    from fumehood_server.cli.config_edit import Entry, append
-    from fumehood_server.cli.inspecting import highest_level
+    from fumehood_server.cli.config_edit import Entry, append_entry
+    from fumehood_server.cli.folder_check import highest_level
     from fumehood_server.model.capability import CapabilityKind
 
     appended = ""
@@ -188,13 +188,13 @@ def _accept(
                 if text.startswith("secret:")
             ],
         )
-        appended = append(path, entry)
+        appended = append_entry(path, entry)
     asyncio.run(proposal.accept())
     return appended
 
 
 def _shape(proposal: PinProposal, *, appended: str, path: Path) -> dict[str, object]:
-    from fumehood_server.cli.inspecting import report_json
+    from fumehood_server.cli.check_output import report_json
 
     return {
         "plugin": report_json(proposal.report),

@@ -1,4 +1,4 @@
-"""`fumehood plugin check`."""
+"""`fumehood plugin check`: checks a folder and prints its problems."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def check(folder: Path, as_json: bool) -> int:
       fumehood plugin check dice
       fumehood plugin check --json | jq -r '.problems[] | "\\(.file):\\(.line): \\(.message)"'
     """
-    from fumehood_server.cli import inspecting, output
+    from fumehood_server.cli import check_output, folder_check, output
 
     said: list[LogLine] = []
-    report = inspecting.inspect(folder, said.append)
+    report = folder_check.check_folder(folder, said.append)
     status = ExitStatus.OK if report.ok else ExitStatus.FAILED
     if as_json:
-        output.print_json(inspecting.report_json(report))
+        output.print_json(check_output.report_json(report))
         return status
     console = output.console()
     if report.ok:
-        inspecting.print_asks(console, report)
+        check_output.print_asks(console, report)
         console.print()
-        inspecting.print_warnings(console, report)
+        check_output.print_warnings(console, report)
         console.print(output.styled("No problems.", "green"))
         return status
-    inspecting.print_problems(console, report)
+    check_output.print_problems(console, report)
     lines = [line.message for line in said if line.source != "sidecar"]
     if lines:  # its last lines are part of a problem's message, which print_problems cuts for that reason
         console.print()

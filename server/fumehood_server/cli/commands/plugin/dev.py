@@ -1,4 +1,4 @@
-"""`fumehood plugin dev`."""
+"""`fumehood plugin dev`: serves one plugin from a child sidecar, and reloads it on save."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fumehood_server.plugins import CheckReport
 
 _WATCH_TICK_MS = 200
-"""How often the watch comes up for air. Saves are told by inotify; this bounds the wait for the first look alone."""
+"""Timeout of one wait for inotify, which bounds how long the first iteration takes."""
 
 
 @click.command(short_help="Serve one plugin while you work on it; reloads on save.")
@@ -57,7 +57,7 @@ def dev(folder: Path, read: tuple[Path, ...], write: tuple[Path, ...], hosts: tu
 
 
 class DevSession:
-    """One plugin under work: what it declares now, and the sidecar that serves it."""
+    """One plugin under development: its last check, and the sidecar that serves it."""
 
     def __init__(
         self, folder: Path, read: tuple[Path, ...], write: tuple[Path, ...], hosts: tuple[str, ...] = ()
@@ -82,31 +82,31 @@ class DevSession:
             private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fumehood-dev-", dir="/tmp")))
             sidecars = stack.enter_context(ExitStack())
             saves = watch(self._folder, rust_timeout=_WATCH_TICK_MS, yield_on_timeout=True)
-            # The first look makes the watch: a save from here on is seen, also one while the plugin is being checked.
+            # The first iteration adds the inotify watch: saves from here on are seen, also while the plugin is checked.
             pending = next(saves)
-            self._take(private, sidecars)
+            self._check_and_serve(private, sidecars)
             click.echo(click.style(f"watching {self._folder}; Ctrl-C ends", dim=True))
             for changes in chain((pending,), saves):
                 if changes:
                     names = sorted({str(Path(path).relative_to(self._folder)) for _, path in changes})
                     click.echo(click.style(f"\nsaved {output.visible(', '.join(names))}", bold=True))
-                    self._take(private, sidecars)
+                    self._check_and_serve(private, sidecars)
 
-    def _take(self, private: Path, sidecars: ExitStack) -> None:
-        """Check what is there now and have it served; with problems, what was there before goes on."""
-        from fumehood_server.cli import inspecting, output
+    def _check_and_serve(self, private: Path, sidecars: ExitStack) -> None:
+        """Check the folder and serve it; while it has problems, the last version without any is served."""
+        from fumehood_server.cli import check_output, folder_check, output
         from fumehood_server.cli.client import SidecarClient
         from fumehood_server.cli.dev_sidecar import DevSidecar
         from fumehood_server.cli.failure import CommandError
 
-        old, report = self._report, inspecting.inspect(self._folder, lambda _line: None)
+        old, report = self._report, folder_check.check_folder(self._folder, lambda _line: None)
         if not report.ok:
-            inspecting.print_problems(output.console(), report)
+            check_output.print_problems(output.console(), report)
             click.echo("What was there before still serves." if old else "Nothing is served until it is mended.")
             return
         self._report = report
         changed = old is None or self._show_changes(old, report)
-        grants = self._wanted(report)
+        grants = self._grants_for(report)
         if self._sidecar is None or grants != self._grants:
             sidecars.close()
             self._sidecar = sidecars.enter_context(DevSidecar(private, self._folder, grants, show_event))
@@ -122,11 +122,11 @@ class DevSession:
         if changed:
             self._prompt(self._sidecar.address, report)
 
-    def _wanted(self, report: CheckReport) -> DevGrants:
+    def _grants_for(self, report: CheckReport) -> DevGrants:
         from fumehood_sandbox import Level
 
         from fumehood_server.cli.dev_sidecar import DevGrants
-        from fumehood_server.cli.inspecting import highest_level, sandbox_here
+        from fumehood_server.cli.folder_check import highest_level, sandbox_here
 
         return DevGrants(
             minimum=sandbox_here().minimum,
@@ -139,7 +139,7 @@ class DevSession:
 
     @staticmethod
     def _show_changes(old: CheckReport, new: CheckReport) -> bool:
-        """Whether there are any."""
+        """Print how the definitions changed. Returns whether they did."""
         from fumehood_server.cli.commands.plugin.add import print_diff
         from fumehood_server.cli.output import visible
         from fumehood_server.plugins.changes import changes, diff, summary
@@ -154,19 +154,19 @@ class DevSession:
 
     @staticmethod
     def _prompt(address: str, report: CheckReport) -> None:
-        """Say how to call what is served. The reasons of what isn't callable are the sidecar's own."""
+        """Print how to call each tool, and why one can't be called, as the sidecar says."""
         import json
 
-        from fumehood_server.cli import output, shapes
+        from fumehood_server.cli import json_output, output
+        from fumehood_server.cli.check_output import print_warnings
         from fumehood_server.cli.client import SidecarClient
         from fumehood_server.cli.commands.tools import reasons
-        from fumehood_server.cli.inspecting import print_warnings
         from fumehood_server.cli.schema import example_call
 
         console = output.console()
         print_warnings(console, report)
         with SidecarClient(address) as client:
-            served = [shapes.tool(each) for each in client.list_tools(include_unavailable=True)]
+            served = [json_output.tool_json(each) for each in client.list_tools(include_unavailable=True)]
         click.echo(click.style("Call it from another terminal:", bold=True))
         click.echo(f"  export FUMEHOOD_ADDRESS={address}")
         schemas = {tool.name: json.loads(tool.input_schema_json) for tool in report.tools}
@@ -179,12 +179,12 @@ class DevSession:
 
 
 _QUIET = frozenset({"plugin_loaded", "serving", "draining", "stopped"})
-"""What dev says in its own words."""
+"""Events that `dev` reports itself."""
 _COLOURS = {"debug": "bright_black", "warning": "yellow", "error": "red"}
 
 
 def show_event(event: Mapping[str, Any]) -> None:
-    """Print one line of the sidecar's log as somebody who works on the plugin wants to read it."""
+    """Print one event of the sidecar's log, shortened for the plugin's author."""
     from fumehood_server.cli.output import one_line, visible
 
     kind = str(event.get("event", ""))

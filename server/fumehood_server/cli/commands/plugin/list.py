@@ -1,4 +1,4 @@
-"""`fumehood plugin list`."""
+"""`fumehood plugin list`: lists the sidecar's plugins."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def list_plugins(as_json: bool, address: str | None) -> None:
       fumehood plugin list
       fumehood plugin list --json | jq -r '.plugins[] | select(.state != "serving") | .name'
     """
-    from fumehood_server.cli import output, shapes
+    from fumehood_server.cli import json_output, output
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.cli.commands.tools import reasons
 
     with SidecarClient(address) as client:
-        listed = [shapes.plugin(each) for each in client.list_plugins()]
+        listed = [json_output.plugin_json(each) for each in client.list_plugins()]
     if as_json:
         output.print_json({"plugins": listed})
         return

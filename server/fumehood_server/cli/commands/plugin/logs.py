@@ -1,4 +1,4 @@
-"""`fumehood plugin logs`."""
+"""`fumehood plugin logs`: prints and follows a plugin's log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from fumehood_server.cli.address import address_option
 from fumehood_server.cli.complete import plugin_names
-from fumehood_server.cli.log_lines import print_line
+from fumehood_server.cli.log_lines import print_log_line
 
 MAX_LINES = 1000
 
@@ -28,16 +28,16 @@ def logs(name: str, follow: bool, lines: int, as_json: bool, address: str | None
       fumehood plugin logs dice -f
       fumehood plugin logs dice --json | jq -r 'select(.level == "error") | .message'
     """
-    from fumehood_server.cli import output, shapes
+    from fumehood_server.cli import json_output, output
     from fumehood_server.cli.client import SidecarClient
 
     with SidecarClient(address) as client:
         try:
             for line in client.tail_logs(name, lines=lines, follow=follow):
                 if as_json:
-                    output.print_json(shapes.log_line(line), compact=True)
+                    output.print_json(json_output.log_line_json(line), compact=True)
                 else:
-                    print_line(line)
+                    print_log_line(line)
         except KeyboardInterrupt:
             if not follow:
                 raise

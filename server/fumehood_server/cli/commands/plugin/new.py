@@ -1,4 +1,4 @@
-"""`fumehood plugin new`."""
+"""`fumehood plugin new`: writes a plugin from a template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fumehood plugin reload`."""
+"""`fumehood plugin reload`: has the sidecar reload a plugin."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def reload(name: str, as_json: bool, address: str | None) -> None:
     Example:
       fumehood plugin reload dice               after `fumehood plugin add plugins/dice`
     """
-    from fumehood_server.cli import output, shapes
+    from fumehood_server.cli import json_output, output
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.cli.commands.plugin.show import print_plugin
 
     with SidecarClient(address) as client:
         # No plugin's name has a slash in it.
         wanted = str(Path(name).absolute()) if "/" in name else name
-        shape = shapes.plugin(client.reload_plugin(wanted), full=True)
+        shape = json_output.plugin_json(client.reload_plugin(wanted), full=True)
     if as_json:
         output.print_json({"plugin": shape})
         return

@@ -1,4 +1,4 @@
-"""`fumehood plugin show`."""
+"""`fumehood plugin show`: prints a plugin with its tools, workers and sandboxes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fumehood_server.cli.complete import plugin_names
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fumehood_server.cli.shapes import Shape
+    from fumehood_server.cli.json_output import JsonObject
 
 
 @click.command(short_help="Show one plugin with its tools, workers and sandboxes.")
@@ -27,18 +27,18 @@ def show(name: str, as_json: bool, address: str | None) -> None:
       fumehood plugin show files
       fumehood plugin show files --json | jq '.plugin.sandboxes[].writable_paths'
     """
-    from fumehood_server.cli import output, shapes
+    from fumehood_server.cli import json_output, output
     from fumehood_server.cli.client import SidecarClient
 
     with SidecarClient(address) as client:
-        shape = shapes.plugin(client.get_plugin(name), full=True)
+        shape = json_output.plugin_json(client.get_plugin(name), full=True)
     if as_json:
         output.print_json({"plugin": shape})
         return
     print_plugin(output.console(), shape)
 
 
-def print_plugin(console: Console, plugin: Shape, *, sandboxes: bool = True) -> None:
+def print_plugin(console: Console, plugin: JsonObject, *, sandboxes: bool = True) -> None:
     """Print one plugin for a person. Without `sandboxes`, what it is and what can be called."""
     from fumehood_server.cli import output
     from fumehood_server.cli.commands.plugin.list import STATE_STYLES
@@ -89,7 +89,7 @@ def print_plugin(console: Console, plugin: Shape, *, sandboxes: bool = True) -> 
         _sandbox(console, sandbox)
 
 
-def _sandbox(console: Console, sandbox: Shape) -> None:
+def _sandbox(console: Console, sandbox: JsonObject) -> None:
     from fumehood_server.cli import output
 
     level = sandbox["side_effects"]

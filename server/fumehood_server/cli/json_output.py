@@ -1,4 +1,4 @@
-"""The JSON that `--json` prints. Stable: fields are added, never renamed; docs/cli.md lists them.
+"""JSON output: what `--json` prints of each message. Stable: fields are added, never renamed; docs/cli.md lists them.
 
 Keys are snake_case and name their unit; enum values are the lower-case words of the configuration; what is absent is
 null; JSON within the protocol (schemas, details) is JSON here, not text.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fumehood.v1 import content_pb2
     from google.protobuf.duration_pb2 import Duration
 
-Shape = dict[str, Any]
+JsonObject = dict[str, Any]
 
 _LIMITS = (
     ("memory_bytes", "memory_bytes"),
@@ -32,8 +32,8 @@ _LIMITS = (
 )
 
 
-def tool(message: tool_pb2.Tool) -> Shape:
-    """A tool with its definition and what the sidecar makes of it."""
+def tool_json(message: tool_pb2.Tool) -> JsonObject:
+    """A tool: its definition, plugin, permission and availability."""
     definition = message.definition
     return {
         "name": definition.name,
@@ -41,39 +41,39 @@ def tool(message: tool_pb2.Tool) -> Shape:
         "description": definition.description,
         "plugin": message.plugin,
         "plugin_version": message.plugin_version,
-        **definition_terms(definition),
-        "permission": word(tool_pb2.Permission.DESCRIPTOR, message.permission),
-        "availability": availability(message.availability),
+        **definition_terms_json(definition),
+        "permission": enum_name(tool_pb2.Permission.DESCRIPTOR, message.permission),
+        "availability": availability_json(message.availability),
         "definition_digest": message.definition_digest,
         "input_schema": json_or_text(definition.input_schema_json),
         "output_schema": json_or_text(definition.output_schema_json),
     }
 
 
-def definition_terms(definition: tool_pb2.ToolDefinition) -> Shape:
-    """What a definition says beside names and schemas."""
+def definition_terms_json(definition: tool_pb2.ToolDefinition) -> JsonObject:
+    """A definition's level, timeout and other terms, without names and schemas."""
     return {
-        "side_effects": level(definition.side_effects),
+        "side_effects": level_name(definition.side_effects),
         "idempotent": definition.idempotent,
         "requires": list(definition.requires),
         "timeout_s": duration_s(definition.timeout) if definition.HasField("timeout") else None,
-        "isolation": word(tool_pb2.Isolation.DESCRIPTOR, definition.isolation),
-        "execution_mode": word(tool_pb2.ExecutionMode.DESCRIPTOR, definition.execution_mode),
-        "limits": limits(definition.limits),
+        "isolation": enum_name(tool_pb2.Isolation.DESCRIPTOR, definition.isolation),
+        "execution_mode": enum_name(tool_pb2.ExecutionMode.DESCRIPTOR, definition.execution_mode),
+        "limits": limits_json(definition.limits),
     }
 
 
-def availability(message: tool_pb2.Availability) -> Shape:
+def availability_json(message: tool_pb2.Availability) -> JsonObject:
     """Whether a tool could run."""
-    return {"available": message.available, "reasons": [reason(each) for each in message.reasons]}
+    return {"available": message.available, "reasons": [reason_json(each) for each in message.reasons]}
 
 
-def reason(message: tool_pb2.UnavailableReason) -> Shape:
-    """One thing that stands in the way."""
+def reason_json(message: tool_pb2.UnavailableReason) -> JsonObject:
+    """One reason why a tool is unavailable."""
     return {"code": message.code, "message": message.message, "remedy": message.remedy}
 
 
-def result(message: tool_pb2.ToolResult) -> Shape:
+def result_json(message: tool_pb2.ToolResult) -> JsonObject:
     """How a call ended."""
     return {
         "call_id": message.call_id,
@@ -82,33 +82,33 @@ def result(message: tool_pb2.ToolResult) -> Shape:
         "content": [_block(each) for each in message.content],
         "details": json_or_text(message.details_json),
         "terminate": message.terminate,
-        "error": error(message.error) if message.HasField("error") else None,
+        "error": error_json(message.error) if message.HasField("error") else None,
         "attempts": message.attempts,
-        "usage": usage(message.usage) if message.HasField("usage") else None,
-        "sandbox": receipt(message.sandbox) if message.HasField("sandbox") else None,
+        "usage": usage_json(message.usage) if message.HasField("usage") else None,
+        "sandbox": receipt_json(message.sandbox) if message.HasField("sandbox") else None,
     }
 
 
-def _block(message: content_pb2.Content) -> Shape:
+def _block(message: content_pb2.Content) -> JsonObject:
     if message.WhichOneof("block") == "blob":
         data = base64.b64encode(message.blob.data).decode()
         return {"type": "blob", "media_type": message.blob.media_type, "data_base64": data}
     return {"type": "text", "text": message.text}
 
 
-def error(message: error_pb2.SystemError) -> Shape:
+def error_json(message: error_pb2.SystemError) -> JsonObject:
     """A failure, with what caused it."""
     return {
         "code": message.code,
-        "category": word(error_pb2.FailureCategory.DESCRIPTOR, message.category),
+        "category": enum_name(error_pb2.FailureCategory.DESCRIPTOR, message.category),
         "retryable": message.retryable,
         "message": message.message,
         "details": json_or_text(message.details_json),
-        "caused_by": error(message.caused_by) if message.HasField("caused_by") else None,
+        "caused_by": error_json(message.caused_by) if message.HasField("caused_by") else None,
     }
 
 
-def usage(message: tool_pb2.Usage) -> Shape:
+def usage_json(message: tool_pb2.Usage) -> JsonObject:
     """What a call used."""
     return {
         "wall_s": duration_s(message.wall_time),
@@ -123,19 +123,19 @@ def usage(message: tool_pb2.Usage) -> Shape:
     }
 
 
-def receipt(message: tool_pb2.SandboxReceipt) -> Shape:
-    """What held a process."""
+def receipt_json(message: tool_pb2.SandboxReceipt) -> JsonObject:
+    """A sandbox receipt."""
     return {
-        "side_effects": level(message.side_effects),
-        "isolation": word(tool_pb2.Isolation.DESCRIPTOR, message.isolation),
+        "side_effects": level_name(message.side_effects),
+        "isolation": enum_name(tool_pb2.Isolation.DESCRIPTOR, message.isolation),
         "backend": message.backend,
         "layers": [{"name": each.name, "detail": each.detail, "weaker": each.weaker} for each in message.layers],
         "policy_digest": message.policy_digest,
     }
 
 
-def update(message: tool_pb2.ToolUpdate) -> Shape:
-    """A word from a running tool."""
+def update_json(message: tool_pb2.ToolUpdate) -> JsonObject:
+    """A progress update of a running tool."""
     return {
         "call_id": message.call_id,
         "sequence": message.sequence,
@@ -146,31 +146,31 @@ def update(message: tool_pb2.ToolUpdate) -> Shape:
     }
 
 
-def plugin(message: plugin_service_pb2.Plugin, *, full: bool = False) -> Shape:
+def plugin_json(message: plugin_service_pb2.Plugin, *, full: bool = False) -> JsonObject:
     """A plugin; `full` adds its tools, workers and sandboxes."""
-    shape: Shape = {
+    shape: JsonObject = {
         "name": message.name,
         "version": message.version,
         "kind": message.kind,
         "path": message.path,
         "digest": message.digest,
-        "state": word(plugin_service_pb2.PluginState.DESCRIPTOR, message.state),
-        "reasons": [reason(each) for each in message.reasons],
-        "max_side_effects": level(message.max_side_effects),
+        "state": enum_name(plugin_service_pb2.PluginState.DESCRIPTOR, message.state),
+        "reasons": [reason_json(each) for each in message.reasons],
+        "max_side_effects": level_name(message.max_side_effects),
         "tool_count": message.tool_count,
     }
     if full:
-        shape["tools"] = [tool(each) for each in message.tools]
+        shape["tools"] = [tool_json(each) for each in message.tools]
         shape["workers"] = [_worker(each) for each in message.workers]
         shape["sandboxes"] = [_sandbox(each) for each in message.sandboxes]
     return shape
 
 
-def _worker(message: plugin_service_pb2.Worker) -> Shape:
+def _worker(message: plugin_service_pb2.Worker) -> JsonObject:
     return {
         "id": message.id,
         "state": message.state,
-        "side_effects": level(message.side_effects),
+        "side_effects": level_name(message.side_effects),
         "calls_in_flight": message.calls_in_flight,
         "calls_served": message.calls_served,
         "start_time": message.start_time.ToJsonString() if message.HasField("start_time") else None,
@@ -178,20 +178,20 @@ def _worker(message: plugin_service_pb2.Worker) -> Shape:
     }
 
 
-def _sandbox(message: plugin_service_pb2.EffectiveSandbox) -> Shape:
+def _sandbox(message: plugin_service_pb2.EffectiveSandbox) -> JsonObject:
     return {
-        "side_effects": level(message.side_effects),
+        "side_effects": level_name(message.side_effects),
         "readable_paths": list(message.readable_paths),
         "writable_paths": list(message.writable_paths),
         "hosts": list(message.hosts),
         "secrets": list(message.secrets),
         "environment": list(message.environment),
-        "limits": limits(message.limits),
-        "receipt": receipt(message.receipt) if message.HasField("receipt") else None,
+        "limits": limits_json(message.limits),
+        "receipt": receipt_json(message.receipt) if message.HasField("receipt") else None,
     }
 
 
-def log_line(message: plugin_service_pb2.TailPluginLogsResponse) -> Shape:
+def log_line_json(message: plugin_service_pb2.TailPluginLogsResponse) -> JsonObject:
     """One line of a plugin's log."""
     return {
         "time": message.time.ToJsonString(),
@@ -205,18 +205,18 @@ def log_line(message: plugin_service_pb2.TailPluginLogsResponse) -> Shape:
     }
 
 
-def limits(message: tool_pb2.Limits) -> Shape:
-    """Limits; null where the default holds."""
+def limits_json(message: tool_pb2.Limits) -> JsonObject:
+    """Limits; null where the default is in force."""
     return {key: getattr(message, field) if message.HasField(field) else None for field, key in _LIMITS}  # type: ignore[arg-type]  # names of the message's own fields
 
 
-def level(number: int) -> str:
-    """A side-effect level as the configuration writes it."""
-    return word(tool_pb2.SideEffects.DESCRIPTOR, number)
+def level_name(number: int) -> str:
+    """A side-effect level, as in the configuration."""
+    return enum_name(tool_pb2.SideEffects.DESCRIPTOR, number)
 
 
-def word(enum: EnumDescriptor, number: int) -> str:
-    """An enum's value without its prefix, in lower case. A number that this version does not know stays a number."""
+def enum_name(enum: EnumDescriptor, number: int) -> str:
+    """An enum value's name without its prefix, in lower case. An unknown number is kept as a number."""
     value = enum.values_by_number.get(number)
     if value is None:
         return str(number)

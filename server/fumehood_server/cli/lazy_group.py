@@ -1,4 +1,4 @@
-"""A group whose commands are imported when they are run: `fumehood --help` must not pay for gRPC."""
+"""click group that imports a command when it is run, so that `fumehood --help` doesn't import gRPC."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from importlib import import_module
 import click
 
 
-class ReaderLeftError(Exception):
-    """Whoever read the command's output has left, as `head` does. Not an error of the command."""
+class OutputClosedError(Exception):
+    """EPIPE: the reader of the command's output has closed it, as `head` does. Not an error of the command."""
 
 
 class LazyGroup(click.Group):
-    """A click group that knows its commands by name, place and one line of help."""
+    """A click group whose commands are given as import paths, with a line of help each."""
 
     def __init__(self, *, places: Mapping[str, tuple[str, str]], **attributes: object) -> None:
         """`places` maps a command's name to ("module:attribute", its short help), in the order of the help page."""
@@ -25,12 +25,12 @@ class LazyGroup(click.Group):
         """Run the command.
 
         Raises:
-            ReaderLeftError: its output has no reader any more; click itself would exit with status 1.
+            OutputClosedError: the reader of its output has closed it; click itself would exit with status 1.
         """
         try:
             result: object = super().invoke(ctx)
         except BrokenPipeError as error:
-            raise ReaderLeftError from error
+            raise OutputClosedError from error
         return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature

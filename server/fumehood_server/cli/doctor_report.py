@@ -1,4 +1,4 @@
-"""What `fumehood doctor` finds: the sandbox's own report, and what else a sidecar needs of this machine."""
+"""The report of `fumehood doctor`: the sandbox's probes, the machine, the configuration and the sidecar."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _VERSION_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """One check and its outcome."""
 
     area: str
     """"machine", "sandbox", "landlock" (the sandbox without namespaces), "configuration" or "sidecar"."""
     layer: str
-    """Within the sandbox its layer, as in receipts; elsewhere what was looked at."""
+    """Within the sandbox its layer, as in receipts; elsewhere what was checked."""
     feature: str
     status: str
     """"in force", "weaker" or "missing" in the sandbox; "ok", "note" or "missing" elsewhere."""
@@ -41,8 +41,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Everything that was found."""
+class DoctorReport:
+    """All findings."""
 
     findings: tuple[Finding, ...]
 
@@ -56,12 +56,12 @@ class Diagnosis:
         return {"usable": self.usable, "findings": [asdict(finding) for finding in self.findings]}
 
 
-def diagnose(config_path: Path | None, address: str | None) -> Diagnosis:
-    """Look at everything. Takes about a second, starts processes, and changes nothing."""
-    from fumehood_server.cli.inspecting import sandbox_of
+def make_doctor_report(config_path: Path | None, address: str | None) -> DoctorReport:
+    """Run all checks. Takes about a second, starts processes, and changes nothing."""
+    from fumehood_server.cli.folder_check import sandbox_of
 
     sandbox = _sandbox(sandbox_of(config_path).minimum)
-    return Diagnosis((*_machine(), *sandbox, *_configuration(config_path), _sidecar(address)))
+    return DoctorReport((*_machine(), *sandbox, *_configuration(config_path), _sidecar(address)))
 
 
 def _machine() -> list[Finding]:
@@ -130,8 +130,8 @@ def _sandbox(minimum: Backend) -> list[Finding]:
             detail=f'used: {used}; minimum = "{minimum}", so that less than namespaces {allowed}',
             remedy=offer,
         ),
-        *_tried("sandbox", namespaces, needed=not falls_back),
-        *_tried("landlock", alone, needed=minimum is Backend.LANDLOCK and not namespaces.usable),
+        *_probe_findings("sandbox", namespaces, needed=not falls_back),
+        *_probe_findings("landlock", alone, needed=minimum is Backend.LANDLOCK and not namespaces.usable),
     ]
 
 
@@ -141,8 +141,8 @@ _OFFER = (
 )
 
 
-def _tried(area: str, report: Report, *, needed: bool) -> list[Finding]:
-    """What is missing of a backend that isn't needed is worth a note."""
+def _probe_findings(area: str, report: Report, *, needed: bool) -> list[Finding]:
+    """A backend's findings. What is missing of one that isn't needed is a note."""
     return [
         Finding(
             area=area,
@@ -201,7 +201,7 @@ def _configuration(config_path: Path | None) -> list[Finding]:
 
 
 def _pinned(manifest: Manifest, lock: Lock) -> Finding:
-    """A readable plugin, held against what the lock has of it."""
+    """Compare a plugin with its pin in the lock."""
     from fumehood_server.plugins.digest import folder_digest
     from fumehood_server.plugins.loading import add_remedy
 

@@ -1,0 +1,118 @@
+"""Output of `plugin check` and `plugin add`: a check's report as JSON, and printed for people."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fumehood_sandbox import Level
+
+from fumehood_server.cli import output
+from fumehood_server.model.tool import Isolation
+from fumehood_server.plugins import CheckReport
+from fumehood_server.plugins.definitions import definition_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fumehood_server.model.tool import ToolDefinition
+
+
+def report_json(report: CheckReport) -> dict[str, Any]:
+    """What `plugin check --json` prints."""
+    loaded = report.loaded
+    return {
+        "ok": report.ok,
+        "name": report.name,
+        "path": str(report.folder),
+        "version": loaded.manifest.version if loaded else None,
+        "kind": str(loaded.manifest.kind) if loaded else None,
+        "digest": loaded.digest if loaded else None,
+        "problems": problems_json(report),
+        "warnings": [{"tool": each.tool or None, "message": each.message} for each in report.warnings],
+        "asks_for": {
+            "side_effects": [str(level) for level in report.levels],
+            "capabilities": sorted({text for tool in report.tools for text in tool.requires}),
+        },
+        "tools": [_tool_json(tool, report.definition_digests[tool.name]) for tool in report.tools],
+    }
+
+
+def problems_json(report: CheckReport) -> list[dict[str, Any]]:
+    """Each problem, with its file and line where it has one."""
+    if report.faults:
+        return [
+            {
+                "code": "plugin_invalid",
+                "message": fault.problem,
+                "remedy": fault.hint,
+                "file": str(fault.path),
+                "line": fault.line or None,
+                "key": fault.key or None,
+            }
+            for fault in report.faults
+        ]
+    found: list[dict[str, Any]] = []
+    for each in report.problems:
+        file, line = _innermost_frame(each.message, report.folder)
+        found_json = {"code": each.code, "message": each.message, "remedy": each.remedy, "file": file, "line": line}
+        found.append({**found_json, "key": None})
+    return found
+
+
+_TRACEBACK_FRAME = re.compile(r'File "([^"\n]+)", line ([0-9]+)')
+
+
+def _innermost_frame(message: str, folder: Path) -> tuple[str | None, int | None]:
+    """The innermost frame of a traceback that lies in the plugin's own files, as file and line."""
+    places = [(path, int(line)) for path, line in _TRACEBACK_FRAME.findall(message)]
+    return next((each for each in reversed(places) if Path(each[0]).is_relative_to(folder)), (None, None))
+
+
+def _tool_json(tool: ToolDefinition, digest: str) -> dict[str, Any]:
+    return {**definition_json(tool), "definition_digest": digest}
+
+
+def print_problems(console: Console, report: CheckReport) -> None:
+    """Print each problem as `file:line: message` with its remedy below. Of a traceback, the last line alone."""
+    for each in problems_json(report):
+        if each["line"] and not report.faults:
+            each["message"] = each["message"].strip().splitlines()[-1]
+        where = f"{each['file']}:{each['line']}: " if each["line"] else f"{each['file']}: " if each["file"] else ""
+        console.print(output.styled(f"{where}{each['message']}", "red"), soft_wrap=True)
+        if each["remedy"]:
+            console.print(output.styled(f"  {each['remedy']}", "cyan"), soft_wrap=True)
+
+
+def print_asks(console: Console, report: CheckReport) -> None:
+    """Print what the plugin asks for: its tools with level and capabilities, the highest level first."""
+    loaded = report.loaded
+    if loaded is None:
+        return
+    manifest = loaded.manifest
+    console.print(output.styled(f"{manifest.name} {manifest.version}", "bold"), output.styled(f"{manifest.kind}"))
+    console.print(output.styled(f"  {loaded.digest}", "dim"), soft_wrap=True)
+    console.print()
+    order = list(Level)
+    table = output.table("TOOL", "LEVEL", "NEEDS", "TERMS")
+    table.add_column("WHAT IT DOES", no_wrap=True, overflow="ellipsis")
+    for tool in sorted(report.tools, key=lambda tool: (-order.index(tool.side_effects), tool.name)):
+        level = str(tool.side_effects)
+        terms = f"{tool.timeout_s:g} s, {'idempotent' if tool.idempotent else 'not idempotent'}"
+        terms += ", a process for each call" if tool.isolation is Isolation.CALL else ""
+        table.add_row(
+            output.styled(tool.name, "bold"),
+            output.styled(level, output.LEVEL_STYLES.get(level, "")),
+            output.styled(", ".join(tool.requires)),
+            output.styled(terms, "dim"),
+            output.styled(output.summary(tool.description)),
+        )
+    output.show_rows(console, table)
+
+
+def print_warnings(console: Console, report: CheckReport) -> None:
+    """Print the warnings."""
+    for each in report.warnings:
+        who = f"{each.tool}: " if each.tool else ""
+        console.print(output.styled(f"worth a look: {who}{each.message}", "yellow"), soft_wrap=True)

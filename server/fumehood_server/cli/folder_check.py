@@ -1,0 +1,87 @@
+"""Checks a plugin's folder without a sidecar, for `plugin check`, `plugin add` and `plugin dev`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fumehood_sandbox import Backend, Level, SandboxUnavailableError, check
+
+from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.config import SidecarConfig, find_config, load_config
+from fumehood_server.config.config import SandboxConfig
+from fumehood_server.errors import ConfigError
+from fumehood_server.plugins import CheckReport, PinProposal, check_plugin, propose_pin
+from fumehood_server.workers import LogLine, LogSink, describe
+
+_T = TypeVar("_T")
+_OnLine = Callable[[LogLine], None]
+
+
+def check_folder(folder: Path, on_line: _OnLine) -> CheckReport:
+    """Check the folder as a sidecar would. `on_line` gets what the plugin logs while it is described.
+
+    Raises:
+        CommandError: this machine can't sandbox.
+    """
+    sandbox = sandbox_here()
+    return _run_sandboxed(
+        on_line, sandbox.minimum, lambda ask: check_plugin(folder.resolve(), describe=ask, sandbox=sandbox)
+    )
+
+
+def propose_folder_pin(folder: Path, config: SidecarConfig, on_line: _OnLine) -> PinProposal:
+    """Check the folder, and compare it with what the lock has under the plugin's name.
+
+    Raises:
+        CommandError: this machine can't sandbox.
+        ConfigError: the lock can't be read.
+    """
+    return _run_sandboxed(
+        on_line,
+        config.sandbox.minimum,
+        lambda ask: propose_pin(
+            folder.resolve(), config.lock_path, describe=ask, limits=config.limits, sandbox=config.sandbox
+        ),
+    )
+
+
+def sandbox_here() -> SandboxConfig:
+    """`[sandbox]` of the working directory's fumehood.toml.
+
+    The backend is the operator's choice and not the plugin's, so a plugin is checked as it would be served here.
+    """
+    return sandbox_of(None)
+
+
+def sandbox_of(config_path: Path | None) -> SandboxConfig:
+    """`[sandbox]` of a configuration; the default where there is none, or an invalid one."""
+    try:
+        return load_config(find_config(config_path)).sandbox
+    except ConfigError:
+        return SandboxConfig()
+
+
+def _run_sandboxed(on_line: _OnLine, minimum: Backend, work: Callable[[Any], Awaitable[_T]]) -> _T:
+    try:
+        check(minimum)
+    except SandboxUnavailableError as error:
+        raise CommandError(
+            str(error),
+            "`fumehood doctor` says what this machine lacks and how to get it.",
+            code="CONFIG_SANDBOX_UNAVAILABLE",
+            status=ExitStatus.FAILED,
+        ) from error
+
+    async def run() -> _T:
+        return await work(partial(describe, logs=LogSink(lambda _plugin, line: on_line(line))))
+
+    return asyncio.run(run())
+
+
+def highest_level(report: CheckReport) -> Level:
+    """The highest level that a tool asks for."""
+    return report.levels[-1] if report.levels else Level.NONE
