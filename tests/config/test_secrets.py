@@ -1,4 +1,4 @@
-"""`[secrets]` of fumehood.toml: what is refused, and what no plugin gets near."""
+"""`[secrets]` of fumehood.toml: what is refused, and which files no grant may cover."""
 
 from __future__ import annotations
 

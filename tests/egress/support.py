@@ -1,4 +1,4 @@
-"""Servers on loopback that say what they are told, and a resolver and a dialler that note what they are asked."""
+"""Test servers on loopback, and a fake resolver and dialler that record their calls."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def names(**table: str | list[str]) -> Names:
 
 @dataclass(slots=True)
 class Recorder:
-    """A dialler that notes each dial. `to` leads every one to a port of loopback; without it, all are refused."""
+    """A dialler that records each dial. `to` is the port of loopback that all lead to; without it, all are refused."""
 
     to: int | None = None
     dials: list[tuple[str, int, str | None]] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Events(list[EgressEvent]):
 
 @dataclass(slots=True)
 class Net:
-    """A broker with its notes."""
+    """A broker and what its fakes recorded."""
 
     broker: Broker
     names: Names

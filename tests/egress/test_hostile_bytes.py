@@ -92,11 +92,11 @@ def _cut(data: bytes, lengths: list[int]) -> list[bytes]:
 
 
 class _Scripted:
-    """A stream that says `pieces` and then ends, and keeps what it is told."""
+    """A stream that yields `pieces`, then EOF, and records what is sent."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         self.pieces = list(pieces)
-        self.told = b""
+        self.sent = b""
         self.closed = False
 
     async def receive_some(self) -> bytes:
@@ -104,7 +104,7 @@ class _Scripted:
         return self.pieces.pop(0) if self.pieces else b""
 
     async def send_all(self, data: bytes) -> None:
-        self.told += data
+        self.sent += data
 
     def send_eof(self) -> None: ...
 
@@ -162,10 +162,10 @@ def test_any_bytes_of_a_program_end_in_a_request_by_the_rules_or_in_a_refusal(
     assert len(dialler.dials) <= len(events)
     for stream in dialler.streams:
         if dialler.dials[0][1] == 80:
-            assert stream.told.count(b"HTTP/1.1\r\n") == 1
-            assert stream.told.lower().count(b"host: good.test\r\n") == 1
-    if events and events[0].reason is not None and program.told:
-        assert program.told.startswith((b"HTTP/1.1 ", b"HTTP/1.0 "))
+            assert stream.sent.count(b"HTTP/1.1\r\n") == 1
+            assert stream.sent.lower().count(b"host: good.test\r\n") == 1
+    if events and events[0].reason is not None and program.sent:
+        assert program.sent.startswith((b"HTTP/1.1 ", b"HTTP/1.0 "))
 
 
 @given(

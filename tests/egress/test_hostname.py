@@ -1,4 +1,4 @@
-"""One spelling for each host: what is accepted in canonical form, and every odd spelling refused."""
+"""Host names: accepted ones become canonical, and every other spelling is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries for hosts: what they cover, what they don't, and that deny wins."""
+"""Host entries: what they match, what they don't, and that deny wins."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class _Redirecting:
 
 
 class _Dialler:
-    """Notes what is dialled and for which name, and checks it against a judge of its own."""
+    """Records what is dialled and for which name, and checks it against rules of its own."""
 
     def __init__(self, locations: list[str]) -> None:
         self.locations = locations

@@ -1,4 +1,4 @@
-"""Redirects: each hop is judged like a request of its own, and takes along only what may go there."""
+"""Redirects: each hop is checked like a request of its own, and carries only the fields that may be sent there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one reader of URLs: what it takes, what it refuses, and that its output reads as itself again."""
+"""URL parsing: what is accepted, what is refused, and that the output parses as itself again."""
 
 from __future__ import annotations
 

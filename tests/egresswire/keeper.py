@@ -1,4 +1,4 @@
-"""A plugin that is handed secrets and talks too much."""
+"""A plugin that is granted secrets and leaks them in its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hostile plugin can do with requests: be answered in words, or be ended; never harm others."""
+"""A hostile plugin's requests get a typed error or end its process, and never affect others."""
 
 from __future__ import annotations
 

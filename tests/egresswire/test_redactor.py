@@ -1,4 +1,4 @@
-"""What is taken out of a plugin's words, and what is left of them."""
+"""Redaction of a plugin's output: what is replaced, and what is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are refused: what the plugin is told, and what its operator reads in its log."""
+"""Refused requests: the error that the plugin gets, and the line in its log."""
 
 from __future__ import annotations
 

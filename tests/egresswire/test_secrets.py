@@ -1,4 +1,4 @@
-"""Secrets end to end: handed to whom they are granted, and nowhere else to be seen."""
+"""Secrets end to end: readable where they are granted, and found nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of each plugin that the configuration names."""
+"""Loading: which plugins of the configuration are served, and why others are refused."""
 
 from __future__ import annotations
 

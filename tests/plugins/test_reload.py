@@ -1,4 +1,4 @@
-"""Taking a plugin anew while others serve."""
+"""Reloading a plugin while others serve."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class SidecarClient:
         """Connect.
 
         Raises:
-            CommandError: nobody listens there.
+            CommandError: nothing listens there.
         """
         try:
             self._connect()

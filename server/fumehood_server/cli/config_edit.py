@@ -33,7 +33,7 @@ class Entry:
     write: Sequence[Path] = ()
     hosts: Sequence[str] = ()
     needed_hosts: Sequence[str] = ()
-    """What its tools require, as `NAME:PORT`: told in a comment where it isn't granted."""
+    """Hosts that its tools require, as `NAME:PORT`: a comment lists those that aren't granted."""
     needed_secrets: Sequence[tuple[str, str]] = ()
     """Tools and the secrets that they require, likewise."""
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Watcher(Protocol):
-    """Shows updates; a context manager, so that a bar is taken off the screen however the call ends."""
+    """Shows updates. A context manager, so that the bar is erased however the call ends."""
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -52,7 +52,7 @@ class PlainWatcher:
 
 
 class LiveWatcher:
-    """One line of a terminal: a spinner until the tool says how much there is to do, then a bar."""
+    """One line of a terminal: a spinner until an update has a total, then a bar."""
 
     def __init__(self, tool: str) -> None:
         """`tool` is shown until the first update."""

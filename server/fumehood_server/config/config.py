@@ -61,7 +61,7 @@ class SidecarLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:
-    """`[limits]`: what a tool gets that declares nothing, and the most that any gets."""
+    """`[limits]`: the limits of a tool that declares none, and the caps of all."""
 
     default: Limits
     default_own: SidecarLimits

@@ -1,4 +1,4 @@
-"""`[egress]` and lists of granted hosts, converted to what the egress broker takes."""
+"""`[egress]` and lists of granted hosts, converted to the egress broker's types."""
 
 from __future__ import annotations
 

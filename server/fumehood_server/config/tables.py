@@ -38,7 +38,7 @@ _BOUNDS = {
 
 
 class Table(BaseModel):
-    """A table of a TOML file. A key that it doesn't know is refused, and values are never converted."""
+    """A table of a TOML file. Unknown keys are refused, and values are never converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -140,7 +140,7 @@ class _Locator:
         return bisect_right(self._newlines, self._pos - 1) + 1
 
     def _skip_blank(self) -> bool:
-        """Go to the next thing that is neither space nor comment. False at the end."""
+        """Skip spaces and comments. False at the end of the text."""
         while self._pos < len(self._text):
             char = self._text[self._pos]
             if char == "#":

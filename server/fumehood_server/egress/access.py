@@ -39,7 +39,7 @@ class EgressLimits:
     max_received_bytes: int = 32 * 1024 * 1024
     """All that is read from sockets, heads and encodings and every hop included."""
     max_head_bytes: int = 64 * 1024
-    """ResponseHead of a request, and head of a response."""
+    """Of the head of a request, and of a response."""
     max_redirects: int = 10
     max_requests_per_s: float = 200.0
     """Of one plugin, through the relay as well; as many may come at once. More wait."""

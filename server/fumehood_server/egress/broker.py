@@ -148,7 +148,7 @@ async def _followed_redirect(
 
 
 def _check_timeout(timeout_s: float | None) -> None:
-    # Not taken as a cap's value: whoever sends a NaN or less than nothing has reckoned wrong, and is told.
+    # Refused, and not clamped to the cap: a NaN or a negative timeout is a mistake of the plugin's.
     if timeout_s is not None and not 0 < timeout_s <= MAX_TIMEOUT_S:
         raise EgressRefusedError(
             Reason.BOUND_INVALID,

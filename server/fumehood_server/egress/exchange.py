@@ -33,7 +33,7 @@ class CheckedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """ResponseHead of a response, as it came. Header names are in lower case."""
+    """Status and header fields of a response, as received. Header names are in lower case."""
 
     status: int
     headers: Headers

@@ -17,7 +17,7 @@ _NO_BODY = frozenset({204, 304})
 
 
 class StreamedResponse:
-    """The broker's `EgressResponse`. `ended` tells whether all of it was read, `error` why it never will be."""
+    """The broker's `EgressResponse`. `ended` is true once the whole body was read, `error` says why it can't be."""
 
     def __init__(
         self,

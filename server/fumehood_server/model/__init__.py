@@ -1,1 +1,1 @@
-"""Nouns: what the sidecar knows of tools, plugins, calls and workers."""
+"""Data types and interfaces of tools, plugins, calls and workers, shared by the packages above."""

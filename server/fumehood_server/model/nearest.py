@@ -1,4 +1,4 @@
-"""Suggestions for a misspelt word, by edit distance."""
+"""Suggestions for a misspelt word (difflib)."""
 
 from __future__ import annotations
 

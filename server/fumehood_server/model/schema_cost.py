@@ -31,12 +31,13 @@ _MAKES_NO_ERRORS = frozenset(
     {*_MAPS, *_REFERENCES, "allOf", "prefixItems", "if", "then", "else", "type", "required", "dependentRequired"}
     | {"title", "description", "default", "examples", "$comment", "$schema", "$id", "$anchor", "$dynamicAnchor"}
 )
-"""Keywords that say nothing, or whose errors are those of other subschemas or counted by name; and `type`, beside which
-no rule about values of that type can be broken."""
-_SIMPLE_CHOICES_A_LOOK = 16
-"""An error about an `enum` takes 0.2 µs for each choice that it names; MAX_ERROR_VISITS allows 12 µs a look."""
+"""Keywords that make no errors, or whose errors are those of other subschemas or counted by name; and `type`, beside
+which no rule about values of that type can be broken."""
+_SIMPLE_CHOICES_A_VISIT = 16
+_SIMPLE_CHOICES_A_VISIT = 16
+"""An error about an `enum` takes 0.2 µs for each choice that it names; MAX_ERROR_VISITS allows 12 µs a visit."""
 _NAMES_ERRORS = 1_000
-"""An error about a key (`propertyNames`) copies the whole object, and nobody knows yet how many keys it has."""
+"""Assumed errors of `propertyNames`, each of which copies the whole object: its keys aren't known yet."""
 _UNKNOWN = -1
 _UNDER_WAY = -1
 
@@ -55,15 +56,15 @@ class _Node:
     one_of: tuple[int, ...]
     """At most one of these applies to one value below: `properties`, whose names differ, and `prefixItems`."""
     weight: int
-    """How many looks its own keywords are worth."""
+    """How many visits its own keywords cost."""
     errors: int
     """How many errors its own keywords can make of one value."""
 
 
 def visits(schema: Mapping[str, Any]) -> tuple[int, ...]:
-    """Upper bounds, by depth from 0, on how many subschemas look at one value. The last holds for all greater depths.
+    """Upper bounds, by depth from 0, on how many subschemas visit one value. The last holds for all greater depths.
 
-    The choices of an `enum` count as looks: values by size where they are compared one by one, few where they are not.
+    The choices of an `enum` count as visits: values by size where they are compared one by one, few where they are not.
 
     `CEILING` stands for a schema that refers to itself without going deeper, and for a reference that is neither a JSON
     pointer to a subschema nor an anchor.
@@ -88,7 +89,7 @@ def error_counts(schema: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _by_depth(nodes: list[_Node], weights: list[int]) -> tuple[int, ...]:
-    """What the subschemas that look at one value at each depth weigh together."""
+    """The total weight of the subschemas that visit one value, for each depth."""
     rounds = [_spread(nodes, weights)]
     for _ in range(MAX_DEPTH):
         last = rounds[-1]
@@ -195,7 +196,7 @@ def _choices_weight(choices: list[Any]) -> int:
             compared += 1
         else:
             simple += 1
-    return compared + simple // _SIMPLE_CHOICES_A_LOOK
+    return compared + simple // _SIMPLE_CHOICES_A_VISIT
 
 
 def _target(reference: object, places: Mapping[str, int]) -> int:

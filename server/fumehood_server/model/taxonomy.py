@@ -1,4 +1,4 @@
-"""The failure taxonomy: every code, its family, and whether the same call may succeed later."""
+"""Failure taxonomy: every error code and its category."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _LINE_CHARS = 160
 
 @dataclass(frozen=True, slots=True)
 class ToolChange:
-    """How one tool changed. A tool that is new or gone has only one of the two."""
+    """How one tool changed. `old` is None for a new tool, `new` for one that is gone."""
 
     name: str
     old: ToolDefinition | None
