@@ -6,12 +6,11 @@ import pytest
 from fumehood_sandbox import Level
 from fumehood_server.calls import Executor
 from fumehood_server.errors import RefusalReason, RefusedError
-from fumehood_server.model.call import CallError, CallUpdate
+from fumehood_server.model.call import CallContext, CallError, CallUpdate
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import ExecutionMode, Permission, Reason
 from fumehood_server.model.worker import CancelReason
-from fumehood_server.telemetry.logging import CORRELATION
 
 from tests.calls.fake import FakePools, FakeTools, FakeWorker, Log, answered, code_of, ended, outcome_of, request, tool
 
@@ -95,7 +94,7 @@ async def test_every_line_about_a_call_carries_the_whole_correlation(
         await outcome_of(executor)
         await asyncio.sleep(0)
     (line,) = log()
-    assert {*CORRELATION, "call_id", "tool", "plugin", "worker_id"} <= line.keys()
+    assert {*CallContext.__dataclass_fields__, "call_id", "tool", "plugin", "worker_id"} <= line.keys()
     assert (line["request_id"], line["worker_id"], line["plugin"], line["code"]) == ("r1", "fake-1", "fake", "OK")
 
 

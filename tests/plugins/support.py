@@ -11,6 +11,7 @@ from fumehood_server.config.config import load_config
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.plugins.catalog import Catalog
+from fumehood_server.plugins.manifest import Manifest, try_manifest
 
 ONE = '[[plugin]]\npath = "one"\n'
 TWO = '[[plugin]]\npath = "two"\n'
@@ -18,6 +19,13 @@ TWO = '[[plugin]]\npath = "two"\n'
 SCHEMA = '{"type": "object", "properties": {"text": {"type": "string"}}, "additionalProperties": false}'
 
 REQUIRED = SCHEMA.replace('"additional', '"required": ["text"], "additional')
+
+
+def manifest_of(folder: Path) -> Manifest:
+    """The valid manifest in `folder`."""
+    reading = try_manifest(folder)
+    assert reading.manifest is not None, reading.problems
+    return reading.manifest
 
 
 def tool_toml(name: str, *, side_effects: str = "none", extra: str = "", schema: str = SCHEMA) -> str:

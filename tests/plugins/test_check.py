@@ -30,7 +30,6 @@ async def test_a_good_plugin_is_reported_with_what_it_asks_for(tmp_path: Path) -
     assert [tool.name for tool in report.tools] == ["loud", "quiet"]
     assert report.levels == (Level.NONE, Level.READ)
     assert [str(each) for each in report.capabilities] == ["binary:cat", "binary:grep", "read"]
-    assert report.binaries == ("cat", "grep")
     assert set(report.definition_digests) == {"loud", "quiet"}
     assert [each.tool for each in report.warnings] == ["loud"]
 

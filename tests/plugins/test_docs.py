@@ -10,7 +10,8 @@ from fumehood_server.config import config_file
 from fumehood_server.config.config import load_config
 from fumehood_server.config.tables import Table
 from fumehood_server.plugins import manifest_file
-from fumehood_server.plugins.manifest import read_manifest
+
+from tests.plugins.support import manifest_of
 
 from .support import configure
 
@@ -49,4 +50,4 @@ def test_the_examples_are_taken(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     assert load_config(configure(tmp_path, operators)).plugins[0].max_workers == 2
     (tmp_path / "plugin.toml").write_text(authors)
-    assert read_manifest(tmp_path).tools[0].name == "search_text"
+    assert manifest_of(tmp_path).tools[0].name == "search_text"

@@ -7,7 +7,9 @@ from fumehood_sandbox import Level
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.plugin import Kind
 from fumehood_server.model.tool import DeclaredLimits, ExecutionMode
-from fumehood_server.plugins.manifest import read_manifest, try_manifest
+from fumehood_server.plugins.manifest import try_manifest
+
+from tests.plugins.support import manifest_of
 
 from .support import cli, executable, python
 
@@ -54,7 +56,7 @@ def refusals(folder: Path, text: str) -> list[str]:
 
 def test_a_whole_manifest_is_read(tmp_path: Path) -> None:
     assert refusals(tmp_path, CLI) == []
-    manifest = read_manifest(tmp_path)
+    manifest = manifest_of(tmp_path)
     assert (manifest.name, manifest.kind, manifest.binary) == ("grep", Kind.CLI, "grep")
     (tool,) = manifest.tools
     assert (tool.name, tool.side_effects, tool.idempotent) == ("search_text", Level.READ, True)
@@ -65,9 +67,9 @@ def test_a_whole_manifest_is_read(tmp_path: Path) -> None:
 
 
 def test_each_kind_is_read(tmp_path: Path) -> None:
-    assert read_manifest(executable(tmp_path / "a")).command == ("./run",)
-    assert read_manifest(cli(tmp_path / "b")).binary == "grep"
-    assert read_manifest(python(tmp_path / "c")).entrypoint == "code:plugin"
+    assert manifest_of(executable(tmp_path / "a")).command == ("./run",)
+    assert manifest_of(cli(tmp_path / "b")).binary == "grep"
+    assert manifest_of(python(tmp_path / "c")).entrypoint == "code:plugin"
 
 
 def _line(part: str) -> int:

@@ -34,7 +34,6 @@ _MAKES_NO_ERRORS = frozenset(
 """Keywords that make no errors, or whose errors are those of other subschemas or counted by name; and `type`, beside
 which no rule about values of that type can be broken."""
 _SIMPLE_CHOICES_A_VISIT = 16
-_SIMPLE_CHOICES_A_VISIT = 16
 """An error about an `enum` takes 0.2 µs for each choice that it names; MAX_ERROR_VISITS allows 12 µs a visit."""
 _NAMES_ERRORS = 1_000
 """Assumed errors of `propertyNames`, each of which copies the whole object: its keys aren't known yet."""

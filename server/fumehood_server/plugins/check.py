@@ -71,11 +71,6 @@ class CheckReport:
         texts = {text for tool in self.tools for text in tool.requires}
         return tuple(parse_capability(text) for text in sorted(texts))
 
-    @property
-    def binaries(self) -> tuple[str, ...]:
-        """Names of the programs that it needs on the sandbox's PATH."""
-        return tuple(each.name for each in self.capabilities if each.kind is CapabilityKind.BINARY)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinProposal:

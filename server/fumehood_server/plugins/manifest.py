@@ -62,18 +62,6 @@ class ManifestReading:
     problems: tuple[ConfigError, ...]
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest in `folder`.
-
-    Raises:
-        PluginInvalidError: the first problem, with its line and what to write.
-    """
-    reading = try_manifest(folder)
-    if reading.manifest is None:
-        raise reading.problems[0]
-    return reading.manifest
-
-
 def try_manifest(folder: Path) -> ManifestReading:
     """Read the manifest in `folder`, with all problems that can be found. Never raises ConfigError."""
     folder = folder.resolve()

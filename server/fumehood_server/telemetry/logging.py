@@ -17,9 +17,6 @@ from fumehood_server.model.text import printable
 from fumehood_server.telemetry.background_writer import BackgroundWriter
 from fumehood_server.telemetry.line_writer import LineWriter
 
-CORRELATION = tuple(CallContext.__dataclass_fields__)
-"""Fields of a call's context. Each is on every line about a call, empty when unknown."""
-
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -122,7 +119,7 @@ class CallLines:
 
 
 def correlation(context: CallContext) -> dict[str, str]:
-    """The context's fields, for one line."""
+    """All fields of a call's context, for each line about the call; empty when unknown."""
     return {
         "request_id": context.request_id,
         "session_id": context.session_id,

@@ -23,8 +23,6 @@ LEVEL_MEANINGS = {
     "external": "as write, and reaches the hosts that the operator granted",
 }
 
-_SUMMARY_LENGTH = 100
-
 
 @click.command(short_help="List tools, or show one with its parameters.")
 @click.argument("name", required=False, shell_complete=tool_names)
