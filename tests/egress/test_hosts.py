@@ -19,7 +19,7 @@ def _check(rules: HostRules, text: str) -> Reason | None:
     host, port = split_authority(text)
     assert port is not None
     try:
-        rules.check(host, port)
+        rules.check_host(host, port)
     except EgressRefusedError as refusal:
         return refusal.reason
     return None

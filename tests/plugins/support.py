@@ -11,6 +11,7 @@ from fumehood_server.config.config import load_config
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.plugins.catalog import Catalog
+from fumehood_server.plugins.check import propose_pin
 from fumehood_server.plugins.manifest import Manifest, try_manifest
 
 ONE = '[[plugin]]\npath = "one"\n'
@@ -26,6 +27,12 @@ def manifest_of(folder: Path) -> Manifest:
     reading = try_manifest(folder)
     assert reading.manifest is not None, reading.problems
     return reading.manifest
+
+
+async def accept(folder: Path) -> None:
+    """Pin what is in a plugin's folder, in the lock beside it, as `fumehood plugin add` does."""
+    proposal = await propose_pin(folder, folder.parent / "fumehood.lock", describe=FakeDescribe())
+    await proposal.accept()
 
 
 def tool_toml(name: str, *, side_effects: str = "none", extra: str = "", schema: str = SCHEMA) -> str:

@@ -12,9 +12,9 @@ import pytest
 from fumehood_sandbox import Level
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.tool import DeclaredLimits, ToolDefinition
-from fumehood_server.plugins.changes import changes, diff, summary
+from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
 from fumehood_server.plugins.definitions import RawDefinition, check_definition
-from fumehood_server.plugins.lock import Lock, Pinned, lock_text, pin, read_lock
+from fumehood_server.plugins.lock import Lock, Pinned, lock_text, pin_plugins, read_lock
 
 
 def definition(name: str = "echo", **fields: object) -> ToolDefinition:
@@ -83,20 +83,20 @@ def test_what_is_pinned_is_read_back(tmp_path: Path) -> None:
         limits={"cpu_s": 3},
     )
     assert tool.limits == DeclaredLimits(cpu_s=3)
-    one = pin(path, {"one": pinned(tool)})
+    one = pin_plugins(path, {"one": pinned(tool)})
     assert read_lock(path) == one == Lock({"one": pinned(tool)})
-    both = pin(path, {"two": pinned(version="2")})
+    both = pin_plugins(path, {"two": pinned(version="2")})
     assert set(read_lock(path).plugins) == set(both.plugins) == {"one", "two"}
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_pinning_what_is_pinned_leaves_the_file_alone(tmp_path: Path) -> None:
     path = tmp_path / "fumehood.lock"
-    pin(path, {"one": pinned()})
+    pin_plugins(path, {"one": pinned()})
     before = path.stat().st_ino
-    pin(path, {"one": pinned()})
+    pin_plugins(path, {"one": pinned()})
     assert path.stat().st_ino == before
-    pin(path, {"one": pinned(digit="b")})
+    pin_plugins(path, {"one": pinned(digit="b")})
     assert path.stat().st_ino != before
 
 
@@ -136,7 +136,7 @@ def _broken(text: str) -> list[tuple[str, str]]:
 
 def test_a_lock_that_was_tampered_with_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "fumehood.lock"
-    pin(path, {"text": pinned()})
+    pin_plugins(path, {"text": pinned()})
     for text, problem in _broken(path.read_text()):
         path.write_text(text)
         with pytest.raises(ConfigError) as caught:
@@ -144,7 +144,7 @@ def test_a_lock_that_was_tampered_with_is_refused(tmp_path: Path) -> None:
         assert problem in str(caught.value)
         assert str(caught.value).startswith(str(path))
         with pytest.raises(ConfigError):
-            pin(path, {"other": pinned()})
+            pin_plugins(path, {"other": pinned()})
         assert path.read_text() == text
 
 
@@ -158,28 +158,28 @@ def test_writers_take_turns_and_none_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "fumehood.lock"
     names = [f"p{number}" for number in range(8)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda name: pin(path, {name: pinned()}), names))
+        list(pool.map(lambda name: pin_plugins(path, {name: pinned()}), names))
     assert sorted(read_lock(path).plugins) == names
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"can't be written: .*plugin add"):
-        pin(tmp_path / "absent/fumehood.lock", {"one": pinned()})
+        pin_plugins(tmp_path / "absent/fumehood.lock", {"one": pinned()})
 
 
 def test_a_killed_writer_leaves_the_old_file_whole(tmp_path: Path) -> None:
     path = tmp_path / "fumehood.lock"
-    pin(path, {"one": pinned()})
+    pin_plugins(path, {"one": pinned()})
     before = path.read_bytes()
     program = (
         "import os, sys; from pathlib import Path; from fumehood_server.plugins import lock\n"
         "os.fsync = lambda _: os._exit(7)\n"
-        "lock.pin(Path(sys.argv[1]), {'two': next(iter(lock.read_lock(Path(sys.argv[1])).plugins.values()))})\n"
+        "lock.pin_plugins(Path(sys.argv[1]), {'two': next(iter(lock.read_lock(Path(sys.argv[1])).plugins.values()))})\n"
     )
     done = subprocess.run([sys.executable, "-c", program, path], check=False, timeout=30, env=dict(os.environ))
     assert done.returncode == 7
     assert path.read_bytes() == before
-    assert set(pin(path, {"two": pinned()}).plugins) == {"one", "two"}
+    assert set(pin_plugins(path, {"two": pinned()}).plugins) == {"one", "two"}
 
 
 def test_changes_name_the_level_first() -> None:
@@ -190,25 +190,25 @@ def test_changes_name_the_level_first() -> None:
         definition("level", side_effects="write", description="Now it writes."),
         definition("fresh", side_effects="read"),
     ]
-    found = changes(old, new)
+    found = tool_changes(old, new)
     assert [change.name for change in found] == ["fresh", "gone", "level", "words"]
-    assert summary(found) == (
+    assert summarise_changes(found) == (
         "fresh is new at level read; gone is gone; level: level none -> write, description; words: description"
     )
     assert found[2].fields[0] == "side_effects"
     assert found[2].new is not None
     assert found[2].new.side_effects is Level.WRITE
-    assert changes(old, list(reversed(old))) == ()
+    assert tool_changes(old, list(reversed(old))) == ()
 
 
 def test_the_diff_reads_like_one_and_is_short() -> None:
-    found = changes([definition()], [definition(side_effects="write", description="Writes.\u202e\x1b[2J")])
-    text = diff(found)
+    found = tool_changes([definition()], [definition(side_effects="write", description="Writes.\u202e\x1b[2J")])
+    text = diff_changes(found)
     assert '-  "side_effects": "none",' in text
     assert '+  "side_effects": "write",' in text
     assert text.isascii()
     assert "\x1b" not in text
-    many = changes([], [definition(f"tool{number}") for number in range(20)])
-    assert len(diff(many).splitlines()) == 21
-    assert diff(many).splitlines()[-1].endswith("more lines")
-    assert len(diff(many, max_lines=None).splitlines()) > 200
+    many = tool_changes([], [definition(f"tool{number}") for number in range(20)])
+    assert len(diff_changes(many).splitlines()) == 21
+    assert diff_changes(many).splitlines()[-1].endswith("more lines")
+    assert len(diff_changes(many, max_lines=None).splitlines()) > 200

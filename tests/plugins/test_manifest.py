@@ -9,9 +9,7 @@ from fumehood_server.model.plugin import Kind
 from fumehood_server.model.tool import DeclaredLimits, ExecutionMode
 from fumehood_server.plugins.manifest import try_manifest
 
-from tests.plugins.support import manifest_of
-
-from .support import cli, executable, python
+from .support import cli, executable, manifest_of, python
 
 CLI = """\
 [plugin]

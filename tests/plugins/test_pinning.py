@@ -14,6 +14,7 @@ from .support import (
     ONE,
     TWO,
     FakeDescribe,
+    accept,
     catalog_of,
     codes,
     declared,
@@ -66,7 +67,8 @@ async def test_a_definition_that_changed_is_unavailable_until_it_is_pinned_again
     reason = catalog.availability(tool, catalog.scan()).reasons[0]
     assert reason.code == "definition_changed"
     assert "ignore" not in reason.message
-    await catalog.pin("one")
+    await accept(tmp_path / "one")
+    await catalog.reload("one")
     found = catalog.find("echo")
     assert found is not None
     assert found.definition.side_effects is Level.READ

@@ -12,6 +12,7 @@ from fumehood_server.plugins.lock import read_lock
 from .support import (
     ONE,
     TWO,
+    accept,
     catalog_of,
     codes,
     executable,
@@ -33,7 +34,8 @@ async def test_reload_takes_what_was_pinned_and_gives_back_the_keys_of_old_worke
     assert "more is new at level none" in caught.value.refusal.message
     assert catalog.find("more") is None
     assert catalog.plugins[0].state is PluginState.SERVING
-    assert (await catalog.pin("one")).unused == frozenset({old.spec.key})
+    await accept(tmp_path / "one")
+    assert (await catalog.reload("one")).unused == frozenset({old.spec.key})
     assert catalog.find("more") is not None
     with pytest.raises(RefusedError) as caught:
         await catalog.reload("absent")
@@ -59,8 +61,9 @@ async def test_a_reload_that_would_take_another_plugins_tool_is_refused(tmp_path
     executable(tmp_path / "two", tool_toml("other"))
     catalog = await catalog_of(tmp_path, ONE + TWO)
     executable(tmp_path / "two", tool_toml("echo"))
+    await accept(tmp_path / "two")
     with pytest.raises(RefusedError, match="one serves it, two can't"):
-        await catalog.pin("two")
+        await catalog.reload("two")
     found = catalog.find("echo")
     assert found is not None
     assert found.plugin == "one"

@@ -45,7 +45,7 @@ class Connector:
             EgressRefusedError: a rule forbids it; nothing was dialled.
             EgressFailedError: it was allowed and did not work out.
         """
-        access.hosts.check(host, port)
+        access.hosts.check_host(host, port)
         addresses = (host.address,) if host.address else await self._look_up(host, access, owner)
         for address in addresses:
             _check_address(host, address, port, access)

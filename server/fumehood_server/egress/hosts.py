@@ -101,7 +101,7 @@ class HostRules:
         """Whether anything is granted."""
         return bool(self.granted)
 
-    def check(self, host: Host, port: int) -> None:
+    def check_host(self, host: Host, port: int) -> None:
         """Judge a host and port by name.
 
         Raises:

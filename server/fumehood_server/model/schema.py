@@ -42,7 +42,7 @@ class SchemaError(ValueError):
         self.hint = hint
 
 
-def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """The value as canonical JSON (RFC 8785).
 
     Raises:
@@ -56,7 +56,7 @@ def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 def sha256_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """SHA-256 of the value's canonical JSON, as "sha256:" and 64 hex digits."""
-    return "sha256:" + hashlib.sha256(canonical(value).encode()).hexdigest()
+    return "sha256:" + hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def check_schema(text: str, *, arguments: bool) -> str:
@@ -77,7 +77,7 @@ def check_schema(text: str, *, arguments: bool) -> str:
     dialect = schema.get("$schema")
     if dialect is not None and dialect not in _DIALECTS:
         raise SchemaError(f'is of another dialect, "{dialect}"', "only JSON Schema 2020-12 is taken: remove $schema")
-    made = canonical(schema)
+    made = canonical_json(schema)
     try:
         compile_schema(schema)
     except jsonschema_rs.ValidationError as exc:

@@ -12,7 +12,7 @@ from fumehood_server.model.plugin import PluginState, RegisteredPlugin, Register
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Availability, Reason
 from fumehood_server.plugins.availability import AvailabilityScan
-from fumehood_server.plugins.changes import changes, diff, summary
+from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
 from fumehood_server.plugins.digest import folder_digest
 from fumehood_server.plugins.loading import (
     Describe,
@@ -22,7 +22,7 @@ from fumehood_server.plugins.loading import (
     add_remedy,
     load_plugin,
 )
-from fumehood_server.plugins.lock import Lock, Pinned, pin, read_lock
+from fumehood_server.plugins.lock import Lock, Pinned, pin_plugins, read_lock
 from fumehood_server.plugins.manifest import try_manifest
 from fumehood_server.plugins.registration import Registration, refuse, refuse_changed, register, unknown_tools
 
@@ -159,11 +159,29 @@ class Catalog:
                 (RELOAD_REFUSED); an accepted plugin then stays as it was.
             ConfigError: the lock can't be read or written.
         """
-        return await self._reload(name, accept=False)
-
-    async def pin(self, name: str) -> Reloaded:
-        """Read a plugin again and accept what is there now, whatever was pinned. Otherwise like `reload`."""
-        return await self._reload(name, accept=True)
+        async with self._writing:
+            old = self._by_plugin.get(name) or await self._renamed_to(name)
+            if old is None:
+                raise RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f"there is no plugin {name!r}"))
+            self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
+            read = await self._read(old.config)
+            others = [each for each in self._registrations if each.config is not old.config]
+            new = self._register(old.config, read, others)
+            if new.loaded is None:
+                if old.loaded is None:
+                    self._replace(old, new)
+                text = "; ".join(reason.message for reason in new.plugin.reasons)
+                self._log.warning("plugin_reload_refused", plugin=name, problem=text)
+                raise RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, text))
+            pinned = new.plugin.name not in self._lock.plugins
+            if pinned:
+                pins = {new.plugin.name: new.loaded.pinned()}
+                self._lock = await asyncio.to_thread(pin_plugins, self._config.lock_path, pins)
+            # `find` may have registered the old one anew meanwhile: what was read just now replaces it.
+            self._set_registrations(tuple(new if each.config is old.config else each for each in self._registrations))
+            self._log_state(new, pinned=pinned)
+            unused = _keys(old) - frozenset[str]().union(*map(_keys, self._registrations))
+            return Reloaded(new.plugin, unused)
 
     async def _load(self) -> None:
         self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
@@ -178,7 +196,7 @@ class Catalog:
             if loaded and loaded.manifest.name not in self._lock.plugins and not self._locked:
                 first_seen[loaded.manifest.name] = loaded.pinned()
         if first_seen:
-            self._lock = await asyncio.to_thread(pin, self._config.lock_path, first_seen)
+            self._lock = await asyncio.to_thread(pin_plugins, self._config.lock_path, first_seen)
         self._set_registrations(tuple(registrations))
         for registration in registrations:
             self._log_state(registration, pinned=registration.plugin.name in first_seen)
@@ -206,8 +224,6 @@ class Catalog:
         plugin: PluginConfig,
         read: LoadedPlugin | PluginRefusedError,
         others: list[Registration],
-        *,
-        accept: bool = False,
     ) -> Registration:
         """Register a plugin that was read, or refuse it: for its pin, or for a name that one of `others` has."""
         if isinstance(read, PluginRefusedError):
@@ -217,40 +233,15 @@ class Catalog:
         if conflicts:
             return refuse(plugin, name, conflicts)
         pinned = self._lock.plugins.get(name)
-        if pinned is not None and not accept:
+        if pinned is not None:
             changed = _pin_mismatch(read, pinned)
             if changed is not None:
-                text = diff(changes(pinned.tools, read.tools))
+                text = diff_changes(tool_changes(pinned.tools, read.tools))
                 return refuse_changed(self._config, plugin, read, pinned, changed, diff=text)
         try:
             return register(self._config, plugin, read)
         except FumehoodError as exc:
             return refuse(plugin, name, (Reason("plugin_invalid", str(exc)),))
-
-    async def _reload(self, name: str, *, accept: bool) -> Reloaded:
-        async with self._writing:
-            old = self._by_plugin.get(name) or await self._renamed_to(name)
-            if old is None:
-                raise RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f"there is no plugin {name!r}"))
-            self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
-            read = await self._read(old.config)
-            others = [each for each in self._registrations if each.config is not old.config]
-            new = self._register(old.config, read, others, accept=accept)
-            if new.loaded is None:
-                if old.loaded is None:
-                    self._replace(old, new)
-                text = "; ".join(reason.message for reason in new.plugin.reasons)
-                self._log.warning("plugin_reload_refused", plugin=name, problem=text)
-                raise RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, text))
-            pinned = accept or new.plugin.name not in self._lock.plugins
-            if pinned:
-                pins = {new.plugin.name: new.loaded.pinned()}
-                self._lock = await asyncio.to_thread(pin, self._config.lock_path, pins)
-            # `find` may have registered the old one anew meanwhile: what was read just now replaces it.
-            self._set_registrations(tuple(new if each.config is old.config else each for each in self._registrations))
-            self._log_state(new, pinned=pinned)
-            unused = _keys(old) - frozenset[str]().union(*map(_keys, self._registrations))
-            return Reloaded(new.plugin, unused)
 
     async def _renamed_to(self, name: str) -> Registration | None:
         """The refused plugin whose manifest has this name now."""
@@ -332,9 +323,9 @@ def _name_conflicts(read: LoadedPlugin, others: list[Registration]) -> tuple[Rea
 def _pin_mismatch(read: LoadedPlugin, pinned: Pinned) -> Reason | None:
     """How a plugin differs from what was pinned, without any of the author's words."""
     name, folder = read.manifest.name, read.manifest.folder
-    found = changes(pinned.tools, read.tools)
+    found = tool_changes(pinned.tools, read.tools)
     if found:
-        message = f"the definitions of {name} are not the ones that were pinned: {summary(found)}"
+        message = f"the definitions of {name} are not the ones that were pinned: {summarise_changes(found)}"
         return Reason("definition_changed", message, add_remedy(folder))
     if read.digest != pinned.digest:
         message = f"the files of {name} are not the ones that were pinned; its definitions are"

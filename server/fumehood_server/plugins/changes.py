@@ -50,7 +50,7 @@ class ToolChange:
         return (self.old is not None and self.new is not None and len(levels) == 1, self.name)
 
 
-def changes(old: Sequence[ToolDefinition], new: Sequence[ToolDefinition]) -> tuple[ToolChange, ...]:
+def tool_changes(old: Sequence[ToolDefinition], new: Sequence[ToolDefinition]) -> tuple[ToolChange, ...]:
     """The tools that differ: those whose level changed, that came or went first, then the others, each by name."""
     before, after = _by_name(old), _by_name(new)
     found = [
@@ -61,12 +61,12 @@ def changes(old: Sequence[ToolDefinition], new: Sequence[ToolDefinition]) -> tup
     return tuple(sorted(found, key=lambda change: change._weight))  # noqa: SLF001 - its own module
 
 
-def summary(found: Sequence[ToolChange]) -> str:
+def summarise_changes(found: Sequence[ToolChange]) -> str:
     """All changes in one line."""
     return "; ".join(change.summary for change in found)
 
 
-def diff(found: Sequence[ToolChange], *, max_lines: int | None = _SHORT_LINES) -> str:
+def diff_changes(found: Sequence[ToolChange], *, max_lines: int | None = _SHORT_LINES) -> str:
     """The changes as a unified diff of the definitions. Control characters of the author's text are escaped."""
     lines: list[str] = []
     for change in found:

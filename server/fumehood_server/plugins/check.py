@@ -15,10 +15,10 @@ from fumehood_server.errors import ConfigError
 from fumehood_server.model.capability import Capability, CapabilityKind, parse_capability
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason, ToolDefinition
-from fumehood_server.plugins.changes import ToolChange, changes
+from fumehood_server.plugins.changes import ToolChange, tool_changes
 from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.loading import Describe, LoadedPlugin, PluginRefusedError, load_plugin
-from fumehood_server.plugins.lock import Pinned, pin, read_lock
+from fumehood_server.plugins.lock import Pinned, pin_plugins, read_lock
 
 _SHORT_DESCRIPTION_CHARS = 20
 """Below this a description is advised against: a model chooses a tool by its description alone."""
@@ -84,7 +84,7 @@ class PinProposal:
     @property
     def changes(self) -> tuple[ToolChange, ...]:
         """The tools that differ; all of them when nothing is pinned."""
-        return changes(self.pinned.tools if self.pinned else (), self.report.tools)
+        return tool_changes(self.pinned.tools if self.pinned else (), self.report.tools)
 
     @property
     def up_to_date(self) -> bool:
@@ -101,7 +101,7 @@ class PinProposal:
         loaded = self.report.loaded
         if loaded is None:
             raise PluginRefusedError(self.report.name, self.report.problems)
-        await asyncio.to_thread(pin, self.lock_path, {loaded.manifest.name: loaded.pinned()})
+        await asyncio.to_thread(pin_plugins, self.lock_path, {loaded.manifest.name: loaded.pinned()})
 
 
 async def check_plugin(

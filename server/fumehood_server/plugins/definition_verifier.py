@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fumehood.v1 import tool_pb2
 
 from fumehood_server.model.text import printable
-from fumehood_server.plugins.changes import changes, summary
+from fumehood_server.plugins.changes import summarise_changes, tool_changes
 from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.loading import LoadedPlugin, PluginRefusedError, add_remedy, checked_tools
 
@@ -53,5 +53,5 @@ class DefinitionVerifier:
         except PluginRefusedError as error:
             found = printable(error)
         else:
-            found = summary(changes(self._loaded.tools, tools))
+            found = summarise_changes(tool_changes(self._loaded.tools, tools))
         return f"{found} ({add_remedy(manifest.folder)})" if found else ""

@@ -173,7 +173,7 @@ def lock_text(lock: Lock) -> str:
     return json.dumps(file, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def pin(path: Path, pins: Mapping[str, Pinned]) -> Lock:
+def pin_plugins(path: Path, pins: Mapping[str, Pinned]) -> Lock:
     """Accept these plugins as they are, leave the others, and return the lock as it then stands.
 
     The file is replaced as a whole, so that a reader or a crash sees the old or the new one. An flock

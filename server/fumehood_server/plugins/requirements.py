@@ -84,7 +84,7 @@ def _may_reach(needed: Capability, hosts: Sequence[str], deny_hosts: Sequence[st
     """Whether a `host:NAME:PORT` that a tool requires is granted."""
     rules = HostRules(frozenset(map(parse_granted, hosts)), frozenset(map(parse_denied, deny_hosts)))
     try:
-        rules.check(canonical_host(needed.name), needed.port)
+        rules.check_host(canonical_host(needed.name), needed.port)
     except EgressRefusedError:
         return False
     return True

@@ -54,7 +54,7 @@ def tools(name: str | None, include_unavailable: bool, plugin_name: str, as_json
             if as_json:
                 print_json({"tool": shape})
             else:
-                show(console(), shape)
+                print_tool(console(), shape)
             return
         found = client.list_tools(include_unavailable=include_unavailable, plugin=plugin_name)
         listed = [json_output.tool_json(each) for each in found]
@@ -103,14 +103,14 @@ def _list(console: Console, listed: list[JsonObject], hidden: int) -> None:
     for tool in out_of_service:
         console.print()
         console.print(output.styled(f"{tool['name']} could not run now:", "yellow"))
-        reasons(console, tool["availability"]["reasons"])
+        print_reasons(console, tool["availability"]["reasons"])
     if hidden:
         console.print(
             f"\n{output.plural(hidden, 'tool')} could not run now; `fumehood tools --all` says why.", style="dim"
         )
 
 
-def reasons(console: Console, found: list[JsonObject]) -> None:
+def print_reasons(console: Console, found: list[JsonObject]) -> None:
     """Print reasons for unavailability, each with its remedy."""
     from fumehood_server.cli import output
 
@@ -120,7 +120,7 @@ def reasons(console: Console, found: list[JsonObject]) -> None:
             console.print(output.styled(f"    {reason['remedy']}", "cyan"))
 
 
-def show(console: Console, tool: JsonObject) -> None:
+def print_tool(console: Console, tool: JsonObject) -> None:
     """Print one tool for a person."""
     from fumehood_server.cli import output
     from fumehood_server.cli.schema import example_call
@@ -150,7 +150,7 @@ def show(console: Console, tool: JsonObject) -> None:
     output.show(console, facts)
     if not tool["availability"]["available"]:
         console.print()
-        reasons(console, tool["availability"]["reasons"])
+        print_reasons(console, tool["availability"]["reasons"])
     console.print()
     _parameters(console, tool["input_schema"], "PARAMETER", "  It takes no arguments.")
     if isinstance(tool["output_schema"], dict) and tool["output_schema"].get("properties"):

@@ -38,7 +38,7 @@ class Names:
     """The Python that `env` finds inside, where PATH is the system's own."""
 
 
-def names(plugin: str) -> Names:
+def template_names(plugin: str) -> Names:
     """The values for a plugin of this name, which must be valid in a manifest."""
     module = plugin.replace("-", "_")
     tool = f"{module[:58]}_hello"
@@ -49,7 +49,7 @@ def names(plugin: str) -> Names:
     return Names(plugin=plugin, module=module, tool=tool, title=title, python=python)
 
 
-def write(template: str, folder: Path, words: Names) -> list[Path]:
+def write_template(template: str, folder: Path, words: Names) -> list[Path]:
     """Write the template to `folder`, which must not exist, and return what was written, sorted.
 
     Raises:

@@ -117,7 +117,7 @@ def _is_new(config: SidecarConfig, folder: Path, level_name: str | None, *grante
 
 def _show(proposal: PinProposal, *, new_entry: bool) -> None:
     from fumehood_server.cli import check_output, output
-    from fumehood_server.plugins.changes import diff, summary
+    from fumehood_server.plugins.changes import diff_changes, summarise_changes
 
     console = output.console()
     check_output.print_asks(console, proposal.report)
@@ -128,8 +128,8 @@ def _show(proposal: PinProposal, *, new_entry: bool) -> None:
     elif proposal.up_to_date:
         console.print(output.styled("Exactly this is pinned already.", "green"))
     elif proposal.changes:
-        console.print(output.styled(f"Not what is pinned: {summary(proposal.changes)}", "yellow"))
-        print_diff(diff(proposal.changes, max_lines=None))
+        console.print(output.styled(f"Not what is pinned: {summarise_changes(proposal.changes)}", "yellow"))
+        print_diff(diff_changes(proposal.changes, max_lines=None))
     else:
         console.print(output.styled("Its files are not the ones that are pinned; its definitions are.", "yellow"))
     if new_entry:

@@ -142,14 +142,14 @@ class DevSession:
         """Print how the definitions changed. Returns whether they did."""
         from fumehood_server.cli.commands.plugin.add import print_diff
         from fumehood_server.cli.output import visible
-        from fumehood_server.plugins.changes import changes, diff, summary
+        from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
 
-        found = changes(old.tools, new.tools)
+        found = tool_changes(old.tools, new.tools)
         if not found:
             click.echo("Reloaded; its definitions are as they were.")
             return False
-        click.echo(visible(f"Its definitions changed: {summary(found)}"))
-        print_diff(diff(found, max_lines=None))
+        click.echo(visible(f"Its definitions changed: {summarise_changes(found)}"))
+        print_diff(diff_changes(found, max_lines=None))
         return True
 
     @staticmethod
@@ -160,7 +160,7 @@ class DevSession:
         from fumehood_server.cli import json_output, output
         from fumehood_server.cli.check_output import print_warnings
         from fumehood_server.cli.client import SidecarClient
-        from fumehood_server.cli.commands.tools import reasons
+        from fumehood_server.cli.commands.tools import print_reasons
         from fumehood_server.cli.schema import example_call
 
         console = output.console()
@@ -175,7 +175,7 @@ class DevSession:
                 click.echo(output.visible(f"  {example_call(tool['name'], schemas.get(tool['name'], {}))}"))
             else:
                 console.print(output.styled(f"  {tool['name']} can't be called:", "yellow"))
-                reasons(console, tool["availability"]["reasons"])
+                print_reasons(console, tool["availability"]["reasons"])
 
 
 _QUIET = frozenset({"plugin_loaded", "serving", "draining", "stopped"})

@@ -22,7 +22,7 @@ def list_plugins(as_json: bool, address: str | None) -> None:
     """
     from fumehood_server.cli import json_output, output
     from fumehood_server.cli.client import SidecarClient
-    from fumehood_server.cli.commands.tools import reasons
+    from fumehood_server.cli.commands.tools import print_reasons
 
     with SidecarClient(address) as client:
         listed = [json_output.plugin_json(each) for each in client.list_plugins()]
@@ -50,4 +50,4 @@ def list_plugins(as_json: bool, address: str | None) -> None:
         if each["reasons"]:
             console.print()
             console.print(output.styled(f"{each['name']} is {each['state']}:", "yellow"))
-            reasons(console, each["reasons"])
+            print_reasons(console, each["reasons"])

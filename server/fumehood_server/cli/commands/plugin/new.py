@@ -36,7 +36,7 @@ def new(folder: Path, kind: str, language: str) -> None:
       fumehood plugin new greeter
       fumehood plugin new plugins/greeter --kind executable --language node
     """
-    from fumehood_server.cli.scaffold import TEMPLATES, names, write
+    from fumehood_server.cli.scaffold import TEMPLATES, template_names, write_template
     from fumehood_server.plugins.manifest_file import valid_plugin_name
 
     template = TEMPLATES.get((kind, language))
@@ -46,9 +46,9 @@ def new(folder: Path, kind: str, language: str) -> None:
         raise CommandError(
             f'"{folder.name}" is not a plugin\'s name', "1 to 64 of a-z, 0-9, _ and -, starting with a letter."
         )
-    words = names(folder.name)
+    words = template_names(folder.name)
     try:
-        written = write(template, folder, words)
+        written = write_template(template, folder, words)
     except FileExistsError as error:
         raise CommandError(f"{folder} is there already", "Choose another name.", code="EXISTS") from error
     except OSError as error:

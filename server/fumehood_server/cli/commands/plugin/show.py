@@ -42,7 +42,7 @@ def print_plugin(console: Console, plugin: JsonObject, *, sandboxes: bool = True
     """Print one plugin for a person. Without `sandboxes`, what it is and what can be called."""
     from fumehood_server.cli import output
     from fumehood_server.cli.commands.plugin.list import STATE_STYLES
-    from fumehood_server.cli.commands.tools import reasons
+    from fumehood_server.cli.commands.tools import print_reasons
 
     state = plugin["state"]
     console.print(
@@ -54,7 +54,7 @@ def print_plugin(console: Console, plugin: JsonObject, *, sandboxes: bool = True
     console.print(output.styled(f"  {plugin['digest']}", "dim"), soft_wrap=True)
     if plugin["reasons"]:
         console.print()
-        reasons(console, plugin["reasons"])
+        print_reasons(console, plugin["reasons"])
     if plugin["tools"]:
         console.print()
         table = output.table("TOOL", "LEVEL", "PERMISSION", "AVAILABLE")
