@@ -17,7 +17,7 @@ import structlog
 from fumehood_server.config.config import load_config
 from fumehood_server.model.call import CallContext
 from fumehood_server.model.plugin import WorkerSpec
-from fumehood_server.model.worker import CancelReason, Invocation
+from fumehood_server.model.worker import Attempt, CancelReason, Invocation
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.workers import LogSink, Pools
 
@@ -103,14 +103,20 @@ async def _ends(folder: Path, spacing_s: float) -> list[float]:
         deaths = _Deaths([by_worker[lease.worker.worker_id] for lease in leases])
         first = loop.time() + 0.1
         deadlines = [first + number * spacing_s for number in range(IN_FLIGHT)]
-        for call, deadline in zip(calls, deadlines, strict=True):
-            loop.call_at(deadline, call.cancel, CancelReason.DEADLINE)
         async with asyncio.timeout(_BOUND_S):
-            await asyncio.wait([call.done for call in calls])
+            await asyncio.gather(*(_end_at(call, at) for call, at in zip(calls, deadlines, strict=True)))
             died = await asyncio.to_thread(deaths.join)
         for lease in leases:
             lease.release()
     return [(at - deadline) * 1000 for at, deadline in zip(died, deadlines, strict=True)]
+
+
+async def _end_at(call: Attempt, deadline: float) -> None:
+    """As the executor does it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(deadline):
+            await call.result()
+    await call.end(CancelReason.DEADLINE)
 
 
 class _Deaths:

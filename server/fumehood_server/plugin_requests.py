@@ -29,7 +29,7 @@ from fumehood_server.egress import (
 from fumehood_server.errors import PluginRequestError
 from fumehood_server.model.plugin_requests import EgressUsage, InboundResponse, OutboundRequest, RequestingCall
 from fumehood_server.secrets import SecretStore, SecretUnavailableError
-from fumehood_server.workers.output.token_bucket import Allowance
+from fumehood_server.workers.output.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from fumehood_server.model.plugin import WorkerSpec
@@ -166,7 +166,7 @@ class _RelayLines:
 
     def __init__(self, log: PluginLog) -> None:
         self._log = log
-        self._allowance = Allowance(burst=RELAY_LINES_BURST, per_second=RELAY_LINES_PER_SECOND, clock=time.monotonic)
+        self._allowance = TokenBucket(burst=RELAY_LINES_BURST, per_second=RELAY_LINES_PER_SECOND, clock=time.monotonic)
         self._dropped = 0
 
     def write(self, event: EgressEvent) -> None:

@@ -174,8 +174,7 @@ async def test_what_a_process_does_not_read_is_not_fetched_and_ends_with_the_cal
             taken = await settled(lambda: web.sent)
             # What the buffers of two sockets and a pipe hold, and not the gigabyte that the server would send.
             assert 65536 <= taken < 32 << 20
-            handle.cancel(CancelReason.DEADLINE)
-            error = error_of(await ended(handle))
+            error = error_of(await handle.end(CancelReason.DEADLINE))
             assert error.details["ended_by"] == "sigkill"
             lease.release()
             assert await asyncio.to_thread(web.gone.wait, 20)

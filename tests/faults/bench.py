@@ -15,7 +15,7 @@ from fumehood_sandbox import Level, Policy
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallContext, CallError, CallUpdate
 from fumehood_server.model.plugin import Kind, WorkerSpec
-from fumehood_server.model.worker import Attempt, Invocation, InvocationResult, Worker
+from fumehood_server.model.worker import Attempt, Invocation, InvocationResult, Worker, WorkerState
 from fumehood_server.plugins.launch.program import build
 from fumehood_server.workers import LogSink, Pools, WorkerSettings
 
@@ -78,9 +78,15 @@ def invocation(tool: str, updates: Updates | None = None, arguments_json: str = 
     )
 
 
-async def ended(handle: Attempt) -> InvocationResult:
+async def ended(attempt: Attempt) -> InvocationResult:
     async with asyncio.timeout(BOUND_S):
-        return await handle.result()
+        return await attempt.result()
+
+
+async def until_dead(worker: Worker) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while worker.state is not WorkerState.DEAD:  # type: ignore[attr-defined] # noqa: ASYNC110 - a process's; nothing tells
+            await asyncio.sleep(0)
 
 
 def error_of(result: InvocationResult) -> CallError:
@@ -133,11 +139,9 @@ class Bench:
 
     async def until_gone(self) -> None:
         """Wait until every worker of the plugin under test is dead, and see that none of its processes is left."""
-        workers = [
-            place.worker.dead for pool in self.pools._all() if self.token in pool.spec.key for place in pool._places
-        ]
-        if workers:
-            await asyncio.wait(workers, timeout=BOUND_S)
+        async with asyncio.timeout(BOUND_S):
+            while any(self.token in info.spec.key and info.process_id for info in self.pools.workers()):  # noqa: ASYNC110 - nothing tells of a worker's end
+                await asyncio.sleep(0)
         assert self.left() == []
 
     def left(self) -> list[str]:

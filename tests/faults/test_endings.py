@@ -57,9 +57,11 @@ async def test_a_plugin_that_answers_its_cancellation_lives(bench: Bench) -> Non
         updates = Updates()
         handle = worker.invoke(invocation("slow", updates))
         await updates.first()
-        handle.cancel(CancelReason.CALLER)
-        handle.cancel(CancelReason.DEADLINE)
-        error = error_of(await ended(handle))
+        first, second = (
+            asyncio.ensure_future(handle.end(reason)) for reason in (CancelReason.CALLER, CancelReason.DEADLINE)
+        )
+        error = error_of(await first)
+        assert (await second).error is error
         assert error.code is Code.CANCELLED_SIGNAL
         assert error.details["ended_by"] == "cancel_frame"
         assert "outcome_unknown" not in error.details
@@ -76,8 +78,7 @@ async def test_a_call_that_ignores_its_cancellation_is_ended_by_the_next_rung(
     spec = bench.spec(level=Level.WRITE)
     async with bench.sole_worker(spec) as worker:
         handle = worker.invoke(invocation(tool))
-        handle.cancel(CancelReason.DEADLINE)
-        error = error_of(await ended(handle))
+        error = error_of(await handle.end(CancelReason.DEADLINE))
     assert error.code is Code.TOOL_TIMEOUT
     assert error.details["ended_by"] == rung
     assert error.details["outcome_unknown"] is True
@@ -95,13 +96,11 @@ async def test_repeatable_calls_may_finish_beside_one_that_ignores_its_cancellat
         ignoring = worker.invoke(invocation("deaf", deaf))
         sibling = worker.invoke(invocation("slow", slow))
         await slow.first()
-        ignoring.cancel(CancelReason.DEADLINE)
-        assert error_of(await ended(ignoring)).details["ended_by"] == "condemned"
-        assert not sibling.done.done()
+        assert error_of(await ignoring.end(CancelReason.DEADLINE)).details["ended_by"] == "condemned"
+        assert not sibling.ended
         refused = error_of(await ended(worker.invoke(invocation("echo"))))
         assert (refused.code, refused.retryable) == (Code.TOOL_UNAVAILABLE, True)
-        sibling.cancel(CancelReason.CALLER)
-        assert error_of(await ended(sibling)).details["ended_by"] == "cancel_frame"
+        assert error_of(await sibling.end(CancelReason.CALLER)).details["ended_by"] == "cancel_frame"
         await bench.until_gone()
 
 
@@ -112,7 +111,7 @@ async def test_siblings_of_one_that_ignores_its_cancellation_get_a_bounded_time(
         ignoring = worker.invoke(invocation("deaf"))
         sibling = worker.invoke(invocation("slow", slow))
         await slow.first()
-        ignoring.cancel(CancelReason.DEADLINE)
+        await ignoring.end(CancelReason.DEADLINE)
         error = error_of(await ended(sibling))
         assert (error.code, error.retryable) == (Code.TOOL_UNAVAILABLE, True)
         assert bench.left() == []
@@ -125,8 +124,7 @@ async def test_siblings_that_write_end_with_one_that_ignores_its_cancellation(be
         ignoring = worker.invoke(invocation("deaf"))
         sibling = worker.invoke(invocation("slow", slow))
         await slow.first()
-        ignoring.cancel(CancelReason.DEADLINE)
-        assert error_of(await ended(ignoring)).details["ended_by"] == "sigterm"
+        assert error_of(await ignoring.end(CancelReason.DEADLINE)).details["ended_by"] == "sigterm"
         assert error_of(await ended(sibling)).code is Code.TOOL_OUTCOME_UNKNOWN
 
 
@@ -152,8 +150,7 @@ async def test_a_closed_or_unread_pipe_ends_with_the_calls_deadline(bench: Bench
     async with bench.sole_worker(bench.spec()) as worker:
         worker.invoke(invocation(tool))
         handle = worker.invoke(invocation("echo"))
-        handle.cancel(CancelReason.DEADLINE)
-        error = error_of(await ended(handle))
+        error = error_of(await handle.end(CancelReason.DEADLINE))
         assert error.code is Code.TOOL_TIMEOUT
         assert error.details["ended_by"] in ("sigterm", "condemned")
 
@@ -164,15 +161,13 @@ async def test_calls_that_nobody_reads_wait_in_bounded_memory(bench: Bench, tool
     async with bench.sole_worker(bench.spec(level=Level.WRITE)) as worker:
         await ended(worker.invoke(invocation(tool)))
         handles = [worker.invoke(invocation("echo", arguments_json=big)) for _ in range(30)]
-        refused = [handle.done.result() for handle in handles if handle.done.done()]
+        refused = [await handle.result() for handle in handles if handle.ended]
         assert len(refused) > 15
         for result in refused:
             error = error_of(result)
             assert (error.code, error.retryable) == (Code.TOOL_UNAVAILABLE, True)
-        for handle in handles:
-            handle.cancel(CancelReason.CALLER)
-        for handle in handles:
-            error_of(await ended(handle))
+        for result in await asyncio.gather(*(handle.end(CancelReason.CALLER) for handle in handles)):
+            error_of(result)
 
 
 async def test_a_writing_call_that_was_never_sent_is_known_not_to_have_run(bench: Bench) -> None:
@@ -181,7 +176,7 @@ async def test_a_writing_call_that_was_never_sent_is_known_not_to_have_run(bench
         stuck = worker.invoke(invocation("ignores_cancel"))
         first = worker.invoke(invocation("echo", arguments_json=big))
         second = worker.invoke(invocation("echo", arguments_json=big))
-        stuck.cancel(CancelReason.DEADLINE)
+        await stuck.end(CancelReason.DEADLINE)
         assert error_of(await ended(first)).code is Code.TOOL_OUTCOME_UNKNOWN
         error = error_of(await ended(second))
         assert (error.code, error.retryable, error.details["dispatched"]) == (Code.TOOL_UNAVAILABLE, True, False)

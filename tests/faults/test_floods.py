@@ -7,7 +7,7 @@ import pytest
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.workers.output.logs import MAX_KEPT_BYTES, MAX_LINES
 
-from .bench import Bench, ended, error_of, invocation
+from .bench import Bench, error_of, invocation
 
 CALLS_BESIDE = 200
 GROWTH_BYTES = 48 * 1024 * 1024
@@ -27,8 +27,7 @@ async def test_a_flood_costs_bounded_memory_and_disturbs_nobody(bench: Bench, to
         for _ in range(CALLS_BESIDE):
             await bench.honest()
         assert process.memory_info().rss - before < GROWTH_BYTES
-        flooding.cancel(CancelReason.DEADLINE)
-        error_of(await ended(flooding))
+        error_of(await flooding.end(CancelReason.DEADLINE))
         await bench.until_gone()
     lines = bench.logs.of(spec.plugin).last(10_000)
     assert len(lines) <= MAX_LINES
@@ -56,6 +55,5 @@ async def test_threads_beyond_the_limit_are_the_plugins_own_trouble(bench: Bench
     async with bench.sole_worker(bench.spec()) as worker:
         handle = worker.invoke(invocation("fills_threads"))
         await bench.honest()
-        handle.cancel(CancelReason.CALLER)
-        error_of(await ended(handle))
+        error_of(await handle.end(CancelReason.CALLER))
     await bench.until_gone()

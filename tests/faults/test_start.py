@@ -11,7 +11,6 @@ from fumehood_sandbox import launch
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.workers import LogSink, Pools
-from fumehood_server.workers.process.start import opened
 from fumehood_server.workers.process.worker import ProcessWorker
 
 from .bench import BOUND_S, SETTINGS, Bench
@@ -35,17 +34,10 @@ async def test_an_exit_before_anybody_watches_is_told_as_any_other(bench: Bench)
     async with asyncio.timeout(BOUND_S):
         while Path(f"/proc/{process.init_pid}").exists():  # noqa: ASYNC110 - nobody tells of it, that is the point
             await asyncio.sleep(0.01)
-    worker = ProcessWorker(
-        spec,
-        "gone",
-        process,
-        log=bench.logs.of(spec.plugin),
-        settings=SETTINGS,
-        start_timeout_s=BOUND_S,
-        on_change=lambda _worker: None,
-    )
+    worker = ProcessWorker(spec, "gone", process, log=bench.logs.of(spec.plugin), settings=SETTINGS)
     with pytest.raises(WorkerUnavailableError) as caught:
-        await opened(worker)
+        async with worker:
+            await worker.greet(BOUND_S)
     assert caught.value.error.details["exit"] == "exited with status 3"
     assert caught.value.error.details["stderr"] == ["Traceback: no module named moon"]
     await bench.honest()

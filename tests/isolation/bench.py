@@ -71,12 +71,10 @@ class Bench:
         handle = lease.worker.invoke(replace(invocation(held), on_update=heard))
         try:
             async with asyncio.timeout(BOUND_S):
-                await asyncio.wait((said, handle.done), return_when=asyncio.FIRST_COMPLETED)
-            assert said.done(), handle.done.result()
+                await said
             yield
         finally:
-            handle.cancel(CancelReason.CALLER)
-            await ended(handle)
+            await handle.end(CancelReason.CALLER)
             lease.release()
 
     @contextlib.asynccontextmanager
@@ -183,6 +181,6 @@ def invocation(code: str, *, tool: str = "run") -> Invocation:
     )
 
 
-async def ended(handle: Attempt) -> InvocationResult:
+async def ended(attempt: Attempt) -> InvocationResult:
     async with asyncio.timeout(BOUND_S):
-        return await handle.result()
+        return await attempt.result()

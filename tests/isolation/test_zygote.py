@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from fumehood_sandbox import Limits
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.model.worker import CancelReason
-from fumehood_server.workers.pools.zygote import hatch
+from fumehood_server.model.worker import CancelReason, WorkerState
+from fumehood_server.workers.pools.interface import PoolContext
+from fumehood_server.workers.pools.zygote import started_zygote
+
+from tests.faults.bench import until_dead
 
 from .bench import BOUND_S, FOLDER, SETTINGS, Bench, children, ended, fork_supervisors, invocation
 
@@ -123,12 +128,11 @@ async def test_call_that_ignores_its_end_is_killed_with_all_that_it_started(benc
     async with bench.started(code, spec=spec) as (handle, worker):
         before = bench.processes_of(spec)
         assert len(before) >= 8, "control: the call and what it started are there"
-        handle.cancel(CancelReason.DEADLINE)
-        result = await ended(handle)
+        result = await handle.end(CancelReason.DEADLINE)
         assert result.error is not None
         assert result.error.code is Code.TOOL_TIMEOUT
         assert result.error.details["ended_by"] == "sigkill"
-        await asyncio.wait_for(asyncio.shield(worker.dead), 10)
+        await until_dead(worker)
     await bench.run("result = 1", spec=spec)
     await bench.until(lambda: not before & bench.processes_of(spec))
 
@@ -143,7 +147,7 @@ async def test_death_of_the_zygote_ends_its_calls_and_the_next_call_gets_another
         result = await ended(handle)
         assert result.error is not None
         assert result.error.code is Code.TOOL_UNAVAILABLE
-        await asyncio.wait_for(asyncio.shield(worker.dead), 10)
+        await until_dead(worker)
     await bench.until(lambda: not before & bench.processes_of(spec))
     assert await bench.run("result = 1", spec=spec) == 1
 
@@ -157,13 +161,20 @@ async def test_zygote_that_is_heard_to_be_dead_before_its_children_leaves_no_for
         held = os.open(f"/proc/{worker.info.process_id}/fd/1", os.O_WRONLY)
         try:
             os.kill(zygote, signal.SIGKILL)
-            await bench.until(lambda: zygote not in bench.zygotes(spec))
-            assert not worker.dead.done(), "control: the child is heard of later"
+            await bench.until(lambda: not is_running(zygote))
+            assert worker.state is not WorkerState.DEAD, "control: the child is heard of later"
         finally:
             os.close(held)
         await ended(handle)
-        await asyncio.wait_for(asyncio.shield(worker.dead), 10)
+        await until_dead(worker)
     await bench.until(lambda: not fork_supervisors())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -171,7 +182,15 @@ async def test_start_that_is_cancelled_again_and_again_leaves_no_process(bench: 
     spec = bench.spec()
     logs = bench.logs.of(spec.plugin)
     before = children()
-    start = asyncio.ensure_future(hatch(spec, "zygote", log=logs, settings=SETTINGS, on_change=lambda _worker: None))
+    context = PoolContext(
+        spec=spec, log=logs, settings=SETTINGS, ids=itertools.count(), verify=None, plugin_requests=None
+    )
+
+    async def hold() -> None:
+        async with started_zygote(context):
+            await asyncio.get_running_loop().create_future()
+
+    start = asyncio.ensure_future(hold())
     await bench.until(lambda: bool(fork_supervisors()))
     for _ in range(times):
         start.cancel()

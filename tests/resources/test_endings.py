@@ -69,9 +69,9 @@ async def test_a_tree_that_ignores_everything_is_dead_when_its_call_has_ended(
     call = lease.worker.invoke(invocation("refuse_to_end", arguments_json=json.dumps({"token": token})))
     await said(hood.logs, f"started {token}")
     await until_running(token)
-    call.cancel(reason)
+    ending = asyncio.ensure_future(call.end(reason))
     await hood.honest()
-    error = error_of(await ended(call))
+    error = error_of(await ending)
     assert error.details["ended_by"] == "sigkill"
     assert error.code is (Code.TOOL_TIMEOUT if reason is CancelReason.DEADLINE else Code.CANCELLED_SIGNAL)
     await until_dead(token)
@@ -81,8 +81,7 @@ async def test_a_tree_that_ignores_everything_is_dead_when_its_call_has_ended(
 async def test_a_call_that_answers_its_cancellation_keeps_its_warm_process(hood: Hood) -> None:
     lease = await hood.pools.acquire(hood.spec)
     call = lease.worker.invoke(invocation("spin", arguments_json='{"seconds": 30}'))
-    call.cancel(CancelReason.DEADLINE)
-    assert error_of(await ended(call)).details["ended_by"] == "cancel_frame"
+    assert error_of(await call.end(CancelReason.DEADLINE)).details["ended_by"] == "cancel_frame"
     assert (await ended(lease.worker.invoke(invocation("echo", arguments_json='{"text": "x"}')))).error is None
     lease.release()
 

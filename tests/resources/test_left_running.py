@@ -11,7 +11,7 @@ from fumehood_server.model.worker import WorkerState
 from fumehood_server.workers import LogSink, Pools
 from fumehood_server.workers.process.worker import ProcessWorker
 
-from tests.faults.bench import BOUND_S
+from tests.faults.bench import BOUND_S, until_dead
 
 from .support import SETTINGS, Hood, spec_of, value_in
 
@@ -40,14 +40,13 @@ async def test_worker_that_a_call_left_busy_is_ended_though_nobody_calls(hood: H
     calm, busy = await worker_of(hood, honest=True), await worker_of(hood)
     await hood.honest()
     assert value_in(await hood.call("leave", how=how, seconds=60, rest=rest)) == how
-    async with asyncio.timeout(BOUND_S):
-        await asyncio.shield(busy.dead)
+    await until_dead(busy)
     said = [line.message for line in hood.logs.of("hostile").last(100)]
     assert any("since its last call ended" in message for message in said), said
-    assert not busy.failed
+    assert not busy.life.failed
     assert calm.state is WorkerState.READY, "control: one that rests between calls stays"
     await hood.honest()
-    assert calm.calls_served == 2
+    assert calm.table.served == 2
     assert value_in(await hood.call("echo", text="x")) == "x"
 
 
@@ -59,7 +58,7 @@ async def test_next_call_does_not_pay_for_what_was_used_before_it_began(hood: Ho
     # All of it is used by then, where it can be seen: a child that is started late has no clock yet without a cgroup.
     await until(lambda: _used_by(worker) - before_ns > 1.0 * NS)
     assert value_in(await hood.call("spin", seconds=2.2)) == 2.2
-    assert worker.calls_served == 2, "control: it was this process that served it"
+    assert worker.table.served == 2, "control: it was this process that served it"
 
 
 def _used_by(worker: ProcessWorker) -> int:

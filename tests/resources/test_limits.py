@@ -15,7 +15,7 @@ from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import InvocationResult
 from fumehood_server.workers import LogSink, Pools
 
-from tests.faults.bench import BOUND_S, ended, error_of, invocation
+from tests.faults.bench import BOUND_S, ended, error_of, invocation, until_dead
 
 from .support import LIMITS, MIB, SETTINGS, Hood, spec_of, value_in
 
@@ -170,7 +170,7 @@ async def test_a_process_that_has_served_its_share_is_replaced_between_calls() -
         first.release()
         for _ in range(2):
             assert value_in(await hood.call("spin", seconds=0.7)) == 0.7
-        await asyncio.wait((first.worker.dead,), timeout=BOUND_S)
+        await until_dead(first.worker)
         second = await pools.acquire(hood.spec)
         second.release()
         assert second.worker is not first.worker
@@ -210,8 +210,9 @@ async def test_each_call_tells_what_it_used(hood: Hood) -> None:
     used = []
     for tool, arguments in (("echo", {"text": "x"}), ("spin", {"seconds": 0.3}), ("hold", {"mib": 100})):
         handle = lease.worker.invoke(invocation(tool, arguments_json=json.dumps(arguments)))
-        handle.when_done(lambda _, handle=handle: used.append(handle.used()))
-        assert (await ended(handle)).error is None
+        result = await ended(handle)
+        assert result.error is None
+        used.append(result.used)
     echo, spin, hold = used
     assert echo.cpu_s < 0.2
     assert 0.29 < spin.cpu_s < 3

@@ -10,7 +10,6 @@ import pytest
 from fumehood_sandbox.cgroup import cgroups
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation
-from fumehood_server.model.worker import Used
 from fumehood_server.workers import LogSink, Pools
 from fumehood_server.workers.process.worker import ProcessWorker
 
@@ -55,7 +54,7 @@ async def test_usage_of_a_short_call_is_known_where_no_cgroup_counts(hood: Hood)
     lease = await hood.pools.acquire(spec)
     handle = lease.worker.invoke(invocation("echo", arguments_json='{"text": "x"}'))
     result = await ended(handle)
-    used = handle.used()
+    used = result.used
     assert (result.error, used is not None and used.source) == (None, "proc")
     assert used is not None
     assert used.peak_memory_bytes > MIB
@@ -68,8 +67,9 @@ async def test_usage_is_that_of_the_call(hood: Hood) -> None:
     for tool, arguments in (("hold", '{"mib": 100}'), ("echo", '{"text": "x"}'), ("spin", '{"seconds": 0.3}')):
         lease = await hood.pools.acquire(hood.spec)
         handle = lease.worker.invoke(invocation(tool, arguments_json=arguments))
-        handle.when_done(lambda _, handle=handle: used.append(handle.used()))
-        assert (await ended(handle)).error is None
+        result = await ended(handle)
+        assert result.error is None
+        used.append(result.used)
         lease.release()
     hold, echo, spin = used
     assert all(each.source.startswith("cgroup") for each in used)
@@ -87,18 +87,17 @@ async def test_call_is_told_nothing_of_what_the_call_before_used_in_the_same_cgr
         tool = "hold" if number in (0, 1, 3, 6, 10, 15, 21) else "echo"
         lease = await hood.pools.acquire(hood.spec)
         handle = lease.worker.invoke(invocation(tool, arguments_json=arguments[tool]))
-        used: list[Used | None] = []
         assert isinstance(lease.worker, ProcessWorker)
         leaf = lease.worker._process.leaf
         assert leaf is not None
         places[tool].append(leaf._name)
-        handle.when_done(lambda _, handle=handle, used=used: used.append(handle.used()))
-        assert (await ended(handle)).error is None
+        result = await ended(handle)
+        assert result.error is None
         lease.release()
-        assert used[0] is not None
+        assert result.used is not None
         if tool == "hold":
-            assert used[0].peak_memory_bytes > 64 * MIB
+            assert result.used.peak_memory_bytes > 64 * MIB
         else:
-            assert used[0].peak_memory_bytes < 16 * MIB
+            assert result.used.peak_memory_bytes < 16 * MIB
     if cgroups().joining_thread is not None:
         assert set(places["hold"]) & set(places["echo"]), "control: cgroups are used again"

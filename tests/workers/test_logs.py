@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from fumehood_server.workers.output.logs import MAX_KEPT_BYTES, MAX_LINES, MAX_QUEUED_LINES, LogLine, LogSink, clean
 from fumehood_server.workers.output.stderr import StderrLines
-from fumehood_server.workers.output.token_bucket import Allowance, LogRate
+from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +17,9 @@ UNLIMITED = LogRate(limit_bytes=1 << 40, clock=lambda: 0.0, on_over=lambda _: No
 
 def lines_of(data: list[bytes], *, burst: int = 1000) -> list[LogLine]:
     log = LogSink().of("p")
-    stderr = StderrLines(log, "w", Allowance(burst=burst, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
+    stderr = StderrLines(log, "w", TokenBucket(burst=burst, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
     for piece in data:
-        stderr.feed(piece)
+        stderr.take_output(piece)
     stderr.close()
     return list(log.last(10_000))
 
@@ -127,11 +127,11 @@ async def test_a_slow_listener_loses_lines_and_learns_how_many() -> None:
 def test_the_rate_of_logging_is_counted_second_by_second() -> None:
     now, over = [0.0], list[int]()
     rate = LogRate(limit_bytes=100, clock=lambda: now[0], on_over=over.append)
-    rate.add(100)
+    rate.count(100)
     now[0] = 1.0
-    rate.add(60)
+    rate.count(60)
     now[0] = 1.9
-    rate.add(40)
+    rate.count(40)
     assert over == []
-    rate.add(1)
+    rate.count(1)
     assert over == [101]

@@ -5,41 +5,61 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
 from fumehood.v1 import plugin_pb2
-from fumehood_server.workers import WorkerSettings
 from fumehood_server.workers.faults import Violation
 from fumehood_server.workers.wire import prefixed
-from fumehood_server.workers.wire.channel import FRAMES_PER_TURN, Channel
+from fumehood_server.workers.wire.frame_reader import FRAMES_PER_ITERATION, FrameReader
+from fumehood_server.workers.wire.pipes import PipeWriter
 
 BOUND_S = 20.0
 MORE_THAN_A_PIPE = 1_000_000
+MAX_FRAME_BYTES = 1000
 
 
 @dataclass
-class Wire:
-    """A channel, and the worker's ends of its pipes."""
+class Worker:
+    """The worker's ends of its pipes, and what came of the sidecar's: the handler of frames as well."""
 
     stdin: int
     stdout: int
     ours: tuple[int, int]
     heard: list[int] = field(default_factory=list)
-    faults: list[Violation] = field(default_factory=list)
-    channel: Channel | None = None
+    problems: list[Violation] = field(default_factory=list)
+    ends: int = 0
+    broken: int = 0
+    closed: bool = False
+    close_after: int = 0
+    """Nothing counts any more after this frame. 0: all count."""
+    writer: PipeWriter | None = None
+    reader: FrameReader | None = None
 
-    def open(self) -> Channel:
-        self.channel = Channel(
-            asyncio.get_running_loop(),
-            stdin=self.ours[0],
-            stdout=self.ours[1],
-            settings=WorkerSettings(),
-            on_frame=lambda frame, _: self.heard.append(frame.result.invocation_id),
-            on_fault=lambda violation, _: self.faults.append(violation),
-        )
-        return self.channel
+    def written_to(self) -> PipeWriter:
+        def note_break() -> None:
+            self.broken += 1
+
+        self.writer = PipeWriter(self.ours[0], note_break)
+        return self.writer
+
+    def read_from(self, *, stall_s: float = BOUND_S) -> FrameReader:
+        self.reader = FrameReader(self.ours[1], self, max_frame_bytes=MAX_FRAME_BYTES, stall_s=stall_s)
+        self.reader.resume()
+        return self.reader
+
+    def take_frame(self, frame: plugin_pb2.PluginFrame, size: int) -> None:
+        assert size == frame.ByteSize()
+        self.heard.append(frame.result.invocation_id)
+        self.closed = frame.result.invocation_id == self.close_after
+
+    def take_violation(self, violation: Violation, problem: str) -> None:
+        assert problem
+        self.problems.append(violation)
+
+    def take_end(self) -> None:
+        self.ends += 1
 
     def close_stdin(self) -> None:
         """The worker reads no more."""
@@ -51,8 +71,10 @@ class Wire:
         self.stdout = os.open(os.devnull, os.O_RDONLY)
 
     def say(self, *numbers: int) -> None:
-        frames = [plugin_pb2.PluginFrame(result=plugin_pb2.Result(invocation_id=number)) for number in numbers]
-        os.write(self.stdout, b"".join(prefixed(frame.SerializeToString()) for frame in frames))
+        self.say_bytes(b"".join(map(frame, numbers)))
+
+    def say_bytes(self, data: bytes) -> None:
+        assert os.write(self.stdout, data) == len(data)
 
     def read(self) -> bytes:
         try:
@@ -65,117 +87,213 @@ class Wire:
         async with asyncio.timeout(BOUND_S):
             while len(got) < size:
                 got += self.read()
-                await turn()
+                await iteration()
         return got
 
+    async def until_told(self) -> None:
+        """Until the reader has told of an end or a violation; and a while longer, for what should not come."""
+        async with asyncio.timeout(BOUND_S):
+            while not (self.ends or self.problems):
+                await iteration()
+        for _ in range(5):
+            await iteration()
 
-async def turn() -> None:
+
+def frame(number: int) -> bytes:
+    return prefixed(plugin_pb2.PluginFrame(result=plugin_pb2.Result(invocation_id=number)).SerializeToString())
+
+
+async def iteration() -> None:
     await asyncio.sleep(0)
 
 
 @pytest.fixture
-def wire() -> Iterator[Wire]:
+async def worker() -> AsyncIterator[Worker]:
     (stdin, ours_in), (ours_out, stdout) = os.pipe(), os.pipe()
     for fd in (stdin, ours_in, ours_out):
         os.set_blocking(fd, False)
-    made = Wire(stdin, stdout, (ours_in, ours_out))
+    made = Worker(stdin, stdout, (ours_in, ours_out))
     yield made
-    if made.channel is not None:
-        made.channel.stop()
+    for end in (made.writer, made.reader):
+        if end is not None:
+            end.stop()
     for fd in (made.stdin, made.stdout, ours_in, ours_out):
         os.close(fd)
 
 
-async def test_frame_is_in_the_pipe_when_send_returns(wire: Wire) -> None:
-    wire.open().send(b"a")
-    assert wire.read() == b"a"
+async def test_frame_is_in_the_pipe_when_send_returns(worker: Worker) -> None:
+    worker.written_to().send(b"a")
+    assert worker.read() == b"a"
 
 
-async def test_what_a_full_pipe_does_not_take_comes_later_and_in_order(wire: Wire) -> None:
-    channel = wire.open()
+async def test_what_a_full_pipe_does_not_take_comes_later_and_in_order(worker: Worker) -> None:
+    writer = worker.written_to()
     frames = [b"a" * MORE_THAN_A_PIPE, b"b", b"c" * MORE_THAN_A_PIPE, b"d"]
-    for frame in frames:
-        channel.send(frame)
+    for each in frames:
+        writer.send(each)
     expected = b"".join(frames)
-    assert 0 < channel.unsent_bytes < len(expected)
-    assert await wire.read_exactly(len(expected)) == expected
-    assert (channel.unsent_bytes, channel.written_bytes) == (0, len(expected))
-    channel.send(b"e")
-    assert wire.read() == b"e", "control: written at once again"
+    assert 0 < writer.unsent_bytes < len(expected)
+    assert writer.queued_bytes == len(expected)
+    assert await worker.read_exactly(len(expected)) == expected
+    assert (writer.unsent_bytes, writer.written_bytes) == (0, len(expected))
+    writer.send(b"e")
+    assert worker.read() == b"e", "control: written at once again"
 
 
-async def test_who_waits_for_the_pipe_goes_on_when_enough_was_read(wire: Wire) -> None:
-    channel = wire.open()
-    channel.send(b"a" * MORE_THAN_A_PIPE)
-    waiting = asyncio.create_task(channel.drained(0))
-    await turn()
+async def test_more_frames_than_one_write_takes_come_in_order(worker: Worker) -> None:
+    writer = worker.written_to()
+    frames = [b"a" * MORE_THAN_A_PIPE, *(b"%4d" % number for number in range(1000))]
+    for each in frames:
+        writer.send(each)
+    expected = b"".join(frames)
+    assert await worker.read_exactly(len(expected)) == expected
+
+
+async def test_who_waits_for_the_pipe_goes_on_when_enough_was_read(worker: Worker) -> None:
+    writer = worker.written_to()
+    writer.send(b"a" * MORE_THAN_A_PIPE)
+    waiting = asyncio.create_task(writer.drained(0))
+    await iteration()
     assert not waiting.done()
-    await wire.read_exactly(MORE_THAN_A_PIPE)
+    await worker.read_exactly(MORE_THAN_A_PIPE)
     async with asyncio.timeout(BOUND_S):
         await waiting
 
 
 @pytest.mark.parametrize("size", [1, MORE_THAN_A_PIPE])
-async def test_closed_stdin_is_told_once_and_never_from_within_send(wire: Wire, size: int) -> None:
-    channel = wire.open()
-    channel.send(b"a" * size)
-    wire.close_stdin()
-    channel.send(b"b")
-    channel.send(b"c")
-    assert wire.faults == []
+async def test_closed_stdin_is_told_once(worker: Worker, size: int) -> None:
+    writer = worker.written_to()
+    writer.send(b"a" * size)
+    assert worker.broken == 0, "control: a pipe that somebody holds is not broken"
+    worker.close_stdin()
+    writer.send(b"b")
+    writer.send(b"c")
     async with asyncio.timeout(BOUND_S):
-        await channel.drained(0)
-        while not wire.faults:
-            await turn()
-    await turn()
-    assert wire.faults == [Violation.STDIN_CLOSED]
+        await writer.drained(0)
+        while not worker.broken:
+            await iteration()
+    await iteration()
+    assert worker.broken == 1
 
 
-async def test_nothing_is_written_or_told_after_stop(wire: Wire) -> None:
-    channel = wire.open()
-    channel.send(b"a" * MORE_THAN_A_PIPE)
-    waiting = asyncio.create_task(channel.drained(0))
-    await turn()
-    wire.close_stdin()
-    channel.send(b"b")
-    channel.stop()
-    channel.send(b"c")
-    wire.say(1)
+async def test_nothing_is_written_or_told_after_stop(worker: Worker) -> None:
+    writer, reader = worker.written_to(), worker.read_from()
+    writer.send(b"a" * MORE_THAN_A_PIPE)
+    waiting = asyncio.create_task(writer.drained(0))
+    await iteration()
+    worker.say(1)
+    writer.stop()
+    reader.stop()
+    worker.close_stdin()
+    writer.send(b"b")
+    worker.close_stdout()
     async with asyncio.timeout(BOUND_S):
         await waiting
     for _ in range(5):
-        await turn()
-    assert (wire.heard, wire.faults) == ([], [])
+        await iteration()
+    assert (worker.heard, worker.problems, worker.ends, worker.broken) == ([], [], 0, 0)
+    assert reader.ended
 
 
-async def test_stop_between_a_broken_pipe_and_its_telling_silences_it(wire: Wire) -> None:
-    channel = wire.open()
-    wire.close_stdin()
-    channel.send(b"a")
-    channel.stop()
-    await turn()
-    assert wire.faults == []
-
-
-async def test_flood_is_handed_on_by_portions_and_in_order(wire: Wire) -> None:
-    wire.open()
-    count = FRAMES_PER_TURN * 5
-    wire.say(*range(1, count + 1))
+async def test_flood_is_handed_on_by_portions_and_in_order(worker: Worker) -> None:
+    worker.read_from()
+    count = FRAMES_PER_ITERATION * 5
+    worker.say(*range(1, count + 1))
     portions = [0]
     async with asyncio.timeout(BOUND_S):
-        while len(wire.heard) < count:
-            await turn()
-            portions.append(len(wire.heard))
-    assert wire.heard == list(range(1, count + 1))
-    assert max(after - before for before, after in itertools.pairwise(portions)) == FRAMES_PER_TURN
+        while len(worker.heard) < count:
+            await iteration()
+            portions.append(len(worker.heard))
+    assert worker.heard == list(range(1, count + 1))
+    assert max(after - before for before, after in itertools.pairwise(portions)) == FRAMES_PER_ITERATION
 
 
-async def test_last_frames_come_before_the_closed_stdout_which_is_told_once(wire: Wire) -> None:
-    wire.open()
-    wire.say(1, 2)
-    wire.close_stdout()
+async def test_stop_within_a_flood_ends_it(worker: Worker) -> None:
+    reader = worker.read_from()
+    worker.say(*range(1, FRAMES_PER_ITERATION * 2))
+    worker.close_stdout()
     async with asyncio.timeout(BOUND_S):
-        while not wire.faults:
-            await turn()
-    await turn()
-    assert (wire.heard, wire.faults) == ([1, 2], [Violation.STDOUT_CLOSED])
+        while not worker.heard:
+            await iteration()
+    reader.stop()
+    for _ in range(5):
+        await iteration()
+    assert len(worker.heard) == FRAMES_PER_ITERATION
+    assert worker.ends == 0
+
+
+async def test_frames_after_the_last_that_counts_are_not_handed_on(worker: Worker) -> None:
+    worker.close_after = 2
+    reader = worker.read_from()
+    worker.say(1, 2, 3)
+    async with asyncio.timeout(BOUND_S):
+        while not reader.ended:
+            await iteration()
+    assert worker.heard == [1, 2]
+
+
+@pytest.mark.parametrize("count", [2, FRAMES_PER_ITERATION, FRAMES_PER_ITERATION * 3])
+async def test_last_frames_come_before_the_closed_stdout_which_is_told_once(worker: Worker, count: int) -> None:
+    reader = worker.read_from()
+    numbers = list(range(1, count + 1))
+    worker.say(*numbers)
+    worker.close_stdout()
+    await worker.until_told()
+    assert (worker.heard, worker.problems, worker.ends) == (numbers, [], 1)
+    assert reader.ended
+
+
+async def test_frame_in_pieces_is_handed_on_when_it_is_whole(worker: Worker) -> None:
+    reader = worker.read_from()
+    whole = frame(300)
+    worker.say_bytes(whole[:2])
+    async with asyncio.timeout(BOUND_S):
+        while not reader.mid_frame:
+            await iteration()
+    assert worker.heard == []
+    worker.say_bytes(whole[2:])
+    async with asyncio.timeout(BOUND_S):
+        while not worker.heard:
+            await iteration()
+    assert (worker.heard, reader.mid_frame) == ([300], False)
+
+
+@pytest.mark.parametrize(
+    ("data", "violation"),
+    [
+        (b"\xff" * 5, Violation.LENGTH_TOO_LONG),
+        (b"\xff\xff\x03", Violation.FRAME_TOO_LARGE),
+        (b"\x01\xff", Violation.FRAME_MALFORMED),
+        (b"\x7fhalf", Violation.FRAME_STALLED),
+    ],
+)
+async def test_bytes_that_are_no_frame_are_told_once_and_end_the_reading(
+    worker: Worker, data: bytes, violation: Violation
+) -> None:
+    reader = worker.read_from(stall_s=0.01)
+    worker.say_bytes(frame(1) + data)
+    await worker.until_told()
+    worker.say(2)
+    worker.close_stdout()
+    for _ in range(5):
+        await iteration()
+    assert (worker.heard, worker.problems, worker.ends) == ([1], [violation], 0)
+    assert reader.ended
+
+
+async def test_frame_that_is_whole_in_time_is_no_stall(worker: Worker) -> None:
+    reader = worker.read_from(stall_s=0.01)
+    whole = frame(1)
+    worker.say_bytes(whole[:1])
+    async with asyncio.timeout(BOUND_S):
+        while not reader.mid_frame:
+            await iteration()
+    worker.say_bytes(whole[1:])
+    async with asyncio.timeout(BOUND_S):
+        while not worker.heard:
+            await iteration()
+    overdue = asyncio.get_running_loop().time() + 0.02
+    async with asyncio.timeout(BOUND_S):
+        while asyncio.get_running_loop().time() < overdue:
+            await iteration()
+    assert worker.problems == []

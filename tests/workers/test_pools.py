@@ -17,7 +17,7 @@ from fumehood_server.model.tool import Reason
 from fumehood_server.model.worker import CancelReason, WorkerState
 from fumehood_server.workers import LogSink, Pools
 
-from tests.faults.bench import BOUND_S, SETTINGS, Bench, Updates, ended, error_of, invocation
+from tests.faults.bench import BOUND_S, SETTINGS, Bench, Updates, ended, error_of, invocation, until_dead
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ async def test_an_idle_worker_is_ended_and_started_again_on_demand() -> None:
         worker = lease.worker
         assert (await ended(worker.invoke(invocation("echo")))).error is None
         lease.release()
-        await bounded(asyncio.wait((worker.dead,)))
+        await until_dead(worker)
         assert bench.left() == []
         assert bench.pools.workers() == ()
         assert (await bench.call(spec, "echo")).error is None
@@ -167,10 +167,9 @@ async def test_a_busy_worker_is_not_ended_for_idleness() -> None:
         handle = lease.worker.invoke(invocation("slow", updates))
         idle = await bounded(bench.pools.acquire(bench.honest_spec))
         idle.release()
-        await bounded(asyncio.wait((idle.worker.dead,)))
-        assert not handle.done.done()
-        handle.cancel(CancelReason.CALLER)
-        assert error_of(await ended(handle)).details["ended_by"] == "cancel_frame"
+        await until_dead(idle.worker)
+        assert not handle.ended
+        assert error_of(await handle.end(CancelReason.CALLER)).details["ended_by"] == "cancel_frame"
 
 
 async def test_idle_pools_cost_no_time() -> None:
@@ -233,11 +232,10 @@ async def test_a_retired_worker_finishes_its_calls_first(bench: Bench) -> None:
     assert bench.pools.try_acquire(spec) is None
     fresh = await bounded(bench.pools.acquire(spec))
     assert fresh.worker is not lease.worker
-    assert not handle.done.done()
-    handle.cancel(CancelReason.CALLER)
-    assert error_of(await ended(handle)).details["ended_by"] == "cancel_frame"
+    assert not handle.ended
+    assert error_of(await handle.end(CancelReason.CALLER)).details["ended_by"] == "cancel_frame"
     lease.release()
-    await bounded(asyncio.wait((lease.worker.dead,)))
+    await until_dead(lease.worker)
     assert (await ended(fresh.worker.invoke(invocation("echo")))).error is None
     fresh.release()
 
@@ -253,7 +251,7 @@ async def test_who_waits_in_a_retired_pool_is_still_served(bench: Bench) -> None
     assert (await ended(served.worker.invoke(invocation("echo")))).error is None
     served.release()
     leases[1].release()
-    await bounded(asyncio.wait((served.worker.dead,)))
+    await until_dead(served.worker)
 
 
 async def test_close_lets_calls_finish_within_the_grace(bench: Bench) -> None:
@@ -261,7 +259,7 @@ async def test_close_lets_calls_finish_within_the_grace(bench: Bench) -> None:
     lease = await bounded(bench.pools.acquire(spec))
     handle = lease.worker.invoke(invocation("echo"))
     await bounded(bench.pools.close(BOUND_S))
-    assert handle.done.result().error is None
+    assert (await ended(handle)).error is None
 
 
 async def test_close_during_a_start_leaves_no_process(bench: Bench) -> None:
@@ -280,7 +278,7 @@ async def test_a_cancelled_close_kills_what_is_left(bench: Bench) -> None:
     await asyncio.wait((closing,), timeout=0)
     closing.cancel()
     await asyncio.wait((closing,), timeout=BOUND_S)
-    await bounded(asyncio.wait((lease.worker.dead,)))
+    await until_dead(lease.worker)
     assert bench.left() == []
 
 

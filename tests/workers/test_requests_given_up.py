@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 from fumehood.v1 import plugin_pb2
 from fumehood_sandbox import Level
@@ -11,13 +13,14 @@ from fumehood_server.model.worker import Invocation
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.secrets import Redactor, SecretStore
 from fumehood_server.workers import LogSink, Pools
-from fumehood_server.workers.process.attempt import CallTable, WorkerCall
-from fumehood_server.workers.process.requests import MAX_ASKED_BYTES, HostCallRouter
+from fumehood_server.workers.process.attempt import AttemptTable, WorkerAttempt
+from fumehood_server.workers.process.lifecycle import Lifecycle
+from fumehood_server.workers.process.requests import MAX_ASKED_BYTES, RequestRouter
 
-from tests.faults.bench import SETTINGS, Bench, misbehaving
+from tests.faults.bench import BOUND_S, SETTINGS, Bench, misbehaving
 
 
-class _Channel:
+class _Writer:
     unsent_bytes = 0
 
     def __init__(self) -> None:
@@ -37,40 +40,38 @@ class _Nothing:
         raise AssertionError("nobody is to be asked")
 
 
-def _call(number: int) -> WorkerCall:
+def _attempt(number: int) -> WorkerAttempt:
     invocation = Invocation(f"call-{number}", "t", "{}", CallContext(request_id="r"), 1, 1.0, None)
-    done = asyncio.get_running_loop().create_future()
-    return WorkerCall(number, invocation, done, lambda *_: None)
+    return WorkerAttempt(None, number, invocation)  # type: ignore[arg-type] # nothing of its process is asked for
 
 
-def _router(channel: _Channel) -> HostCallRouter:
-    said: list[object] = []
+@contextlib.asynccontextmanager
+async def _router(writer: _Writer) -> AsyncIterator[RequestRouter]:
     spec = misbehaving("serve", "", level=Level.NONE)
-    router = HostCallRouter(spec, _Nothing(), Redactor(), on_violation=lambda *about: said.append(about))
-    router.open(channel, CallTable(), None)
-    return router
+    life = Lifecycle(spec.plugin, "worker", LogSink().of(spec.plugin))
+    async with asyncio.TaskGroup() as tasks:
+        router = RequestRouter(spec, _Nothing(), Redactor(), writer=writer, table=AttemptTable(), life=life)  # type: ignore[arg-type] # fakes
+        router.open(tasks, None)
+        yield router
 
 
 async def test_request_and_result_that_are_read_at_once_leave_room_for_other_calls() -> None:
-    channel = _Channel()
-    router = _router(channel)
+    writer = _Writer()
     size = MAX_ASKED_BYTES // 4
     for number in range(1, 6):
-        router.http(_call(number), plugin_pb2.HttpRequest(request_id=1), size)
-        router.end(number)
-        await asyncio.sleep(0.01)
-    assert not channel.sent, "control: nothing is said of a call that is over"
-    assert router._asked_bytes == 0
+        async with _router(writer) as router:
+            router.take_http(_attempt(number), plugin_pb2.HttpRequest(request_id=1), size)
+            router.end(number)
+        assert router._asked_bytes == 0
+    assert not writer.sent, "control: nothing is said of a call that is over"
 
 
 async def test_request_that_is_read_with_its_call_s_cancellation_is_answered() -> None:
-    channel = _Channel()
-    router = _router(channel)
-    call = _call(1)
-    router.http(call, plugin_pb2.HttpRequest(request_id=1), 100)
-    router.cancel(1)
-    await asyncio.sleep(0.01)
-    assert len(channel.sent) == 1
+    writer = _Writer()
+    async with _router(writer) as router:
+        router.take_http(_attempt(1), plugin_pb2.HttpRequest(request_id=1), 100)
+        router.cancel(1)
+    assert len(writer.sent) == 1
 
 
 async def test_process_whose_calls_ask_and_end_at_once_may_ask_on() -> None:
@@ -82,4 +83,6 @@ async def test_process_whose_calls_ask_and_end_at_once_may_ask_on() -> None:
         for _ in range(3):
             assert (await bench.call(spec, "asks_and_ends")).error is None
         async with bench.sole_worker(spec) as worker:
-            assert worker._plugin_requests._asked_bytes == 0  # type: ignore[attr-defined]
+            async with asyncio.timeout(BOUND_S):
+                while worker._requests._asked_bytes:  # type: ignore[attr-defined] # noqa: ASYNC110 - until the loop has told of it
+                    await asyncio.sleep(0)

@@ -10,72 +10,72 @@ from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.workers import LogSink, Pools
-from fumehood_server.workers.pools.shared import Pool
 
 from tests.faults.bench import BOUND_S, SETTINGS, Bench, Updates, ended, invocation
 
 from .test_pools import bounded, pools_with
 
 
-async def test_closing_that_is_cancelled_kills_the_starts_too() -> None:
-    logs = LogSink()
-    pools = Pools(logs, SETTINGS)
-    bench = Bench(pools, logs)
-    busy = await bounded(pools.acquire(bench.honest_spec))
-    updates = Updates()
-    handle = busy.worker.invoke(invocation("slow", updates))
-    await bounded(updates.first())
-    waiting = asyncio.ensure_future(pools.acquire(bench.spec("never_ready")))
+async def until_some_process(bench: Bench) -> None:
+    """Until the plugin under test has a process."""
     async with asyncio.timeout(BOUND_S):
-        while not bench.left():  # noqa: ASYNC110 - a process of the kernel's
-            await asyncio.sleep(0.01)
-    closing = asyncio.ensure_future(pools.close(BOUND_S))
-    await asyncio.sleep(0.05)
-    closing.cancel()
-    await asyncio.wait((closing, waiting))
-    await bounded(ended(handle))
-    try:
-        async with asyncio.timeout(2):
-            while bench.left():  # noqa: ASYNC110 - likewise
-                await asyncio.sleep(0.01)
-    finally:
-        await pools.close(0.0)
+        while not bench.left():  # noqa: ASYNC110 - a process of the kernel's, which tells nobody of its start
+            await asyncio.sleep(0)
+
+
+async def until_no_process(bench: Bench) -> None:
+    async with asyncio.timeout(5):
+        while bench.left():  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0)
+
+
+async def test_closing_that_is_cancelled_kills_the_starts_too() -> None:
+    async with pools_with() as bench:
+        pools = bench.pools
+        busy = await bounded(pools.acquire(bench.honest_spec))
+        updates = Updates()
+        handle = busy.worker.invoke(invocation("slow", updates))
+        await updates.first()
+        waiting = asyncio.ensure_future(pools.acquire(bench.spec("never_ready")))
+        await until_some_process(bench)
+        closing = asyncio.ensure_future(pools.close(BOUND_S))
+        await asyncio.wait((closing,), timeout=0)
+        assert not closing.done(), "control: it waits for the call"
+        closing.cancel()
+        await asyncio.wait((closing, waiting))
+        await ended(handle)
+        await until_no_process(bench)
 
 
 async def test_worker_of_a_retired_pool_that_nobody_waits_for_any_more_is_ended() -> None:
     async with pools_with() as bench:
         spec = bench.spec()
         waiting = asyncio.ensure_future(bench.pools.acquire(spec))
-        async with asyncio.timeout(BOUND_S):
-            while not bench.left():  # noqa: ASYNC110 - a process of the kernel's
-                await asyncio.sleep(0)
+        await until_some_process(bench)
         waiting.cancel()
         await asyncio.wait((waiting,))
         await bench.pools.retire(frozenset({spec.key}))
-        async with asyncio.timeout(5):
-            while bench.left():  # noqa: ASYNC110 - likewise
-                await asyncio.sleep(0.01)
+        await until_no_process(bench)
 
 
 async def test_idle_worker_that_takes_its_time_to_end_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = 0
-    look = Pool._end_idle
+    iterations = 0
+    selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined] # asyncio counts them nowhere
+    select = selector.select
 
-    def counted(pool: Pool) -> None:
-        nonlocal looks
-        looks += 1
-        look(pool)
+    def counted(timeout: float | None = None) -> object:
+        nonlocal iterations
+        iterations += 1
+        return select(timeout)
 
-    monkeypatch.setattr(Pool, "_end_idle", counted)
     async with pools_with(idle_s=0.1, shutdown_grace_s=0.5) as bench:
         lease = await bounded(bench.pools.acquire(bench.spec()))
-        updates = Updates()
-        handle = lease.worker.invoke(invocation("stops_itself", updates))
-        await asyncio.sleep(0.05)
+        handle = lease.worker.invoke(invocation("stops_itself"))
         lease.release()
-        await bounded(asyncio.wait((lease.worker.dead,)))
-        del handle
-    assert looks < 10
+        monkeypatch.setattr(selector, "select", counted)
+        await ended(handle)
+        monkeypatch.undo()
+    assert 0 < iterations < 100
 
 
 async def test_caller_whose_start_failed_beside_a_busy_worker_is_served_after_the_backoff() -> None:
@@ -91,11 +91,19 @@ async def test_caller_whose_start_failed_beside_a_busy_worker_is_served_after_th
         lease = await bounded(pools.acquire(spec))
         updates = Updates()
         handle = lease.worker.invoke(invocation("slow", updates))
-        await bounded(updates.first())
+        await updates.first()
         async with asyncio.timeout(5):
             second = await pools.acquire(spec)
         second.release()
         assert not answers, "control: one start was refused"
-        handle.cancel(CancelReason.CALLER)
-        await bounded(ended(handle))
+        await handle.end(CancelReason.CALLER)
         lease.release()
+
+
+async def test_pool_whose_only_start_failed_is_forgotten_with_the_failure() -> None:
+    async with pools_with(backoff_first_s=0.02, backoff_last_s=0.05) as bench:
+        await bench.start_error(bench.spec("exits_at_start"))
+        assert len(bench.pools._lives) == 1, "control: the failure is remembered"
+        async with asyncio.timeout(5):
+            while bench.pools._lives:  # noqa: ASYNC110 - the pools tell nobody that they are empty
+                await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.workers.process.start import ended, start
+from fumehood_server.workers.process.start import started_worker
 from fumehood_server.workers.settings import WorkerSettings
 from fumehood_server.workers.wire import messages
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.workers.output.logs import LogSink
-    from fumehood_server.workers.process.worker import ProcessWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +40,11 @@ async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings 
         WorkerUnavailableError: it could not be started or did not become ready, or declares too many tools.
     """
     log = logs.of(spec.plugin)
-    worker = await start(
-        spec, f"{spec.plugin}-describe", log=log, settings=settings or WorkerSettings(), on_change=_nobody_cares
-    )
-    greeting = worker.greeting
-    # Nothing was called, so there is nothing that the process could lose.
-    await ended(worker)
+    async with started_worker(
+        spec, f"{spec.plugin}-describe", log=log, settings=settings or WorkerSettings()
+    ) as worker:
+        greeting = worker.greeting
+        worker.kill()  # nothing was called, so there is nothing that the process could lose
     if len(greeting.tools) > messages.MAX_TOOLS:
         raise WorkerUnavailableError(
             CallError(
@@ -56,7 +54,3 @@ async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings 
             )
         )
     return ReadyInfo(tuple(greeting.tools), greeting.sdk[:128], greeting.max_concurrent_calls, greeting.version[:128])
-
-
-def _nobody_cares(worker: ProcessWorker) -> None:
-    """Nobody waits for this worker."""

@@ -11,7 +11,7 @@ from fumehood_sandbox import Level
 
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.model.tool import Reason
+from fumehood_server.model.tool import Reason, safe_to_repeat
 from fumehood_server.model.worker import CancelReason
 
 MESSAGE_LINES = 20
@@ -19,7 +19,6 @@ MESSAGE_LINES = 20
 
 _MESSAGE_LINE_CHARACTERS = 160
 _DETAIL_LINE_CHARACTERS = 1000
-_SAFE_TO_REPEAT = (Level.NONE, Level.READ)
 
 
 class Violation(StrEnum):
@@ -43,13 +42,11 @@ class Violation(StrEnum):
     STDOUT_CLOSED = "stdout_closed"
 
 
-class Rung(StrEnum):
+class EscalationStep(StrEnum):
     """What ended a call or a worker, mildest first. An error carries it as `details.ended_by`."""
 
     CANCEL_FRAME = "cancel_frame"
     """The plugin answered, or exited, within the grace."""
-    SHUTDOWN_FRAME = "shutdown_frame"
-    """The plugin exited when it was asked to. Never of a call."""
     CONDEMNED = "condemned"
     """The plugin did not answer; its process goes on for other calls' sake, takes no new ones and is ended soon."""
     SIGTERM = "sigterm"
@@ -135,7 +132,7 @@ def cancelled_error(
     plugin: str,
     level: Level,
     reason: CancelReason,
-    rung: Rung,
+    step: EscalationStep,
     *,
     tool_finished: bool = False,
     error: CallError | None = None,
@@ -149,10 +146,10 @@ def cancelled_error(
         CancelReason.DEADLINE: Code.TOOL_TIMEOUT,
         CancelReason.LIMIT: Code.TOOL_RESOURCE_EXHAUSTED,
     }.get(reason, Code.CANCELLED_SIGNAL)
-    details: dict[str, Any] = {"plugin": plugin, "cancel_reason": reason.value, "ended_by": rung.value}
+    details: dict[str, Any] = {"plugin": plugin, "cancel_reason": reason.value, "ended_by": step.value}
     if error is not None:
         details |= error.details
-    if rung is not Rung.CANCEL_FRAME and level not in _SAFE_TO_REPEAT:
+    if step is not EscalationStep.CANCEL_FRAME and not safe_to_repeat(level):
         details["outcome_unknown"] = True
     if tool_finished:
         details["tool_finished"] = True
@@ -186,6 +183,21 @@ def internal_error(plugin: str, error: Exception) -> CallError:
         code=Code.TOOL_UNAVAILABLE,
         message=f'the sidecar failed while it started plugin "{plugin}": {type(error).__name__}: {error}',
         details={"plugin": plugin, "phase": "start", "reason": "internal_error"},
+    )
+
+
+def unsendable_error(problem: ValueError) -> CallError:
+    """A call holds text that no protobuf string can hold, so it was never sent. Its caller must mend it."""
+    return CallError(code=Code.TOOL_EXECUTION_FAILED, message=f"the call can't be sent: {problem}")
+
+
+def ending_error(plugin: str) -> CallError:
+    """A call came for a worker that had begun to end, so it was never sent."""
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f'the process of plugin "{plugin}" is ending',
+        retryable=True,
+        details={"plugin": plugin, "phase": "dispatch"},
     )
 
 
@@ -252,7 +264,7 @@ def lost_call_error(cause: CallError, level: Level, *, dispatched: bool) -> Call
             details={**cause.details, "dispatched": False},
             caused_by=cause,
         )
-    if level in _SAFE_TO_REPEAT:
+    if safe_to_repeat(level):
         return cause
     if cause.code is Code.TOOL_RESOURCE_EXHAUSTED:
         message = f"{cause.message} Nobody knows whether it took effect."

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fumehood_server.workers.limits import watchdog
+from fumehood_server.workers.limits import process_tree
 from fumehood_server.workers.limits.exhaustion import SDK_REASON, Exhausted, Limit, exhausted_error, value_of
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ def _claimed(
 
 def _seen(limit: Limit, pids: Iterable[int], meter: Meter) -> float:
     if limit is Limit.OPEN_FILES:
-        return watchdog.open_files(pids)
+        return process_tree.open_files(pids)
     if limit is Limit.SCRATCH:
-        return watchdog.scratch_bytes(pids)
+        return process_tree.scratch_bytes(pids)
     if limit is Limit.MEMORY:
         return meter.peak_memory_bytes()
     if limit is Limit.PROCESSES:

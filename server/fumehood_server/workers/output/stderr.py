@@ -1,10 +1,13 @@
-"""A worker's stderr: free text by a stranger, cut into lines at a bounded rate."""
+"""Reads a worker's stderr: free text by a stranger, cut into log lines at a bounded rate."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fumehood_server.workers.output.logs import PluginLog
-from fumehood_server.workers.output.token_bucket import Allowance, LogRate
+from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
+from fumehood_server.workers.wire.pipes import PipeReader
 
 LINES_BURST = 2000
 """Lines that a worker may log at once: several long tracebacks."""
@@ -18,24 +21,24 @@ _CUT = " … (cut)"
 class StderrLines:
     """Cuts what a worker writes to stderr into lines of its plugin's log."""
 
-    __slots__ = ("_allowance", "_dropped", "_log", "_overlong", "_partial", "_rate", "_worker_id")
+    __slots__ = ("_bucket", "_dropped", "_log", "_overlong", "_partial", "_rate", "_worker_id")
 
-    def __init__(self, log: PluginLog, worker_id: str, allowance: Allowance, rate: LogRate) -> None:
-        """`allowance` and `rate` are shared with the worker's other ways to log."""
+    def __init__(self, log: PluginLog, worker_id: str, bucket: TokenBucket, rate: LogRate) -> None:
+        """`bucket` and `rate` are shared with the worker's other ways to log."""
         self._rate = rate
         self._log = log
         self._worker_id = worker_id
-        self._allowance = allowance
+        self._bucket = bucket
         self._partial = bytearray()
         self._overlong = False
         self._dropped = 0
 
-    def feed(self, data: bytes) -> None:
+    def take_output(self, data: bytes) -> None:
         """Take what was read. A line goes to the log when its end has come."""
-        self._rate.add(len(data))
+        self._rate.count(len(data))
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
-            if not self._allowance.take():
+            if not self._bucket.take():
                 # Counting is twenty times as cheap as cutting, which is what keeps a flood from costing anything.
                 self._dropped += data.count(b"\n", start)
                 self._partial.clear()
@@ -81,3 +84,21 @@ class StderrLines:
         self._dropped = 0
         self._partial.clear()
         self._overlong = False
+
+
+class StderrReader(PipeReader):
+    """Reads the stderr of one process into lines of its plugin's log."""
+
+    def __init__(self, fd: int, lines: StderrLines, on_end: Callable[[], None]) -> None:
+        """`on_end` is told that the pipe was closed. Call `resume` to begin."""
+        super().__init__(fd)
+        self._lines = lines
+        self._on_end = on_end
+
+    def take_data(self, data: bytes) -> None:
+        """See `PipeReader`."""
+        self._lines.take_output(data)
+
+    def take_end(self) -> None:
+        """See `PipeReader`."""
+        self._on_end()

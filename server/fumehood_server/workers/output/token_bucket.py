@@ -1,11 +1,11 @@
-"""How much of something a worker may do for free, and how much a second from then on."""
+"""Rate limits: a token bucket for lines and frames, and a count of bytes within a second."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 
-class Allowance:
+class TokenBucket:
     """A token bucket. It starts full; `take` costs nothing while it is far from empty."""
 
     __slots__ = ("_burst", "_clock", "_filled_at", "_per_second", "_tokens")
@@ -43,12 +43,12 @@ class LogRate:
         self._since = clock()
         self.seen_bytes = 0
 
-    def add(self, count: int) -> None:
+    def count(self, size: int) -> None:
         """So many bytes were written just now."""
         now = self._clock()
         if now - self._since >= 1.0:
             self._since = now
             self.seen_bytes = 0
-        self.seen_bytes += count
+        self.seen_bytes += size
         if self.seen_bytes > self.limit_bytes:
             self._on_over(self.seen_bytes)

@@ -33,6 +33,10 @@ class Backoff:
         self._until = 0.0
         self.cause = None
 
+    def remembered_s(self, now: float) -> float:
+        """How long the failures count for the next one's wait: as long again as the longest wait."""
+        return self._until + self._last_s - now if self.failures else 0.0
+
     def left_s(self, now: float) -> float:
         """How long no worker is to be started. 0 or less: it may be."""
         return self._until - now

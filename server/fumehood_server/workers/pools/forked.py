@@ -1,226 +1,204 @@
-"""Fresh workers for one call each, forked from a zygote that is replaced whenever a call may have left something."""
+"""Forks a worker for each call from a zygote, which is replaced whenever a call may have left something in it."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fumehood_sandbox import PythonModule
+from fumehood_sandbox import LaunchError, PythonModule
 
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.plugin import SPARE_FORKS
-from fumehood_server.model.worker import WorkerState
 from fumehood_server.workers import faults
-from fumehood_server.workers.pools.zygote import Zygote, hatch
-from fumehood_server.workers.process.worker import ProcessWorker
+from fumehood_server.workers.pools.zygote import Zygote, refusal, started_zygote
+from fumehood_server.workers.process.start import make_worker
 
 if TYPE_CHECKING:
     from fumehood_sandbox import ForkedProcess
 
     from fumehood_server.model.call import CallError
-    from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.worker import WorkerInfo
-    from fumehood_server.workers.output.logs import PluginLog
-    from fumehood_server.workers.settings import WorkerSettings
+    from fumehood_server.workers.pools.interface import PoolContext
+    from fumehood_server.workers.pools.prewarmed import PrewarmedWorkers
+    from fumehood_server.workers.process.worker import ProcessWorker
 
 
-class Nursery:
-    """Has children forked to order, from one zygote at a time. Those of earlier zygotes finish their calls."""
+class ForkedWorkers:
+    """Has children forked to order (`per_call.WorkerSource`), by one zygote at a time.
+
+    The children of an earlier zygote finish their calls, and it lives as long as they do.
+    """
 
     spares = SPARE_FORKS
 
-    def __init__(
-        self,
-        spec: WorkerSpec,
-        *,
-        log: PluginLog,
-        settings: WorkerSettings,
-        ids: itertools.count[int],
-        on_fresh: Callable[[ProcessWorker], None],
-        on_failed: Callable[[CallError], None],
-        on_change: Callable[[ProcessWorker], None],
-        on_lost: Callable[[], None],
-        plugin_requests: PluginRequestHandler | None,
-    ) -> None:
-        """See `CallPool`."""
-        self.most = spec.program.forks if isinstance(spec.program, PythonModule) else 0
-        """Most children at a time."""
-        self._spec = spec
-        self._log = log
-        self._settings = settings
-        self._ids = ids
-        self._on_fresh = on_fresh
-        self._on_failed = on_failed
-        self._on_change = on_change
-        self._plugin_requests = plugin_requests
-        self._on_lost = on_lost
+    def __init__(self, context: PoolContext, workers: PrewarmedWorkers, tasks: asyncio.TaskGroup) -> None:
+        """The life of each zygote is a task of `tasks`; each child is one of `workers` while it is ready."""
+        self._context = context
+        self._workers = workers
+        self._tasks = tasks
+        program = context.spec.program
+        self.most = program.forks if isinstance(program, PythonModule) else 0
         self._current: Zygote | None = None
+        """The one that forks."""
         self._all: set[Zygote] = set()
         self._start: asyncio.Task[None] | None = None
+        """The life of a zygote that is not ready yet."""
         self._wanted = 0
         """Orders that wait for a zygote."""
 
     @property
     def pending(self) -> int:
-        """How many children were ordered and are not there."""
+        """See `WorkerSource`."""
         return self._wanted + (self._current.ordered if self._current is not None else 0)
 
     @property
     def reads_files(self) -> bool:
-        """Whether an order would start a zygote. One that there is has its code in its memory."""
+        """See `WorkerSource`: starting a zygote does. One that there is has its code in its memory."""
         return self._current is None and self._start is None
 
     @property
     def is_idle(self) -> bool:
-        """Whether it holds nothing."""
+        """See `WorkerSource`."""
         return not self._all and self._start is None
 
     def infos(self) -> tuple[WorkerInfo, ...]:
-        """The zygotes."""
+        """See `WorkerSource`: the zygotes."""
         return tuple(zygote.worker.info for zygote in self._all)
 
     def order(self) -> None:
-        """Have one more child made."""
+        """See `WorkerSource`."""
         if self._current is not None:
             self._current.order()
             return
         self._wanted += 1
         if self._start is None:
-            worker_id = f"{self._spec.plugin}-zygote-{next(self._ids)}"
-            self._start = asyncio.get_running_loop().create_task(self._hatch(worker_id), name=f"start {worker_id}")
-            self._start.add_done_callback(self._over)
+            self._start = self._tasks.create_task(self._run_zygote(), name=f"zygote of {self._context.spec.plugin}")
+            # A callback, since a task that is cancelled before its first step has none.
+            self._start.add_done_callback(self._forget_start)
 
-    def _over(self, start: asyncio.Task[None]) -> None:
-        if start.cancelled():
-            self._start = None
-            self._wanted = 0
-            self._on_lost()
-
-    async def _hatch(self, worker_id: str) -> None:
-        try:
-            zygote = await hatch(
-                self._spec, worker_id, log=self._log, settings=self._settings, on_change=self._zygote_changed
-            )
-        except WorkerUnavailableError as error:
-            self._fail(error.error)
-            return
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
-            self._fail(faults.internal_error(self._spec.plugin, error))
-            return
-        self._start = None
-        self._all.add(zygote)
-        zygote.serve(lambda child: self._born(zygote, child), lambda error: self._broken(zygote, error))
-        if zygote.worker.state is not WorkerState.READY:
-            self._zygote_changed(zygote.worker)
-            self._fail(zygote.worker.cause or faults.condemned_error(self._spec.plugin))
-            return
-        self._current = zygote
-        wanted, self._wanted = self._wanted, 0
-        for _ in range(wanted):
-            zygote.order()
-
-    def _fail(self, error: CallError) -> None:
-        self._start = None
-        self._wanted = 0
-        self._on_failed(error)
-
-    def _born(self, zygote: Zygote, child: ForkedProcess) -> None:
-        try:
-            worker = ProcessWorker(
-                self._spec,
-                f"{self._spec.plugin}-{next(self._ids)}",
-                child,
-                log=self._log,
-                settings=self._settings,
-                start_timeout_s=self._settings.start_timeout_s,
-                on_change=self._on_change,
-                plugin_requests=self._plugin_requests,
-                one_call=True,
-                is_ready=True,
-            )
-        except OSError as error:
-            child.close()
-            self._on_failed(faults.internal_error(self._spec.plugin, error))
-            return
-        zygote.children.add(worker)
-        self._on_fresh(worker)
-
-    def _broken(self, zygote: Zygote, error: CallError) -> None:
-        """It forks no more, for a reason that is not a call's."""
-        self._replace(zygote)
-        self._orders_lost(zygote, error)
-
-    def _orders_lost(self, zygote: Zygote, error: CallError) -> None:
-        """What was ordered is ordered again, unless nothing good ever came of this zygote."""
-        if zygote.has_served:
-            self._on_lost()
-        else:
-            self._on_failed(error)
-
-    def _zygote_changed(self, worker: ProcessWorker) -> None:
-        """A zygote takes no more orders, or is dead; its children die with it."""
-        for zygote in tuple(self._all):
-            if zygote.worker is worker:
-                ordered = zygote.ordered
-                self._replace(zygote)
-                if worker.state is WorkerState.DEAD:
-                    # Its children die with it, but it may be heard of first: no later one finds it here to finish it.
-                    zygote.finish()
-                    self._all.discard(zygote)
-                if ordered and worker.cause is not None:
-                    self._orders_lost(zygote, worker.cause)
-                elif self.is_idle:
-                    self._on_lost()
-
-    def lost(self, worker: ProcessWorker) -> frozenset[ProcessWorker]:
-        """A worker is dead. Returns those that no call should get any more.
-
-        One that ended in another way than with its call's result takes its zygote with it: nobody knows what it did.
-        """
-        tainted: frozenset[ProcessWorker] = frozenset()
-        for zygote in tuple(self._all):
-            if worker in zygote.children:
-                zygote.children.discard(worker)
-                zygote.has_served |= worker.calls_served > 0
-                if worker.failed or not (worker.table.untouched or worker.calls_served):
-                    tainted = frozenset(zygote.children)
-                    self._replace(zygote)
-                if zygote is not self._current and not zygote.children:
-                    zygote.finish()
-        return tainted
-
-    def _replace(self, zygote: Zygote) -> None:
-        zygote.stop()
-        if self._current is zygote:
-            self._current = None
-        if not zygote.children:
-            zygote.finish()
-
-    def finish(self) -> None:
-        """Fork no more; end each zygote when its last child has ended."""
+    def stop(self) -> None:
+        """See `WorkerSource`."""
         self._wanted = 0
         if self._start is not None:
             self._start.cancel()
         for zygote in tuple(self._all):
             self._replace(zygote)
 
-    async def close(self) -> None:
-        """See that nothing is left."""
-        start = self._start
-        self.finish()
-        if start is not None:
-            await asyncio.wait((start,))
-            self._start = None
-        for zygote in tuple(self._all):
-            zygote.finish()
-        if self._all:
-            await asyncio.wait([zygote.worker.dead for zygote in self._all])
-
     def kill(self) -> None:
-        """End every process at once, for an owner who can't wait."""
-        self.finish()
-        for zygote in tuple(self._all):
+        """See `WorkerSource`."""
+        self.stop()
+        for zygote in self._all:
             zygote.worker.kill()
+
+    async def _run_zygote(self) -> None:
+        """One zygote, from its launch until its last child has ended."""
+        plugin, zygote = self._context.spec.plugin, None
+        try:
+            async with started_zygote(self._context) as zygote, asyncio.TaskGroup() as children:
+                self._all.add(zygote)
+                self._current, self._start = zygote, None
+                wanted, self._wanted = self._wanted, 0
+                for _ in range(wanted):
+                    zygote.order()
+                await self._fork(zygote, children)
+                await zygote.until_childless()
+                if not zygote.worker.life.exited:  # one that has is told of as a failure
+                    zygote.worker.kill()  # it has nothing to finish, and children that are left die with it
+        except WorkerUnavailableError as error:
+            self._workers.fail(error.error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
+            self._workers.fail(faults.internal_error(plugin, error))
+        finally:
+            if zygote in self._all:
+                self._all.discard(zygote)
+                if zygote.ordered:
+                    self._lose_orders(zygote, zygote.worker.life.cause)
+                self._replace(zygote)
+            self._workers.wakeup.notify()
+
+    def _forget_start(self, start: asyncio.Task[None]) -> None:
+        if self._start is start:
+            self._start = None
+            self._wanted = 0
+            self._workers.wakeup.notify()
+
+    async def _fork(self, zygote: Zygote, children: asyncio.TaskGroup) -> None:
+        """Take the children that were ordered until there will be no more. Orders of one that died are left to it."""
+        try:
+            while (child := await zygote.next_child()) is not None:
+                children.create_task(self._run_child(zygote, child))
+        except LaunchError as error:
+            self._replace(zygote)
+            self._lose_orders(zygote, refusal(self._context.spec.plugin, error))
+
+    def _lose_orders(self, zygote: Zygote, error: CallError | None) -> None:
+        """What was ordered is ordered again by the pool, unless nothing good ever came of this zygote."""
+        if error is not None and not zygote.has_served:
+            self._workers.fail(error)
+        self._workers.wakeup.notify()
+
+    async def _run_child(self, zygote: Zygote, child: ForkedProcess) -> None:
+        """One child, from its birth to its end."""
+        try:
+            worker = await self._adopt(zygote, child)
+            if worker is not None:
+                await self._run_worker(zygote, worker)
+        except LaunchError as error:
+            zygote.break_off(error)
+        except WorkerUnavailableError as error:
+            self._workers.fail(error.error)
+        except Exception as error:  # noqa: BLE001 - as in `_run_zygote`
+            self._workers.fail(faults.internal_error(self._context.spec.plugin, error))
+
+    async def _run_worker(self, zygote: Zygote, worker: ProcessWorker) -> None:
+        zygote.children.add(worker)
+        try:
+            async with worker:
+                worker.skip_greeting()
+                self._workers.add(worker)
+                await worker.serve()
+        finally:
+            self._workers.remove(worker)
+            self._lose(zygote, worker)
+
+    async def _adopt(self, zygote: Zygote, child: ForkedProcess) -> ProcessWorker | None:
+        """A worker of a child that was ordered, in a cgroup of its own. None: its zygote was stopped meanwhile."""
+        context = self._context
+        try:
+            await zygote.cgroups.move(child)
+        except BaseException:
+            child.close()
+            raise
+        if zygote.stopped:
+            child.close()
+            return None
+        zygote.ordered -= 1
+        return make_worker(
+            context.spec,
+            context.new_id(),
+            child,
+            log=context.log,
+            settings=context.settings,
+            plugin_requests=context.plugin_requests,
+            one_call=True,
+        )
+
+    def _lose(self, zygote: Zygote, worker: ProcessWorker) -> None:
+        """A child is dead.
+
+        One that ended in another way than with its call's result takes its zygote with it, and the unused children of
+        that: nobody knows what it did.
+        """
+        zygote.children.discard(worker)
+        zygote.has_served |= worker.table.served > 0
+        if worker.life.failed or not (worker.table.untouched or worker.table.served):
+            self._replace(zygote)
+            for sibling in zygote.children & set(self._workers.unused):
+                sibling.kill()
+        zygote.worker.life.notify()
+
+    def _replace(self, zygote: Zygote) -> None:
+        """Order nothing of it any more; it ends with its last child."""
+        zygote.stop()
+        if self._current is zygote:
+            self._current = None

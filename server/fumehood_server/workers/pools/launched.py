@@ -1,130 +1,93 @@
-"""Fresh workers for one call each, launched one by one: for programs that can't be forked."""
+"""Launches a sandbox for each call, one of them ahead: for programs that can't be forked."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.workers import faults
-from fumehood_server.workers.process.start import start
+from fumehood_server.workers.process.start import started_worker
 from fumehood_server.workers.settings import SPARE_LAUNCHES
 
 if TYPE_CHECKING:
-    from fumehood_server.model.call import CallError
-    from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.worker import WorkerInfo
-    from fumehood_server.workers.output.logs import PluginLog
-    from fumehood_server.workers.process.worker import ProcessWorker
-    from fumehood_server.workers.settings import WorkerSettings
+    from fumehood_server.workers.pools.interface import PoolContext
+    from fumehood_server.workers.pools.prewarmed import PrewarmedWorkers
 
 
-class Relaunch:
-    """Launches a sandbox for each order."""
+class LaunchedWorkers:
+    """Launches a worker for each order (`per_call.WorkerSource`)."""
 
     spares = SPARE_LAUNCHES
+    reads_files = True
 
-    def __init__(
-        self,
-        spec: WorkerSpec,
-        *,
-        log: PluginLog,
-        settings: WorkerSettings,
-        ids: itertools.count[int],
-        on_fresh: Callable[[ProcessWorker], None],
-        on_failed: Callable[[CallError], None],
-        on_change: Callable[[ProcessWorker], None],
-        on_lost: Callable[[], None],
-        plugin_requests: PluginRequestHandler | None,
-    ) -> None:
-        """See `CallPool`."""
-        self.most = spec.max_workers
-        """Most processes at a time."""
-        self._spec = spec
-        self._log = log
-        self._settings = settings
-        self._ids = ids
-        self._on_fresh = on_fresh
-        self._on_failed = on_failed
-        self._on_change = on_change
-        self._on_lost = on_lost
-        self._plugin_requests = plugin_requests
+    def __init__(self, context: PoolContext, workers: PrewarmedWorkers, tasks: asyncio.TaskGroup) -> None:
+        """The life of each worker is a task of `tasks`, and the worker one of `workers` while it is ready."""
+        self._context = context
+        self._workers = workers
+        self._tasks = tasks
         self._starts: set[asyncio.Task[None]] = set()
+        self.most = context.spec.max_workers
 
     @property
     def pending(self) -> int:
-        """How many workers were ordered and are not there."""
+        """See `WorkerSource`."""
         return len(self._starts)
 
     @property
-    def reads_files(self) -> bool:
-        """Whether an order would read the program's files: each does."""
-        return True
-
-    @property
     def is_idle(self) -> bool:
-        """Whether it holds nothing."""
+        """See `WorkerSource`."""
         return not self._starts
 
     def infos(self) -> tuple[WorkerInfo, ...]:
-        """Nothing but the workers is a process here."""
+        """See `WorkerSource`: nothing but the workers is a process here."""
         return ()
 
     def order(self) -> None:
-        """Have one more worker made."""
-        worker_id = f"{self._spec.plugin}-{next(self._ids)}"
-        task = asyncio.get_running_loop().create_task(self._make(worker_id), name=f"start {worker_id}")
-        self._starts.add(task)
-        task.add_done_callback(self._over)
+        """See `WorkerSource`."""
+        worker_id = self._context.new_id()
+        start = self._tasks.create_task(self._run_worker(worker_id), name=worker_id)
+        self._starts.add(start)
+        # A callback, since a task that is cancelled before its first step has none.
+        start.add_done_callback(self._forget_start)
 
-    def _over(self, start: asyncio.Task[None]) -> None:
-        if start.cancelled():
-            self._starts.discard(start)
-            self._on_lost()
-
-    async def _make(self, worker_id: str) -> None:
-        task = asyncio.current_task()
-        error: CallError | None = None
-        try:
-            worker = await start(
-                self._spec,
-                worker_id,
-                log=self._log,
-                settings=self._settings,
-                on_change=self._on_change,
-                plugin_requests=self._plugin_requests,
-                one_call=True,
-            )
-        except WorkerUnavailableError as unavailable:
-            error = unavailable.error
-        except Exception as exc:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
-            error = faults.internal_error(self._spec.plugin, exc)
-        self._starts -= {task}
-        if error is None:
-            self._on_fresh(worker)
-        else:
-            self._on_failed(error)
-
-    def lost(self, worker: ProcessWorker) -> frozenset[ProcessWorker]:
-        """A worker is dead. The others have nothing of it."""
-        del worker
-        return frozenset()
-
-    def finish(self) -> None:
-        """Make no more."""
-        for task in self._starts:
-            task.cancel()
-
-    async def close(self) -> None:
-        """See that nothing is left."""
-        self.finish()
-        if self._starts:
-            await asyncio.wait(tuple(self._starts))
-            self._starts.clear()
+    def stop(self) -> None:
+        """See `WorkerSource`."""
+        for start in self._starts:
+            start.cancel()
 
     def kill(self) -> None:
-        """Make no more, for an owner who can't wait."""
-        self.finish()
+        """See `WorkerSource`."""
+        self.stop()
+
+    async def _run_worker(self, worker_id: str) -> None:
+        """One worker, from its launch to its end."""
+        context, workers, life = self._context, self._workers, asyncio.current_task()
+        worker = None
+        try:
+            async with started_worker(
+                context.spec,
+                worker_id,
+                log=context.log,
+                settings=context.settings,
+                plugin_requests=context.plugin_requests,
+                one_call=True,
+            ) as worker:
+                worker.forget_greeting()
+                self._starts -= {life}
+                workers.add(worker)
+                await worker.serve()
+        except WorkerUnavailableError as error:
+            self._starts -= {life}
+            workers.fail(error.error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
+            self._starts -= {life}
+            workers.fail(faults.internal_error(context.spec.plugin, error))
+        finally:
+            if worker is not None:
+                workers.remove(worker)
+
+    def _forget_start(self, start: asyncio.Task[None]) -> None:
+        self._starts.discard(start)
+        self._workers.wakeup.notify()

@@ -1,4 +1,4 @@
-"""All workers of the sidecar."""
+"""All workers of the sidecar, by spec."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.workers import faults
 from fumehood_server.workers.describe import ReadyInfo, describe
-from fumehood_server.workers.pools.per_call import CallLease, CallPool
-from fumehood_server.workers.pools.shared import Lease, Pool, Verify
+from fumehood_server.workers.pools.interface import Pool, PoolContext, Verify
+from fumehood_server.workers.pools.per_call import PerCallPool
+from fumehood_server.workers.pools.shared import SharedPool
 from fumehood_server.workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import PluginRequestHandler
-    from fumehood_server.model.worker import WorkerInfo
+    from fumehood_server.model.worker import WorkerInfo, WorkerLease
     from fumehood_server.workers.output.logs import LogSink
+    from fumehood_server.workers.process.attempt import WorkerAttempt
 
 
 class Pools:
     """Workers by spec (`model.worker.WorkerPools`). Used as `async with`, on the loop of one thread.
 
-    Leaving the block ends every process, the calls that are under way with it: `close` first where they should have
-    time to finish.
+    The life of each pool is a task of the block. Leaving the block ends every process, the calls that are under way
+    with it: `close` first where they should have time to finish.
     """
 
     def __init__(
@@ -46,25 +50,32 @@ class Pools:
         self._plugin_requests = plugin_requests
         self._logs = logs
         self._settings = settings or WorkerSettings()
-        self._pools: dict[str, Pool | CallPool] = {}
-        self._retired: set[Pool | CallPool] = set()
+        self._tasks = asyncio.TaskGroup()
+        self._lives: dict[Pool, asyncio.Task[None]] = {}
+        """Every pool that has not ended, those that are retired as well."""
+        self._pools: dict[str, Pool] = {}
+        """Those that take calls, by the key of their spec."""
         self._ids = itertools.count(1)
         self._closed = False
 
     async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close(0.0)
+        try:
+            await self.close(0.0)
+        finally:
+            await self._tasks.__aexit__(None, None, None)
 
-    def try_acquire(self, spec: WorkerSpec) -> Lease | CallLease | None:
+    def try_acquire(self, spec: WorkerSpec) -> WorkerLease | None:
         """A place on a warm worker; see `WorkerPools`."""
         pool = self._pools.get(spec.key)
         return None if pool is None or self._closed else pool.try_acquire()
 
-    async def acquire(self, spec: WorkerSpec) -> Lease | CallLease:
+    async def acquire(self, spec: WorkerSpec) -> WorkerLease:
         """A place, after starting a worker or waiting for one; see `WorkerPools`. Bounded by its caller's cancellation.
 
         After a failed start it raises at once for a while; `details.retry_after_s` says for how long.
@@ -72,22 +83,35 @@ class Pools:
         if self._closed:
             raise WorkerUnavailableError(faults.shutdown_error(spec.plugin))
         pool = self._pools.get(spec.key)
-        if pool is None:
-            kind = CallPool if spec.isolation is Isolation.CALL else Pool
-            pool = self._pools[spec.key] = kind(
-                spec,
-                log=self._logs.of(spec.plugin),
-                settings=self._settings,
-                ids=self._ids,
-                on_empty=self._forget,
-                verify=self._verify,
-                plugin_requests=self._plugin_requests,
-            )
+        if pool is None or pool.ended:
+            pool = self._pools[spec.key] = self._start_pool(spec)
         return await pool.acquire()
+
+    def _start_pool(self, spec: WorkerSpec) -> Pool:
+        context = PoolContext(
+            spec=spec,
+            log=self._logs.of(spec.plugin),
+            settings=self._settings,
+            ids=self._ids,
+            verify=self._verify,
+            plugin_requests=self._plugin_requests,
+        )
+        pool: Pool = PerCallPool(context) if spec.isolation is Isolation.CALL else SharedPool(context)
+        self._lives[pool] = self._tasks.create_task(self._run_pool(pool), name=f"pool of {spec.plugin}")
+        return pool
+
+    async def _run_pool(self, pool: Pool) -> None:
+        """One pool, from its first caller until it is empty."""
+        try:
+            await pool.run()
+        finally:
+            del self._lives[pool]
+            if self._pools.get(pool.spec.key) is pool:
+                del self._pools[pool.spec.key]
 
     def workers(self) -> tuple[WorkerInfo, ...]:
         """Every worker; see `WorkerPools`."""
-        return tuple(info for pool in self._all() for info in pool.infos())
+        return tuple(info for pool in self._lives for info in pool.infos())
 
     async def retire(self, keys: frozenset[str]) -> None:
         """Take no new calls on workers of these specs; see `WorkerPools`.
@@ -98,7 +122,6 @@ class Pools:
         for key in keys:
             pool = self._pools.pop(key, None)
             if pool is not None:
-                self._retired.add(pool)
                 pool.retire()
 
     async def describe(self, spec: WorkerSpec) -> ReadyInfo:
@@ -108,38 +131,41 @@ class Pools:
     async def close(self, grace_s: float) -> None:
         """Give out no more places, let calls under way finish for `grace_s`, cancel the rest, end every process.
 
-        Who waits for a place is refused. Takes `grace_s`, the rungs of a call and those of a worker at most. Cancelled
-        in between, it kills what is left. Idempotent.
+        Who waits for a place is refused. Takes `grace_s`, the steps of ending a call and those of a worker at most.
+        Cancelled in between, it kills what is left. Idempotent.
         """
         self._closed = True
-        pools = self._all()
         try:
-            for pool in pools:
+            for pool in self._lives:
                 pool.refuse_waiting()
             if grace_s > 0:
-                await _all_done(pools, grace_s)
-            for pool in pools:
-                pool.cancel_calls(CancelReason.SHUTDOWN)
-            await _all_done(pools, None)
-            await asyncio.gather(*(pool.close() for pool in pools))
-            self._pools.clear()
-            self._retired.clear()
+                await _all_ended(self._unanswered(), grace_s)
+            await _cancelled(self._unanswered())
+            for pool in self._lives:
+                pool.finish()
+            if self._lives:
+                await asyncio.wait(tuple(self._lives.values()))
         except BaseException:
-            for pool in pools:
+            for pool in self._lives:
                 pool.kill()
             raise
 
-    def _all(self) -> tuple[Pool | CallPool, ...]:
-        return (*self._pools.values(), *self._retired)
-
-    def _forget(self, pool: Pool | CallPool) -> None:
-        self._retired.discard(pool)
-        if self._pools.get(pool.spec.key) is pool:
-            del self._pools[pool.spec.key]
+    def _unanswered(self) -> list[WorkerAttempt]:
+        return [attempt for pool in self._lives for attempt in pool.unanswered()]
 
 
-async def _all_done(pools: tuple[Pool | CallPool, ...], timeout_s: float | None) -> None:
-    """Wait for the calls under way. Without a timeout their own rungs bound it."""
-    calls = [call for pool in pools for call in pool.calls()]
-    if calls:
-        await asyncio.wait(calls, timeout=timeout_s)
+async def _all_ended(attempts: Iterable[WorkerAttempt], within_s: float) -> None:
+    """Wait for calls to end by themselves."""
+    try:
+        async with asyncio.timeout(within_s):
+            for attempt in attempts:
+                await attempt.result()
+    except TimeoutError:
+        return
+
+
+async def _cancelled(attempts: Iterable[WorkerAttempt]) -> None:
+    """End calls, all at the same time. The steps of ending a call bound it."""
+    async with asyncio.TaskGroup() as tasks:
+        for attempt in attempts:
+            tasks.create_task(attempt.end(CancelReason.SHUTDOWN))

@@ -1,38 +1,26 @@
-"""The workers of one spec: when one is started, which one is taken, when one is ended."""
+"""A pool of warm workers, each of which serves many calls."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import math
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
-
-from fumehood.v1 import plugin_pb2
 
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import WorkerInfo, WorkerState
 from fumehood_server.workers import faults
 from fumehood_server.workers.pools.backoff import Backoff
-from fumehood_server.workers.process import lifecycle
-from fumehood_server.workers.process.lifecycle import WorkerEvent
-from fumehood_server.workers.process.start import start
+from fumehood_server.workers.pools.interface import PoolContext, Wakeup
+from fumehood_server.workers.pools.waiters import WaiterQueue
+from fumehood_server.workers.process.start import started_worker
 
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
     from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.model.plugin_requests import PluginRequestHandler
-    from fumehood_server.model.tool import Reason
-    from fumehood_server.model.worker import CancelReason, InvocationResult
-    from fumehood_server.workers.output.logs import PluginLog
+    from fumehood_server.workers.process.attempt import WorkerAttempt
     from fumehood_server.workers.process.worker import ProcessWorker
-    from fumehood_server.workers.settings import WorkerSettings
-
-
-Verify = Callable[["WorkerSpec"], Awaitable["Reason | None"]]
-"""Why no worker of a spec may be started right now, such as changed files. None when one may."""
 
 
 class Place:
@@ -52,9 +40,9 @@ class Lease:
 
     __slots__ = ("_place", "_pool", "worker")
 
-    def __init__(self, pool: Pool, place: Place) -> None:
+    def __init__(self, pool: SharedPool, place: Place) -> None:
         """Counted in `place.taken` already."""
-        self._pool: Pool | None = pool
+        self._pool: SharedPool | None = pool
         self._place = place
         self.worker = place.worker
 
@@ -65,57 +53,92 @@ class Lease:
             pool.give_back(self._place)
 
 
-class Pool:
-    """Workers with one spec. Made when one is first wanted, forgotten when `is_empty`.
+class SharedPool:
+    """Workers with one spec (`interface.Pool`).
 
     The order for somebody who wants a place: a free place on the least loaded worker; else a wait in line, while one
     start at a time adds a worker as long as the line is not empty and there are fewer than `spec.max_workers`.
     """
 
-    def __init__(
-        self,
-        spec: WorkerSpec,
-        *,
-        log: PluginLog,
-        settings: WorkerSettings,
-        ids: itertools.count[int],
-        on_empty: Callable[[Pool], None],
-        verify: Verify | None = None,
-        plugin_requests: PluginRequestHandler | None = None,
-    ) -> None:
-        """`ids` numbers workers over all pools. `on_empty` is called when nothing is left that is worth keeping."""
-        self._verify = verify
-        self._plugin_requests = plugin_requests
-        self.spec = spec
-        self._loop = asyncio.get_running_loop()
-        self._log = log
-        self._settings = settings
-        self._ids = ids
-        self._on_empty = on_empty
+    def __init__(self, context: PoolContext) -> None:
+        """Without workers yet."""
+        self._context = context
+        self.spec: WorkerSpec = context.spec
+        self.ended = False
+        self._clock = asyncio.get_running_loop().time
         self._places: list[Place] = []
-        self._waiting: deque[asyncio.Future[Lease]] = deque()
+        self._waiters: WaiterQueue[Lease] = WaiterQueue()
+        self._wakeup = Wakeup()
         self._start: asyncio.Task[None] | None = None
-        self._start_id = ""
-        self._start_time = 0.0
+        """The life of a worker that is not ready yet."""
+        self._starting: WorkerInfo | None = None
+        """The same, as the operator sees it."""
+        settings = context.settings
         self._backoff = Backoff(first_s=settings.backoff_first_s, last_s=settings.backoff_last_s)
-        self._idle_timer: asyncio.TimerHandle | None = None
-        self._retry: asyncio.TimerHandle | None = None
         self._retired = False
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it holds no process, nobody waits, and there is no failure to remember."""
-        idle = not self._places and not self._waiting and self._start is None
-        return idle and (self._retired or self._backoff.left_s(self._loop.time()) <= 0)
+    async def run(self) -> None:
+        """See `interface.Pool`."""
+        async with asyncio.TaskGroup() as lives:
+            while not self._is_empty:
+                self._waiters.serve(self.try_acquire)
+                self._end_idle()
+                self._fail_waiting_if_hopeless()
+                if self._start_is_due:
+                    worker_id = self._context.new_id()
+                    self._starting = self._info_without_process(worker_id, WorkerState.STARTING)
+                    self._start = lives.create_task(self._run_worker(worker_id), name=worker_id)
+                    # A callback, since a task that is cancelled before its first step has none.
+                    self._start.add_done_callback(self._forget_start)
+                await self._wakeup.wait(until=self._wake_at())
+            self.ended = True
 
-    def infos(self) -> tuple[WorkerInfo, ...]:
-        """Its workers, the one that is being started and the one that waits to be started again among them."""
-        found = [place.worker.info for place in self._places]
-        if self._start is not None and all(info.worker_id != self._start_id for info in found):
-            found.append(self._without_process(WorkerState.STARTING))
-        elif not found and self._backoff.left_s(self._loop.time()) > 0:
-            found.append(self._without_process(lifecycle.advance(WorkerState.DEAD, WorkerEvent.START_FAILED)))
-        return tuple(found)
+    async def _run_worker(self, worker_id: str) -> None:
+        """One worker, from the check of its files to its end."""
+        context, place = self._context, None
+        try:
+            await self._verify_files()
+            async with started_worker(
+                self.spec,
+                worker_id,
+                log=context.log,
+                settings=context.settings,
+                plugin_requests=context.plugin_requests,
+            ) as worker:
+                worker.forget_greeting()
+                place = Place(worker, self._clock())
+                self._start = self._starting = None
+                self._places.append(place)
+                self._wakeup.notify()
+                await worker.serve()
+                self._wakeup.notify()
+        except WorkerUnavailableError as error:
+            self._start = self._starting = None
+            self._fail(error.error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
+            self._start = self._starting = None
+            self._fail(faults.internal_error(self.spec.plugin, error))
+        finally:
+            if place is not None:
+                self._places.remove(place)
+                self._judge(place.worker)
+                self._wakeup.notify()
+
+    def _forget_start(self, start: asyncio.Task[None]) -> None:
+        if self._start is start:
+            self._start = self._starting = None
+            self._wakeup.notify()
+
+    async def _verify_files(self) -> None:
+        """Ask whether a worker may be started.
+
+        Raises:
+            WorkerUnavailableError: it may not.
+        """
+        verify = self._context.verify
+        reason = await verify(self.spec) if verify is not None else None
+        if reason is not None:
+            raise WorkerUnavailableError(faults.unverified_error(self.spec.plugin, reason))
 
     def try_acquire(self) -> Lease | None:
         """A place on the least loaded worker that is ready, or None."""
@@ -134,24 +157,15 @@ class Pool:
         return Lease(self, best)
 
     async def acquire(self) -> Lease:
-        """A place, after a wait; see `WorkerPools.acquire`. Cancel it at will."""
+        """See `interface.Pool`."""
         lease = self.try_acquire()
         if lease is not None:
             return lease
-        if not self._places and self._start is None:
-            self._refuse_during_backoff()
-        waiting: asyncio.Future[Lease] = self._loop.create_future()
-        self._waiting.append(waiting)
-        self._grow()
-        try:
-            return await waiting
-        except asyncio.CancelledError:
-            # The place may have been given in the same turn of the loop in which the caller gave up.
-            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
-                waiting.result().release()
-            elif waiting in self._waiting:
-                self._waiting.remove(waiting)
-            raise
+        left_s = self._backoff.left_s(self._clock())
+        if not self._places and self._starting is None and self._backoff.cause is not None and left_s > 0:
+            raise WorkerUnavailableError(faults.backoff_error(self._backoff.cause, left_s))
+        self._wakeup.notify()
+        return await self._waiters.wait()
 
     def give_back(self, place: Place) -> None:
         """A lease was released: the next in line gets the place."""
@@ -159,198 +173,127 @@ class Pool:
         worker = place.worker
         if worker.state is WorkerState.DEAD:
             return
-        if self._backoff.failures and worker.calls_served:
+        if self._backoff.failures and worker.table.served:
             self._backoff.reset()
-        if self._waiting:
-            self._serve_waiting()
+        if self._waiters:
+            self._waiters.serve(self.try_acquire)
         if not place.taken:
-            place.idle_since = self._loop.time()
-            if self._retired and not self._waiting:
-                worker.finish()
-            elif self._idle_timer is None:
-                self._idle_timer = self._loop.call_later(self._settings.idle_s, self._end_idle)
+            place.idle_since = self._clock()
+            if self._retired:
+                self._wakeup.notify()
+
+    def infos(self) -> tuple[WorkerInfo, ...]:
+        """Its workers, the one that is being started and the one that waits to be started again among them."""
+        found = [place.worker.info for place in self._places]
+        if self._starting is not None:
+            found.append(self._starting)
+        elif not found and self._backoff.left_s(self._clock()) > 0:
+            found.append(self._info_without_process("", WorkerState.BACKOFF))
+        return tuple(found)
+
+    def unanswered(self) -> list[WorkerAttempt]:
+        """See `interface.Pool`."""
+        return [attempt for place in self._places for attempt in place.worker.table.unanswered]
 
     def retire(self) -> None:
-        """End each worker once nobody uses it. Who waits is still served."""
+        """See `interface.Pool`."""
         self._retired = True
-        if not self._waiting:
-            for place in tuple(self._places):
-                if not place.taken:
-                    place.worker.finish()
-        self._tell_if_empty()
+        self._wakeup.notify()
 
     def refuse_waiting(self) -> None:
-        """The sidecar shuts down: nobody gets a place any more."""
+        """See `interface.Pool`."""
         self._retired = True
-        self._fail_waiting(faults.shutdown_error(self.spec.plugin))
+        self._waiters.fail_all(faults.shutdown_error(self.spec.plugin))
+        self._wakeup.notify()
 
-    def cancel_calls(self, reason: CancelReason) -> None:
-        """Cancel all calls under way."""
-        for place in self._places:
-            place.worker.table.cancel_all(reason)
-
-    def calls(self) -> list[asyncio.Future[InvocationResult]]:
-        """What the calls under way resolve."""
-        return [done for place in self._places for done in place.worker.table.unanswered]
-
-    async def close(self) -> None:
-        """End everything. Bounded: each worker climbs its rungs at the same time as the others."""
+    def finish(self) -> None:
+        """See `interface.Pool`."""
         self.refuse_waiting()
-        for timer in (self._idle_timer, self._retry):
-            if timer is not None:
-                timer.cancel()
-        if self._start is not None:
-            self._start.cancel()
-            await asyncio.wait((self._start,))
-            self._start = None
-        workers = [place.worker for place in self._places]
-        for worker in workers:
-            worker.finish()
-        if workers:
-            await asyncio.wait([worker.dead for worker in workers])
+        for place in self._places:
+            place.worker.finish()
+        self._cancel_start()
 
     def kill(self) -> None:
-        """End every process at once, for an owner who can't wait."""
+        """See `interface.Pool`."""
+        self.refuse_waiting()
+        for place in self._places:
+            place.worker.kill()
+        self._cancel_start()
+
+    def _cancel_start(self) -> None:
         if self._start is not None:
             self._start.cancel()
-        for place in tuple(self._places):
-            place.worker.kill()
 
-    def _grow(self) -> None:
-        if self._start is None and self._waiting and len(self._places) < self.spec.max_workers:
-            left_s = self._backoff.left_s(self._loop.time())
-            if self._backoff.cause is not None and left_s > 0:
-                if not self._places:
-                    self._fail_waiting(faults.backoff_error(self._backoff.cause, left_s))
-                elif self._retry is None:  # the calls of those that there are may last
-                    self._retry = self._loop.call_later(left_s, self._try_again)
-                return
-            self._start_id = f"{self.spec.plugin}-{next(self._ids)}"
-            self._start_time = time.time()
-            self._start = self._loop.create_task(self._add_worker(), name=f"start {self._start_id}")
+    @property
+    def _is_empty(self) -> bool:
+        """Whether it holds no process, nobody waits, and there is no failure to remember."""
+        if self._places or self._waiters or self._starting is not None:
+            return False
+        return self._retired or self._backoff.remembered_s(self._clock()) <= 0
 
-    def _try_again(self) -> None:
-        self._retry = None
-        self._grow()
+    @property
+    def _start_is_due(self) -> bool:
+        return (
+            self._starting is None
+            and len(self._waiters) > 0
+            and len(self._places) < self.spec.max_workers
+            and self._backoff.left_s(self._clock()) <= 0
+        )
 
-    async def _check(self) -> None:
-        """Ask whether a worker may be started.
-
-        Raises:
-            WorkerUnavailableError: it may not.
-        """
-        reason = await self._verify(self.spec) if self._verify is not None else None
-        if reason is not None:
-            raise WorkerUnavailableError(faults.unverified_error(self.spec.plugin, reason))
-
-    async def _add_worker(self) -> None:
-        try:
-            await self._check()
-            worker = await start(
-                self.spec,
-                self._start_id,
-                log=self._log,
-                settings=self._settings,
-                on_change=self._changed,
-                plugin_requests=self._plugin_requests,
-            )
-        except WorkerUnavailableError as error:
-            self._start = None
-            self._failed(error.error)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
-            self._start = None
-            self._failed(faults.internal_error(self.spec.plugin, error))
-        else:
-            self._start = None
-            # Definitions are read by `describe` alone; a hostile Ready can be as large as a frame.
-            worker.greeting = plugin_pb2.Ready()
-            place = Place(worker, self._loop.time())
-            self._places.append(place)
-            self._serve_waiting()
-            if self._retired and not place.taken:
-                worker.finish()
-            self._arm_idle_timer()
-        self._tell_if_empty()
-
-    def _changed(self, worker: ProcessWorker) -> None:
-        """A worker takes no more calls, or is dead."""
-        place = next((place for place in self._places if place.worker is worker), None)
-        if place is None:
-            return
-        if worker.state is WorkerState.DEAD:
-            self._places.remove(place)
-            lived_s = self._loop.time() - worker.born
-            if worker.calls_served or lived_s >= self._settings.healthy_s:
-                self._backoff.reset()
-            elif worker.failed and worker.cause is not None and worker.cause.code is not Code.TOOL_RESOURCE_EXHAUSTED:
-                # A limit that its first call reached says nothing against starting it for the next caller.
-                self._failed(worker.cause)
-        self._grow()
-        self._tell_if_empty()
-
-    def _failed(self, error: CallError) -> None:
-        """A worker ended before it served anything."""
-        now = self._loop.time()
-        self._backoff.fail(now, error)
-        self._log.problem(error.message)
-        if not self._places:
-            self._fail_waiting(faults.backoff_error(error, self._backoff.left_s(now)))
-        self._grow()
-
-    def _refuse_during_backoff(self) -> None:
-        left_s = self._backoff.left_s(self._loop.time())
-        if self._backoff.cause is not None and left_s > 0:
-            raise WorkerUnavailableError(faults.backoff_error(self._backoff.cause, left_s))
-
-    def _serve_waiting(self) -> None:
-        while self._waiting:
-            if self._waiting[0].done():
-                self._waiting.popleft()
-                continue
-            lease = self.try_acquire()
-            if lease is None:
-                self._grow()
-                return
-            self._waiting.popleft().set_result(lease)
-
-    def _fail_waiting(self, error: CallError) -> None:
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                waiting.set_exception(WorkerUnavailableError(error))
-
-    def _arm_idle_timer(self) -> None:
-        """One timer for the whole pool, for the worker that would be idle for too long first."""
-        idle = [
-            place.idle_since
-            for place in self._places
-            if not place.taken and place.worker.state is WorkerState.READY  # who is ending needs no timer
-        ]
-        if idle and self._idle_timer is None:
-            self._idle_timer = self._loop.call_at(min(idle) + self._settings.idle_s, self._end_idle)
+    def _fail_waiting_if_hopeless(self) -> None:
+        """Tell those who wait that the last start failed, where no worker is left that could serve them."""
+        left_s, cause = self._backoff.left_s(self._clock()), self._backoff.cause
+        if not self._places and self._starting is None and cause is not None and left_s > 0:
+            self._waiters.fail_all(faults.backoff_error(cause, left_s))
 
     def _end_idle(self) -> None:
-        self._idle_timer = None
-        limit = self._loop.time() - self._settings.idle_s
-        for place in tuple(self._places):
-            if not place.taken and place.idle_since <= limit:
+        """Ask those to exit that nobody has used for `idle_s`, or will use in a retired pool."""
+        if self._retired and self._waiters:
+            return
+        idle_since = math.inf if self._retired else self._clock() - self._context.settings.idle_s
+        for place in self._places:
+            if not place.taken and place.idle_since <= idle_since:
                 place.worker.finish()
-        self._arm_idle_timer()
 
-    def _tell_if_empty(self) -> None:
-        if self.is_empty:
-            if self._idle_timer is not None:
-                self._idle_timer.cancel()
-                self._idle_timer = None
-            self._on_empty(self)
+    def _wake_at(self) -> float:
+        """When there is something to do, whoever comes or goes: the end of the backoff, or of somebody's idleness."""
+        now = self._clock()
+        due = math.inf
+        if self._waiters and self._backoff.left_s(now) > 0:
+            due = now + self._backoff.left_s(now)
+        elif not self._places and self._backoff.failures:
+            due = now + self._backoff.remembered_s(now)
+        ready = [place for place in self._places if place.worker.state is WorkerState.READY]
+        if ready:
+            oldest = min(now if place.taken else place.idle_since for place in ready)
+            due = min(due, oldest + self._context.settings.idle_s)
+        return due
 
-    def _without_process(self, state: WorkerState) -> WorkerInfo:
+    def _judge(self, worker: ProcessWorker) -> None:
+        """A worker is dead: one that did no good is not started again at once."""
+        life = worker.life
+        if worker.table.served or self._clock() - worker.born >= self._context.settings.healthy_s:
+            self._backoff.reset()
+        elif life.failed and life.cause is not None and life.cause.code is not Code.TOOL_RESOURCE_EXHAUSTED:
+            # A limit that its first call reached says nothing against starting it for the next caller.
+            self._fail(life.cause)
+
+    def _fail(self, error: CallError) -> None:
+        """A worker ended before it served anything."""
+        now = self._clock()
+        self._backoff.fail(now, error)
+        self._context.log.problem(error.message)
+        if not self._places:
+            self._waiters.fail_all(faults.backoff_error(error, self._backoff.left_s(now)))
+        self._wakeup.notify()
+
+    def _info_without_process(self, worker_id: str, state: WorkerState) -> WorkerInfo:
         return WorkerInfo(
-            worker_id=self._start_id,
+            worker_id=worker_id,
             spec=self.spec,
             state=state,
             calls_in_flight=0,
             calls_served=0,
-            started_at=self._start_time,
+            started_at=time.time(),
             process_id=0,
         )

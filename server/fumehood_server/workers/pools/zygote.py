@@ -1,10 +1,12 @@
-"""One zygote: a worker that runs no calls, from which a process is forked for each."""
+"""A zygote: a worker that runs no calls, from which a process is forked for each."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fumehood_sandbox import ForkServer, LaunchError, PythonModule, SandboxError
@@ -13,188 +15,181 @@ from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.text import printable
+from fumehood_server.model.worker import WorkerState
 from fumehood_server.workers import faults
-from fumehood_server.workers.pools.call_cgroups import CallLeaves
-from fumehood_server.workers.process.start import ended, launch_error, launched, opened
-from fumehood_server.workers.process.worker import ProcessWorker
+from fumehood_server.workers.pools.call_cgroups import CallCgroups
+from fumehood_server.workers.process.lifecycle import EndRequest
+from fumehood_server.workers.process.start import launch_error, launched, make_worker
 
 if TYPE_CHECKING:
     from fumehood_sandbox import ForkedProcess
 
-    from fumehood_server.model.plugin import WorkerSpec
-    from fumehood_server.workers.output.logs import PluginLog
-    from fumehood_server.workers.settings import WorkerSettings
-
+    from fumehood_server.workers.pools.interface import PoolContext
+    from fumehood_server.workers.process.worker import ProcessWorker
 
 ANSWER_S = 15.0
-"""For the answer to an order. The fork supervisor gives up on a child after 5 s; a silent one is stopped."""
+"""For the answer to an order. The fork supervisor gives up on a child after 5 s; one that says nothing is stopped."""
 
 
 class Zygote:
-    """A process with the plugin imported and nothing else done, and what is forked from it. Made by `hatch`."""
+    """A process with the plugin imported and nothing else done, and the fork supervisor beside it.
+
+    Its life is that of `worker`, in whose coroutine `next_child` is awaited.
+    """
 
     def __init__(self, server: ForkServer, worker: ProcessWorker) -> None:
-        """Take over both; `worker` is ready and `server` attends it."""
-        plugin = worker.spec.plugin
-        self._leaves = CallLeaves(worker.spec.policy, on_child=self._bring, on_failed=self._move_failed)
-        self._loop = asyncio.get_running_loop()
+        """`worker` is greeted, and `server` is its fork server. Both stay their owner's."""
         self._server = server
-        self._plugin = plugin
-        self._approval: asyncio.Future[CallError | None] = self._loop.create_future()
-        self._on_child: Callable[[ForkedProcess], None] = _nobody
-        self._on_broken: Callable[[CallError], None] = _ignore
-        self._open = True
+        self._clock = asyncio.get_running_loop().time
+        self._readable = False
+        self._answered_at = 0.0
+        """When the last answer came, or the first order since."""
+        self._error: LaunchError | None = None
         self.worker = worker
+        self.cgroups = CallCgroups(worker.spec.policy)
         self.children: set[ProcessWorker] = set()
         """Its children that live."""
         self.has_served = False
         """Whether a child has given a result."""
+        self.stopped = False
+        """Whether it forks no more."""
         self.ordered = 0
         """Children that were ordered and are not there."""
-        self._heard_at = 0.0
-        """When the last answer came, or the first order since."""
-        self._late: asyncio.TimerHandle | None = None
-        self._loop.add_reader(server.fileno(), self._answered)
 
-    async def approved(self) -> None:
-        """Have it looked at from outside, and made ready to fork.
+    async def be_approved(self) -> None:
+        """Have it looked at from outside, and made ready to fork. Returns also where it has died of that.
 
         Raises:
-            WorkerUnavailableError: its import left what calls would share, or this machine can't hold calls apart.
+            LaunchError: its import left what calls would share, or this machine can't hold calls apart.
         """
         self._server.request_approval()
-        failure = await self._approval
-        if failure is not None:
-            raise WorkerUnavailableError(failure)
-
-    def serve(self, on_child: Callable[[ForkedProcess], None], on_broken: Callable[[CallError], None]) -> None:
-        """Say who takes the children, and who is told that there will be no more."""
-        self._on_child = on_child
-        self._on_broken = on_broken
+        while not self._is_ending:
+            with contextlib.suppress(BlockingIOError):
+                self._server.receive_answer()
+                return
+            await self._until_readable()
 
     def order(self) -> None:
         """Have one more child forked."""
         if not self.ordered:
-            self._heard_at = self._loop.time()
-            if self._late is None:
-                self._late = self._loop.call_later(ANSWER_S, self._look)
+            self._answered_at = self._clock()
         self.ordered += 1
         try:
-            self._server.request_child(self._leaves.for_next())
+            self._server.request_child(self.cgroups.leaf_to_join())
         except LaunchError as error:
-            self._loop.call_soon(self._move_failed, error)
+            self.break_off(error)
 
-    def _look(self) -> None:
-        """See that orders are answered. Rests where there are none."""
-        self._late = None
-        if self.ordered:
-            left_s = self._heard_at + ANSWER_S - self._loop.time()
-            if left_s > 0:
-                self._late = self._loop.call_later(left_s, self._look)
-            else:
-                self._break(refusal(self._plugin, LaunchError("attendant", f"no answer after {ANSWER_S:g} s")))
+    async def next_child(self) -> ForkedProcess | None:
+        """The next child that was ordered, or None when there will be no more: it was stopped, or is ending.
 
-    def _answered(self) -> None:
-        self._heard_at = self._loop.time()
-        with contextlib.suppress(BlockingIOError):
-            while self._open:
-                try:
-                    child = self._server.receive_answer()
-                except LaunchError as error:
-                    self._break(refusal(self._plugin, error))
-                    return
+        Raises:
+            LaunchError: it can fork no more.
+        """
+        while not self.stopped and not self._is_ending:
+            if self._error is not None:
+                raise self._error
+            with contextlib.suppress(BlockingIOError):
+                child = self._server.receive_answer()
+                self._answered_at = self._clock()
                 if child is not None:
-                    self._leaves.take(child)
-                elif not self._approval.done():
-                    self._approval.set_result(None)
+                    return child
+                continue
+            left_s = self._answered_at + ANSWER_S - self._clock() if self.ordered else math.inf
+            if left_s <= 0:
+                raise LaunchError("attendant", f"no answer after {ANSWER_S:g} s")
+            await self._until_readable(left_s)
+        return None
 
-    def _bring(self, child: ForkedProcess) -> None:
-        if self._open:
-            self.ordered -= 1
-            self._on_child(child)
-        else:
-            child.close()
+    @property
+    def _is_ending(self) -> bool:
+        return self.worker.life.exited or self.worker.life.requested > EndRequest.NONE
 
-    def _move_failed(self, error: LaunchError) -> None:
-        if self._open:
-            self._break(refusal(self._plugin, error))
+    async def until_childless(self) -> None:
+        """Wait for the end of its children, or of itself, with which they end."""
+        await self.worker.until(lambda: not self.children)
 
-    def _break(self, error: CallError) -> None:
-        self.stop()
-        if self._approval.done():
-            self._on_broken(error)
-        else:
-            self._approval.set_result(error)
+    def watch(self) -> None:
+        """Take note of answers. Until `unwatch`."""
+        asyncio.get_running_loop().add_reader(self._server.fileno(), self._answers_came)
+
+    def unwatch(self) -> None:
+        """Take note of no more answers. Before the server is closed."""
+        asyncio.get_running_loop().remove_reader(self._server.fileno())
+
+    def break_off(self, error: LaunchError) -> None:
+        """Fork no more, for this reason."""
+        self._error = self._error or error
+        self.worker.life.notify()
 
     def stop(self) -> None:
-        """Take no more children, and let those that there are finish. Idempotent."""
-        if self._open:
-            self._open = False
-            self.ordered = 0
-            if self._late is not None:
-                self._late.cancel()
-            self._loop.remove_reader(self._server.fileno())
+        """Fork no more, and let those children finish that there are. Idempotent."""
+        self.stopped = True
+        self.ordered = 0
+        self.worker.life.notify()
 
-    def finish(self) -> None:
-        """End it, with what is left of its children. Idempotent."""
-        self.stop()
-        self._server.close()
-        self._leaves.close()
-        self.worker.finish()
+    def _answers_came(self) -> None:
+        self._readable = True
+        self.worker.life.notify()
+
+    async def _until_readable(self, within_s: float = math.inf) -> None:
+        self._readable = False
+        await self.worker.until(lambda: self._readable or self.stopped or self._error is not None, within_s=within_s)
 
 
-async def hatch(
-    spec: WorkerSpec,
-    worker_id: str,
-    *,
-    log: PluginLog,
-    settings: WorkerSettings,
-    on_change: Callable[[ProcessWorker], None],
-) -> Zygote:
-    """Start a zygote and have it approved. The caller owns it. Cancelling leaves no process behind.
+@asynccontextmanager
+async def started_zygote(context: PoolContext) -> AsyncIterator[Zygote]:
+    """A zygote that is ready and approved, within the block. Leaving the block ends it, and its children with it.
 
     Raises:
-        WorkerUnavailableError: it can't be had.
+        WorkerUnavailableError: on entering: it can't be had.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + settings.start_timeout_s
+    spec, settings = context.spec, context.settings
     if not isinstance(spec.program, PythonModule):
         raise TypeError("only Python modules can be forked")
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + settings.start_timeout_s
+    worker_id = context.new_id("zygote-")
     try:
         server = ForkServer(spec.policy, spec.program)
     except (SandboxError, OSError) as error:
         raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
-    try:
+    with contextlib.closing(server):
         process = await launched(server.launching, spec, settings)
         try:
             server.start_supervisor(process)
-            worker = ProcessWorker(
-                spec,
-                worker_id,
-                process,
-                log=log,
-                settings=settings,
-                start_timeout_s=max(deadline - loop.time(), 0.0),
-                on_change=on_change,
-            )
         except (SandboxError, OSError) as error:
             process.close()
             raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
-        await opened(worker)
-    except BaseException:
-        server.close()
-        raise
-    zygote = Zygote(server, worker)
+        async with make_worker(spec, worker_id, process, log=context.log, settings=settings) as worker:
+            await worker.greet(deadline - clock())
+            worker.forget_greeting()
+            zygote = Zygote(server, worker)
+            zygote.watch()
+            try:
+                await _approve(zygote, settings.start_timeout_s)
+                yield zygote
+            finally:
+                zygote.unwatch()
+                zygote.cgroups.close()
+
+
+async def _approve(zygote: Zygote, within_s: float) -> None:
+    """Have it approved in time.
+
+    Raises:
+        WorkerUnavailableError: it is not, or has died.
+    """
+    worker = zygote.worker
+    plugin = worker.spec.plugin
     try:
-        async with asyncio.timeout(settings.start_timeout_s):
-            await zygote.approved()
-    except BaseException as error:
-        zygote.finish()
-        await ended(worker)
-        if isinstance(error, TimeoutError):
-            raise WorkerUnavailableError(faults.never_ready_error(spec.plugin, settings.start_timeout_s, ())) from error
-        raise
-    return zygote
+        async with asyncio.timeout(within_s):
+            await zygote.be_approved()
+    except LaunchError as error:
+        raise WorkerUnavailableError(refusal(plugin, error)) from error
+    except TimeoutError as error:
+        raise WorkerUnavailableError(faults.never_ready_error(plugin, within_s, ())) from error
+    if worker.state is not WorkerState.READY or worker.life.exited:
+        raise WorkerUnavailableError(await worker.end())
 
 
 def refusal(plugin: str, error: LaunchError) -> CallError:
@@ -211,11 +206,3 @@ def refusal(plugin: str, error: LaunchError) -> CallError:
             "path": printable(error.path),
         },
     )
-
-
-def _nobody(child: ForkedProcess) -> None:
-    child.close()
-
-
-def _ignore(error: CallError) -> None:
-    del error

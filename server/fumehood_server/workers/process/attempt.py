@@ -1,38 +1,88 @@
-"""One attempt of a call under way in a worker."""
+"""One attempt of a call in a worker: sent, waited for, and ended early if it must be."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import contextlib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fumehood_server.model.tool import safe_to_repeat
 from fumehood_server.model.worker import CancelReason, InvocationResult, Used
+from fumehood_server.workers import faults
+from fumehood_server.workers.faults import EscalationStep
+from fumehood_server.workers.limits.exhaustion import exhausted_error
 from fumehood_server.workers.limits.meter import NO_COUNTERS
+from fumehood_server.workers.process.lifecycle import EndRequest
+from fumehood_server.workers.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fumehood_server.model.call import CallError
+    from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import EgressUsage
     from fumehood_server.model.worker import Invocation
     from fumehood_server.workers.limits.exhaustion import Exhausted
     from fumehood_server.workers.limits.meter import Meter
+    from fumehood_server.workers.process.lifecycle import Lifecycle
+    from fumehood_server.workers.process.requests import RequestRouter
+    from fumehood_server.workers.settings import WorkerSettings
+    from fumehood_server.workers.wire.pipes import PipeWriter
 
 
-class WorkerCall:
-    """A handle on one attempt: what the executor waits for, and what the worker keeps of it."""
+class AttemptTable:
+    """The attempts of one process."""
+
+    __slots__ = ("last_id", "lingering", "served", "under_way", "watched")
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.under_way: dict[int, WorkerAttempt] = {}
+        """Those whose result frame has not come, by invocation id."""
+        self.last_id = 0
+        """The highest invocation id that was sent."""
+        self.served = 0
+        """Result frames so far."""
+        self.lingering = False
+        """Whether one that ignored its cancellation is waited for while others finish."""
+        self.watched = False
+        """Whether the worker is looked at for their sake, which goes on for a moment after the last of them."""
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no call was ever sent to the process."""
+        return self.last_id == 0
+
+    @property
+    def unanswered(self) -> tuple[WorkerAttempt, ...]:
+        """Those that somebody waits for."""
+        return tuple(attempt for attempt in self.under_way.values() if not attempt.ended)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptContext:
+    """What the attempts of one process share."""
+
+    spec: WorkerSpec
+    settings: WorkerSettings
+    life: Lifecycle
+    table: AttemptTable
+    writer: PipeWriter
+    requests: RequestRouter
+    meter: Meter
+
+
+class WorkerAttempt:
+    """An attempt (`model.worker.Attempt`). It ends once, whoever ends it."""
 
     __slots__ = (
-        "_meter",
-        "_on_cancel",
-        "_when_done",
+        "_context",
+        "_ended",
+        "_result",
         "cancel_reason",
         "charged_ns",
         "counters_at_start",
         "cpu_ns_at_start",
-        "done",
         "egress",
-        "grace_timer",
         "invocation",
         "invocation_id",
         "limit",
@@ -41,122 +91,126 @@ class WorkerCall:
         "updates",
     )
 
-    def __init__(
-        self,
-        invocation_id: int,
-        invocation: Invocation,
-        done: asyncio.Future[InvocationResult],
-        on_cancel: Callable[[WorkerCall, CancelReason], None],
-    ) -> None:
-        """`on_cancel` is called once at most, for a call that is not over."""
+    def __init__(self, context: AttemptContext, invocation_id: int, invocation: Invocation) -> None:
+        """One that is not sent yet."""
+        self._context = context
+        self._ended = asyncio.Event()
+        self._result: InvocationResult | None = None
         self.invocation_id = invocation_id
         self.invocation = invocation
-        self.done = done
-        self._on_cancel = on_cancel
-        self._when_done: Callable[[InvocationResult], None] | None = None
         self.cancel_reason: CancelReason | None = None
-        self.grace_timer: asyncio.TimerHandle | None = None
-        self.starts_at_byte = 0
-        """Where its `Invoke` begins among all bytes sent to the worker."""
+        self.starts_at_byte = -1
+        """Where its `Invoke` begins among all bytes for the worker. -1: it was not sent."""
         self.updates = 0
         self.output_bytes = 0
         self.egress: EgressUsage | None = None
-        """See `InvocationHandle`."""
+        """What its requests have sent to hosts and received from them so far. None: it has made none."""
         self.limit: Exhausted | None = None
         """The limit for which it is ended."""
         self.charged_ns = 0
         """Processor time that counts towards its limit."""
         self.cpu_ns_at_start = 0
         self.counters_at_start = NO_COUNTERS
-        self._meter: Meter | None = None
 
     @property
     def ended(self) -> bool:
         """See `Attempt`."""
-        return self.done.done()
+        return self._result is not None
 
     async def result(self) -> InvocationResult:
         """See `Attempt`."""
-        return await asyncio.shield(self.done)
+        await self._ended.wait()
+        if self._result is None:
+            raise AssertionError("it has ended")
+        return self._result
 
     async def end(self, reason: CancelReason) -> InvocationResult:
-        """See `Attempt`."""
-        self.cancel(reason)
+        """Send `Cancel`, wait for the result within the grace, then have the process ended; see `Attempt`.
+
+        Whoever asks first gives the reason; the others wait with it. A wait that is cancelled ends the grace.
+        """
+        if not self.ended and self.cancel_reason is None:
+            self.cancel_reason = reason
+            context = self._context
+            grace_s = context.settings.cancel_grace_of(context.spec.isolation)
+            context.requests.cancel(self.invocation_id)
+            context.writer.send(messages.cancel(self.invocation_id, reason, grace_s))
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(grace_s):
+                        await self._ended.wait()
+            finally:
+                if not self.ended:
+                    self._be_ignored()
         return await self.result()
 
-    def measure(self, meter: Meter) -> None:
-        """It is sent now, to a process that this meter measures."""
-        self._meter = meter
-        self.cpu_ns_at_start = meter.cpu_ns()
-        self.counters_at_start = meter.told
-
-    def used(self) -> Used | None:
-        """What its process used since it was sent; see `InvocationHandle`."""
-        meter = self._meter
-        if meter is None:
-            return None
-        return Used((meter.cpu_ns() - self.cpu_ns_at_start) / 1e9, meter.peak_memory_bytes(), meter.source)
-
-    def cancel(self, reason: CancelReason) -> None:
-        """Ask for the call's end; see `InvocationHandle`."""
-        if self.cancel_reason is None and not self.done.done():
-            self.cancel_reason = reason
-            self._on_cancel(self, reason)
-
-    def when_done(self, callback: Callable[[InvocationResult], None]) -> None:
-        """Be told of the end in the turn of the loop in which it comes; see `InvocationHandle`."""
-        if self.done.done():
-            callback(self.done.result())
+    def send(self) -> None:
+        """Write the `Invoke` frame, or fail where that can't be."""
+        context = self._context
+        plugin, settings, table, meter = context.spec.plugin, context.settings, context.table, context.meter
+        try:
+            frame = messages.invoke(self.invocation_id, self.invocation)
+        except ValueError as error:
+            # Text that is not Unicode, such as half a surrogate pair, has no place in a protobuf string.
+            self.fail(faults.unsendable_error(error))
+            return
+        if len(frame) > settings.max_frame_bytes:
+            self.fail(faults.too_large_error(plugin, len(frame), settings.max_frame_bytes))
+        elif context.writer.unsent_bytes > settings.max_unsent_bytes:
+            self.fail(faults.unsent_error(plugin, context.writer.unsent_bytes))
         else:
-            self._when_done = callback
+            self.starts_at_byte = context.writer.queued_bytes
+            self.cpu_ns_at_start = meter.cpu_ns()
+            self.counters_at_start = meter.told
+            table.last_id = self.invocation_id
+            table.under_way[self.invocation_id] = self
+            if not table.watched:
+                table.watched = True
+                context.life.notify()
+            context.writer.send(frame)
 
     def resolve(self, result: InvocationResult) -> None:
-        """Say how the call ended. The first word stands."""
-        self.stop_timer()
-        if not self.done.done():
-            result = replace(result, used=self.used(), egress=self.egress)
-            self.done.set_result(result)
-            # Let go of: the call that waits holds this handle, and a circle of the two stays until it is looked for.
-            when_done, self._when_done = self._when_done, None
-            if when_done is not None:
-                when_done(result)
+        """Say how it ended, and what the process used meanwhile. The first word stands."""
+        if self._result is None:
+            meter = self._context.meter
+            if self.starts_at_byte >= 0:
+                used = Used((meter.cpu_ns() - self.cpu_ns_at_start) / 1e9, meter.peak_memory_bytes(), meter.source)
+                result = replace(result, used=used, egress=self.egress)
+            self._result = result
+            self._ended.set()
 
     def fail(self, error: CallError) -> None:
-        """Say that the call ended without a word of the plugin's that counts."""
-        self.resolve(
-            InvocationResult(content=(), details_json="", terminate=False, error=error, output_bytes=self.output_bytes)
+        """Say that it ended without a word of the plugin's that counts."""
+        self.resolve(InvocationResult((), "", terminate=False, error=error, output_bytes=self.output_bytes))
+
+    def cancelled_error(self, step: EscalationStep, *, tool_finished: bool = False) -> CallError:
+        """What it ends with that was cancelled; `step` is what ended it."""
+        spec = self._context.spec
+        error = None if self.limit is None else exhausted_error(spec.plugin, self.limit)
+        reason = self.cancel_reason or CancelReason.CALLER
+        return faults.cancelled_error(
+            spec.plugin, spec.policy.level, reason, step, tool_finished=tool_finished, error=error
         )
 
-    def stop_timer(self) -> None:
-        """Forget the grace."""
-        if self.grace_timer is not None:
-            self.grace_timer.cancel()
-            self.grace_timer = None
+    def lose(self, cause: CallError, step: EscalationStep) -> None:
+        """Its process is gone, by `cause`; by `step` if that was for its own sake."""
+        if self.cancel_reason is not None:
+            self.fail(self.cancelled_error(step))
+        else:
+            dispatched = 0 <= self.starts_at_byte < self._context.writer.written_bytes
+            self.fail(faults.lost_call_error(cause, self._context.spec.policy.level, dispatched=dispatched))
 
-
-class CallTable:
-    """The attempts of one process."""
-
-    __slots__ = ("last_id", "under_way")
-
-    def __init__(self) -> None:
-        """None yet."""
-        self.under_way: dict[int, WorkerCall] = {}
-        """Those without a result, by invocation id."""
-        self.last_id = 0
-        """The highest invocation id given away."""
-
-    @property
-    def untouched(self) -> bool:
-        """Whether no call was ever sent to the process."""
-        return self.last_id == 0
-
-    @property
-    def unanswered(self) -> tuple[asyncio.Future[InvocationResult], ...]:
-        """What the calls under way resolve."""
-        return tuple(call.done for call in self.under_way.values() if not call.done.done())
-
-    def cancel_all(self, reason: CancelReason) -> None:
-        """Cancel every call that is under way."""
-        for call in tuple(self.under_way.values()):
-            call.cancel(reason)
+    def _be_ignored(self) -> None:
+        """The grace is over: the process ends, as soon as others have finished that can't be repeated or need not."""
+        context, life = self._context, self._context.life
+        name = self.invocation.call_id
+        others = any(attempt.cancel_reason is None for attempt in context.table.under_way.values())
+        if others and safe_to_repeat(context.spec.policy.level):
+            linger_s = context.settings.linger_s
+            life.say(f"call {name} ignored its cancellation; other calls may go on for {linger_s:g} s")
+            self.fail(self.cancelled_error(EscalationStep.CONDEMNED))
+            context.table.lingering = True
+            life.request(EndRequest.STOP_ADMITTING)
+        else:
+            life.say(f"call {name} ignored its cancellation")
+            life.request(EndRequest.TERMINATE, faults.condemned_error(context.spec.plugin))

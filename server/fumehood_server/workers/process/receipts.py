@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fumehood_sandbox import Layer
 
-from fumehood_server.workers.limits import watchdog
+from fumehood_server.workers.limits import process_tree
 
 if TYPE_CHECKING:
     from fumehood_sandbox import Receipt
@@ -24,7 +24,7 @@ def receipt_of(receipt: Receipt, meter: Meter, *, one_call: bool) -> Receipt:
     """
     layers = receipt.layers
     if not (meter.bounds_memory and meter.bounds_processes):
-        layers = (*layers, watchdog.LAYER)
+        layers = (*layers, process_tree.LAYER)
     if one_call and not receipt.one_call:  # a forked one says it already
         layers = (*layers, _ONE_CALL)
     return receipt if layers is receipt.layers else replace(receipt, layers=layers)

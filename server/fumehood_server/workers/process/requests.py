@@ -1,11 +1,10 @@
-"""The requests that one process's calls make of the sidecar: which are taken, how many at a time, how they end."""
+"""Routes the requests that one process's calls make of the sidecar, such as HTTP and secrets, within bounds."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import socket
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from fumehood_server.errors import PluginRequestError
@@ -21,8 +20,9 @@ if TYPE_CHECKING:
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.secrets import Redactor
-    from fumehood_server.workers.process.attempt import CallTable, WorkerCall
-    from fumehood_server.workers.wire.channel import Channel
+    from fumehood_server.workers.process.attempt import AttemptTable, WorkerAttempt
+    from fumehood_server.workers.process.lifecycle import Lifecycle
+    from fumehood_server.workers.wire.pipes import PipeWriter
 
 MAX_UNDER_WAY = 8
 """Requests of one call at a time. One more is refused, and may be made again."""
@@ -40,16 +40,18 @@ MAX_NAME_CHARACTERS = 64
 _log = get_logger()
 
 
-class _Asking:
-    """What is kept of one call that has asked for something."""
+class _CallRequests:
+    """The requests of one call."""
 
-    __slots__ = ("caller", "ended", "over", "seen", "tasks")
+    __slots__ = ("caller", "ended", "gave_up", "seen", "tasks")
 
     def __init__(self, caller: RequestingCall) -> None:
         self.caller = caller
         self.seen: set[int] = set()
+        """The numbers of all of them."""
         self.tasks: set[asyncio.Task[None]] = set()
-        self.over = False
+        """Those under way."""
+        self.gave_up = False
         """Whether the call was told to end: nothing more is done for it."""
         self.ended = False
         """Whether it has: nothing more may be said of it."""
@@ -61,12 +63,12 @@ class _Request(Protocol):
     def refusal(self, error: PluginRequestError) -> bytes:
         """The frame that says that there is no answer, or no more of it."""
 
-    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, channel: Channel) -> None:
+    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, writer: PipeWriter) -> None:
         """Have it done, and send the answer. Raises `PluginRequestError`."""
 
 
-class HostCallRouter:
-    """Takes requests out of a worker's frames and sends the answers. Idle until the first one comes."""
+class RequestRouter:
+    """Takes requests out of a worker's frames, performs each in a task, and sends the answers."""
 
     def __init__(
         self,
@@ -74,94 +76,98 @@ class HostCallRouter:
         plugin_requests: PluginRequestHandler | None,
         redactor: Redactor,
         *,
-        on_violation: Callable[[Violation, str], None],
+        writer: PipeWriter,
+        table: AttemptTable,
+        life: Lifecycle,
     ) -> None:
-        """`on_violation` ends the process for breaking a rule of the wire. Without `plugin_requests` all is refused."""
+        """Answer through `writer` what the attempts in `table` request. Without `plugin_requests` all is refused."""
         self._spec = spec
         self._plugin_requests = plugin_requests
         self._redactor = redactor
-        self._violated = on_violation
-        self._asking: dict[int, _Asking] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._writer = writer
+        self._table = table
+        self._life = life
+        self._tasks: asyncio.TaskGroup | None = None
+        self._by_call: dict[int, _CallRequests] = {}
         self._asked_bytes = 0
         self._relay: asyncio.Task[None] | None = None
 
-    def open(self, channel: Channel, calls: CallTable, relay: socket.socket | None) -> None:
-        """Send answers there, and serve and own the relay's socket, if there is one. Before the first frame comes."""
-        self._channel = channel
-        self._calls = calls
+    def open(self, tasks: asyncio.TaskGroup, relay: socket.socket | None) -> None:
+        """Perform requests in `tasks` from now on. Serve and own the relay's socket, if there is one."""
+        self._tasks = tasks
         if relay is None:
             return
         if self._plugin_requests is None:
             relay.close()
             return
-        self._relay = asyncio.get_running_loop().create_task(self._serve(self._plugin_requests, relay))
+        self._relay = tasks.create_task(self._serve_relay(self._plugin_requests, relay))
         # Also where the task was cancelled before its first step, and so had none.
         self._relay.add_done_callback(lambda _: relay.close())
 
-    def secret(self, call: WorkerCall, message: plugin_pb2.SecretRequest) -> None:
-        """A call asks for a secret."""
-        self._take(call, message.request_id, _SecretRequest(call, message, self._redactor), 0)
+    def take_secret(self, attempt: WorkerAttempt, message: plugin_pb2.SecretRequest) -> None:
+        """A call requests a secret."""
+        self._take(attempt, message.request_id, _SecretRequest(attempt, message, self._redactor), 0)
 
-    def http(self, call: WorkerCall, message: plugin_pb2.HttpRequest, size: int) -> None:
-        """A call asks for an HTTP request, in a frame of `size` bytes."""
-        self._take(call, message.request_id, _HttpRequest(call, message), size)
+    def take_http(self, attempt: WorkerAttempt, message: plugin_pb2.HttpRequest, size: int) -> None:
+        """A call requests an HTTP request, in a frame of `size` bytes."""
+        self._take(attempt, message.request_id, _HttpRequest(attempt, message), size)
 
     def end(self, invocation_id: int) -> None:
         """A call is over: nothing more is done or said for it. Idempotent."""
-        asking = self._asking.pop(invocation_id, None)
-        if asking is not None:
-            asking.ended = True
-            self._stop(asking)
+        requests = self._by_call.pop(invocation_id, None)
+        if requests is not None:
+            requests.ended = True
+            _give_up(requests)
 
     def cancel(self, invocation_id: int) -> None:
         """A call was told to end: what it asked for is given up, and what it asks for from now on is refused."""
-        asking = self._asking.get(invocation_id)
-        if asking is not None:
-            self._stop(asking)
+        requests = self._by_call.get(invocation_id)
+        if requests is not None:
+            _give_up(requests)
 
     def close(self) -> None:
         """The process is gone. Idempotent."""
-        for invocation_id in tuple(self._asking):
+        for invocation_id in tuple(self._by_call):
             self.end(invocation_id)
         if self._relay is not None:
             self._relay.cancel()
 
-    def _take(self, call: WorkerCall, request_id: int, request: _Request, size: int) -> None:
-        asking = self._of(call)
-        if request_id == 0 or request_id in asking.seen:
-            self._violated(Violation.REQUEST_ID, f"it numbered a request {request_id}, which is 0 or was used before")
+    def _take(self, attempt: WorkerAttempt, request_id: int, request: _Request, size: int) -> None:
+        requests = self._of(attempt)
+        if request_id == 0 or request_id in requests.seen:
+            problem = f"it numbered a request {request_id}, which is 0 or was used before"
+            self._life.violated(Violation.REQUEST_ID, problem)
             return
-        plugin_requests = self._plugin_requests
-        problem = self._problem(asking, size)
-        if len(asking.seen) < MAX_REQUESTS:
-            asking.seen.add(request_id)
-        if plugin_requests is not None and problem is None:
-            task = asyncio.get_running_loop().create_task(self._perform(plugin_requests, asking, request))
-            for tasks in (asking.tasks, self._tasks):
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-            # Also where the task is cancelled before its first step, and so has none.
-            task.add_done_callback(functools.partial(self._over, asking, request, size))
-            self._asked_bytes += size
+        refusal = self._refusal(requests, size)
+        if len(requests.seen) < MAX_REQUESTS:
+            requests.seen.add(request_id)
+        if refusal is not None:
+            self._send_refusal(request.refusal(refusal))
             return
-        nothing = PluginRequestError("host_not_granted", "this process is granted nothing to ask for")
-        self._refuse(request.refusal(problem or nothing))
+        if self._plugin_requests is None or self._tasks is None:
+            nothing = PluginRequestError("host_not_granted", "this process is granted nothing to ask for")
+            self._send_refusal(request.refusal(nothing))
+            return
+        task = self._tasks.create_task(self._perform(self._plugin_requests, requests, request))
+        requests.tasks.add(task)
+        self._asked_bytes += size
+        # A callback, since a task that is cancelled before its first step has none.
+        task.add_done_callback(functools.partial(self._finish, requests, request, size))
 
-    def _of(self, call: WorkerCall) -> _Asking:
-        """What is kept of a call that asks, from now on if this is its first request."""
-        asking = self._asking.get(call.invocation_id)
-        if asking is None:
-            invocation = call.invocation
+    def _of(self, attempt: WorkerAttempt) -> _CallRequests:
+        """The requests of a call, of which this may be the first."""
+        requests = self._by_call.get(attempt.invocation_id)
+        if requests is None:
+            invocation = attempt.invocation
             caller = RequestingCall(
                 spec=self._spec, tool=invocation.tool, call_id=invocation.call_id, context=invocation.context
             )
-            asking = self._asking[call.invocation_id] = _Asking(caller)
-            asking.over = call.cancel_reason is not None
-            call.egress = caller.usage
-        return asking
+            requests = self._by_call[attempt.invocation_id] = _CallRequests(caller)
+            requests.gave_up = attempt.cancel_reason is not None
+            attempt.egress = caller.usage
+        return requests
 
-    async def _serve(self, plugin_requests: PluginRequestHandler, relay: socket.socket) -> None:
+    async def _serve_relay(self, plugin_requests: PluginRequestHandler, relay: socket.socket) -> None:
         try:
             async with plugin_requests.relay(self._spec, relay, self._sole_caller):
                 await asyncio.get_running_loop().create_future()
@@ -170,18 +176,18 @@ class HostCallRouter:
 
     def _sole_caller(self) -> RequestingCall | None:
         """Whose program it is that connects: known while one call runs."""
-        calls = self._calls.under_way
-        return self._of(next(iter(calls.values()))).caller if len(calls) == 1 else None
+        under_way = self._table.under_way
+        return self._of(next(iter(under_way.values()))).caller if len(under_way) == 1 else None
 
-    def _problem(self, asking: _Asking, size: int) -> PluginRequestError | None:
+    def _refusal(self, requests: _CallRequests, size: int) -> PluginRequestError | None:
         """Why a request is not even tried."""
-        if asking.over:
+        if requests.gave_up:
             return _cancelled()
-        if len(asking.seen) >= MAX_REQUESTS:
+        if len(requests.seen) >= MAX_REQUESTS:
             return PluginRequestError(
                 "request_limit", f"the call has made {MAX_REQUESTS} requests, and may make no more"
             )
-        if len(asking.tasks) >= MAX_UNDER_WAY:
+        if len(requests.tasks) >= MAX_UNDER_WAY:
             problem = f"{MAX_UNDER_WAY} requests of this call are under way already: wait for one of them"
             return PluginRequestError("too_many_requests", problem, retryable=True)
         if self._asked_bytes + size > MAX_ASKED_BYTES:
@@ -189,35 +195,37 @@ class HostCallRouter:
             return PluginRequestError("too_many_requests", problem, retryable=True)
         return None
 
-    async def _perform(self, plugin_requests: PluginRequestHandler, asking: _Asking, request: _Request) -> None:
+    async def _perform(self, plugin_requests: PluginRequestHandler, requests: _CallRequests, request: _Request) -> None:
         """See to it that the request gets its answer, and nobody hears of it once its call is over."""
         try:
-            await request.perform(plugin_requests, asking.caller, self._channel)
+            await request.perform(plugin_requests, requests.caller, self._writer)
         except PluginRequestError as problem:
             error = problem
         except Exception as problem:  # noqa: BLE001 - a fault of ours must not leave a call without its answer
-            _log.error("a request of a call failed", exc_info=problem, call_id=asking.caller.call_id)
+            _log.error("a request of a call failed", exc_info=problem, call_id=requests.caller.call_id)
             error = PluginRequestError("internal_error", "the sidecar failed; its log says more")
         else:
             return
-        if not asking.ended:
-            self._refuse(request.refusal(error))
+        if not requests.ended:
+            self._send_refusal(request.refusal(error))
 
-    def _over(self, asking: _Asking, request: _Request, size: int, task: asyncio.Task[None]) -> None:
+    def _finish(self, requests: _CallRequests, request: _Request, size: int, task: asyncio.Task[None]) -> None:
+        requests.tasks.discard(task)
         self._asked_bytes -= size
-        if task.cancelled() and not asking.ended:
+        if task.cancelled() and not requests.ended:
             # The call may go on until its result, and somebody in it may wait for this.
-            self._refuse(request.refusal(_cancelled()))
+            self._send_refusal(request.refusal(_cancelled()))
 
-    def _refuse(self, frame: bytes) -> None:
-        self._channel.send(frame)
-        if self._channel.unsent_bytes > MAX_UNREAD_BYTES:
-            self._violated(Violation.ANSWERS_NOT_READ, "it asks for more and more and reads no answers")
+    def _send_refusal(self, frame: bytes) -> None:
+        self._writer.send(frame)
+        if self._writer.unsent_bytes > MAX_UNREAD_BYTES:
+            self._life.violated(Violation.ANSWERS_NOT_READ, "it asks for more and more and reads no answers")
 
-    def _stop(self, asking: _Asking) -> None:
-        asking.over = True
-        for task in tuple(asking.tasks):
-            task.cancel()
+
+def _give_up(requests: _CallRequests) -> None:
+    requests.gave_up = True
+    for task in tuple(requests.tasks):
+        task.cancel()
 
 
 class _SecretRequest:
@@ -225,18 +233,18 @@ class _SecretRequest:
 
     __slots__ = ("_invocation_id", "_name", "_redactor", "_request_id", "_tool")
 
-    def __init__(self, call: WorkerCall, message: plugin_pb2.SecretRequest, redactor: Redactor) -> None:
-        self._invocation_id = call.invocation_id
+    def __init__(self, attempt: WorkerAttempt, message: plugin_pb2.SecretRequest, redactor: Redactor) -> None:
+        self._invocation_id = attempt.invocation_id
         self._request_id = message.request_id
         self._name = message.name
-        self._tool = call.invocation.tool
+        self._tool = attempt.invocation.tool
         self._redactor = redactor
 
     def refusal(self, error: PluginRequestError) -> bytes:
         """See `_Request`."""
         return messages.secret_response(self._invocation_id, self._request_id, problem=error.message)
 
-    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, channel: Channel) -> None:
+    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, writer: PipeWriter) -> None:
         """See `_Request`."""
         if self._name not in caller.spec.secrets:
             name = self._name[:MAX_NAME_CHARACTERS]
@@ -245,14 +253,14 @@ class _SecretRequest:
                 f"`secrets` in [plugin.tools.{self._tool}]"
             )
             raise PluginRequestError("secret_not_granted", problem)
-        await channel.drained(HIGH_WATER_BYTES)
+        await writer.drained(HIGH_WATER_BYTES)
         try:
             value = await plugin_requests.secret(caller, self._name)
         except SecretUnavailableError as error:
             # The remedy is the operator's; a model that reads this can do nothing with it.
             raise PluginRequestError(error.code, error.problem) from error
         self._redactor.learn(self._name, value)
-        channel.send(messages.secret_response(self._invocation_id, self._request_id, value=value))
+        writer.send(messages.secret_response(self._invocation_id, self._request_id, value=value))
 
 
 class _HttpRequest:
@@ -260,8 +268,8 @@ class _HttpRequest:
 
     __slots__ = ("_after_head", "_ask", "_invocation_id", "_request_id")
 
-    def __init__(self, call: WorkerCall, message: plugin_pb2.HttpRequest) -> None:
-        self._invocation_id = call.invocation_id
+    def __init__(self, attempt: WorkerAttempt, message: plugin_pb2.HttpRequest) -> None:
+        self._invocation_id = attempt.invocation_id
         self._request_id = message.request_id
         self._ask = messages.http_ask(message)
         self._after_head = False
@@ -270,17 +278,17 @@ class _HttpRequest:
         """See `_Request`."""
         return messages.http_failure(self._invocation_id, self._request_id, error, after_head=self._after_head)
 
-    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, channel: Channel) -> None:
+    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, writer: PipeWriter) -> None:
         """See `_Request`."""
-        await channel.drained(HIGH_WATER_BYTES)
+        await writer.drained(HIGH_WATER_BYTES)
         async with plugin_requests.http(caller, self._ask) as answer:
-            channel.send(messages.http_response(self._invocation_id, self._request_id, answer))
+            writer.send(messages.http_response(self._invocation_id, self._request_id, answer))
             self._after_head = True
             async for piece in answer.body():
                 # Nothing more is read from the network while the process doesn't read.
-                await channel.drained(HIGH_WATER_BYTES)
-                channel.send(messages.http_body(self._invocation_id, self._request_id, piece, end=False))
-        channel.send(messages.http_body(self._invocation_id, self._request_id, b"", end=True))
+                await writer.drained(HIGH_WATER_BYTES)
+                writer.send(messages.http_body(self._invocation_id, self._request_id, piece, end=False))
+        writer.send(messages.http_body(self._invocation_id, self._request_id, b"", end=True))
 
 
 def _cancelled() -> PluginRequestError:

@@ -1,43 +1,40 @@
-"""One sandboxed process that runs calls: from `Hello` to the last result, and what becomes of its calls if it fails."""
+"""One sandboxed process that runs calls: its life from `Hello` to its reaping, as one coroutine."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import math
 import os
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from fumehood.v1 import plugin_pb2
 
-from fumehood_server.model.call import CallError
-from fumehood_server.model.taxonomy import Code
+from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.worker import CancelReason, WorkerInfo, WorkerState
 from fumehood_server.workers import faults
-from fumehood_server.workers.faults import Rung, Violation
-from fumehood_server.workers.limits.limits import Limits
-from fumehood_server.workers.output.scrubbing import scrub_result
-from fumehood_server.workers.output.stderr import LINES_BURST, LINES_PER_SECOND, StderrLines
-from fumehood_server.workers.output.token_bucket import Allowance, LogRate
-from fumehood_server.workers.process import lifecycle
-from fumehood_server.workers.process.attempt import CallTable, WorkerCall
-from fumehood_server.workers.process.cancelling import Cancelling
-from fumehood_server.workers.process.ending import Ends, Ladder
-from fumehood_server.workers.process.exits import ExitWatch
-from fumehood_server.workers.process.lifecycle import WorkerEvent
-from fumehood_server.workers.process.nobody import nobody
+from fumehood_server.workers.faults import EscalationStep, Violation
+from fumehood_server.workers.limits.meter import Meter
+from fumehood_server.workers.output.stderr import LINES_BURST, LINES_PER_SECOND, StderrLines, StderrReader
+from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
+from fumehood_server.workers.process.attempt import AttemptContext, AttemptTable, WorkerAttempt
+from fumehood_server.workers.process.frame_dispatch import DispatchTargets, FrameDispatcher
+from fumehood_server.workers.process.lifecycle import EndRequest, Lifecycle
+from fumehood_server.workers.process.limit_enforcement import LimitEnforcement
 from fumehood_server.workers.process.receipts import receipt_of
-from fumehood_server.workers.process.requests import HostCallRouter
-from fumehood_server.workers.process.timers import Timers
+from fumehood_server.workers.process.requests import RequestRouter
 from fumehood_server.workers.wire import messages
-from fumehood_server.workers.wire.channel import Channel
-from fumehood_server.workers.wire.incoming import Incoming
-from fumehood_server.workers.wire.pipes import PipeReader
+from fumehood_server.workers.wire.frame_reader import FrameReader
+from fumehood_server.workers.wire.pipes import PipeWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fumehood_sandbox import Receipt, SandboxedProcess
 
+    from fumehood_server.model.call import CallError
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.worker import Invocation
@@ -46,14 +43,16 @@ if TYPE_CHECKING:
 
 
 class ProcessWorker:
-    """A worker (`model.worker.Worker`) that is a process of this machine.
+    """A worker (`model.worker.Worker`) that is a process of this machine. An async context manager.
 
-    It is `STARTING` when made. `opened` resolves when that is over: with None when it is `READY`, else with the
-    error that it died of. `dead` resolves when its process is gone and each of its calls has its result. Whoever
-    makes one sees to it that `finish` or `kill` is called and awaits `dead`.
+    Its life, in the task that enters the context:
 
-    The order in which it is ended: frame (`Cancel` of a call, `Shutdown` of a worker without calls), SIGTERM, kill
-    of the namespace. A plugin that broke the wire gets the last at once.
+    1. `async with`: it is watched and read from now on;
+    2. `greet`: `Hello` is sent, `Ready` awaited (a forked process that needs neither is ready at once);
+    3. `serve`: calls are sent by `invoke`, until it gets no new ones;
+    4. leaving the context: drain, shutdown frame, SIGTERM, SIGKILL, reap, and an answer for every call that is left.
+       A step is left out where the process has exited, or more was asked for. Cancelling it kills at once; it goes
+       on to the end all the same, for what it left would be a process that nobody has reaped.
     """
 
     def __init__(
@@ -64,327 +63,367 @@ class ProcessWorker:
         *,
         log: PluginLog,
         settings: WorkerSettings,
-        start_timeout_s: float,
-        on_change: Callable[[ProcessWorker], None],
         plugin_requests: PluginRequestHandler | None = None,
         one_call: bool = False,
-        is_ready: bool = False,
     ) -> None:
-        """`on_change` is called when the worker takes no more calls, and again when it is dead.
+        """Take over `process`, which runs: leaving the context closes it.
 
-        `one_call`: it serves one call and is killed with the result. `is_ready`: it needs no `Hello` and sends no
-        `Ready`, as a process that was forked from one that did. `plugin_requests` answers what its calls ask of the
-        sidecar; without it all is refused.
+        `one_call`: it serves one call and is killed with the result. `plugin_requests` answers their requests to
+        the sidecar; without it all is refused.
         """
         loop = asyncio.get_running_loop()
         self.spec = spec
         self.worker_id = worker_id
-        self.state = WorkerState.STARTING
-        self.greeting = plugin_pb2.Ready()
         self.max_concurrent_calls = spec.max_concurrent_calls
-        self.calls_served = 0
-        self.failed = False
-        """Whether it ended by itself or by its own fault, not because it was asked to."""
-        self.opened: asyncio.Future[CallError | None] = loop.create_future()
-        self.dead: asyncio.Future[None] = loop.create_future()
         self.started_at = time.time()
         self.born = loop.time()
-        self._loop = loop
         self._process = process
         self._process_id = process.pid
         self._log = log
         self._settings = settings
-        self._on_change = on_change
+        self._one_call = one_call
         for pipe in (process.stdin, process.stdout, process.stderr):
             os.set_blocking(pipe, False)
-        self.table = CallTable()
+        self._escalated_to: EscalationStep | None = None
+        self._ended_by_itself = False
+        self._tasks = asyncio.TaskGroup()
+        self.table = AttemptTable()
         """Its calls."""
-        self._calls = self.table.under_way
-        self.cause: CallError | None = None
-        """What it died of. None while it lives and is well."""
-        self._polite = False
-        ends = Ends(
-            condemn=self._condemn, finish=self.finish, kill=self.kill, fail=self._fail_unless_killed, say=self._say
-        )
-        self._limits = Limits(loop, process, spec, self._calls, ends)
-        self._watch = self._limits.watch
-        self._meter = self._limits.meter
+        life = self.life = Lifecycle(spec.plugin, worker_id, log)
+        """Its state, and how its end is asked for."""
+        self._meter = Meter(process)
         self.receipt: Receipt = receipt_of(process.receipt, self._meter, one_call=one_call)
         """What holds the process."""
-        self._timers = Timers(loop)
-        log_allowance = Allowance(burst=LINES_BURST, per_second=LINES_PER_SECOND, clock=loop.time)
-        self._ladder = Ladder(
-            loop,
-            process,
-            terminate_grace_s=settings.terminate_grace_of(spec.isolation),
-            kill_confirm_s=settings.kill_confirm_s,
-            say=self._say_rung,
-            on_stuck=self._stuck,
+        self._writer = PipeWriter(
+            process.stdin, functools.partial(life.pipe_closed, Violation.STDIN_CLOSED, "it closed its stdin")
         )
-        log_rate = LogRate(limit_bytes=spec.log_bytes_per_second, clock=loop.time, on_over=self._limits.logged_too_much)
-        self._stderr_lines = StderrLines(log, worker_id, log_allowance, log_rate)
-        self._stderr = PipeReader(loop, process.stderr, self._stderr_lines.feed, self._bury_when_drained)
-        self._plugin_requests = HostCallRouter(spec, plugin_requests, log.redactor, on_violation=self._violated)
-        incoming = Incoming(
-            worker_id,
-            self.table,
-            log=log,
-            log_allowance=log_allowance,
-            log_rate=log_rate,
+        self._requests = RequestRouter(
+            spec, plugin_requests, log.redactor, writer=self._writer, table=self.table, life=life
+        )
+        self._limits = LimitEnforcement(process, spec, self._meter, self.table, life)
+        log_lines = TokenBucket(burst=LINES_BURST, per_second=LINES_PER_SECOND, clock=loop.time)
+        log_rate = LogRate(
+            limit_bytes=spec.log_bytes_per_second, clock=loop.time, on_over=self._limits.log_rate_exceeded
+        )
+        self._stderr_lines = StderrLines(log, worker_id, log_lines, log_rate)
+        self._stderr = StderrReader(process.stderr, self._stderr_lines, life.notify)
+        self._dispatcher = FrameDispatcher(
+            DispatchTargets(
+                plugin=spec.plugin,
+                worker_id=worker_id,
+                one_call=one_call,
+                max_updates=settings.max_updates,
+                life=life,
+                table=self.table,
+                requests=self._requests,
+                limits=self._limits,
+                log=log,
+                log_lines=log_lines,
+                log_rate=log_rate,
+            )
+        )
+        self._reader = FrameReader(
+            process.stdout,
+            self._dispatcher,
+            max_frame_bytes=settings.max_frame_bytes,
+            stall_s=settings.frame_stall_s,
+        )
+        self._attempts = AttemptContext(
+            spec=spec,
             settings=settings,
-            clock=loop.time,
-            is_open=self.opened.done,
-            on_ready=self._on_ready,
-            on_result=self._on_result,
-            on_violation=self._violated,
-            plugin_requests=self._plugin_requests,
+            life=life,
+            table=self.table,
+            writer=self._writer,
+            requests=self._requests,
+            meter=self._meter,
         )
-        self._channel = Channel(
-            loop,
-            stdin=process.stdin,
-            stdout=process.stdout,
-            settings=settings,
-            on_frame=incoming.frame,
-            on_fault=self._on_channel_fault,
-        )
-        self._cancelling = Cancelling(
-            loop,
-            spec,
-            settings,
-            self._calls,
-            channel=self._channel,
-            plugin_requests=self._plugin_requests,
-            timers=self._timers,
-            ends=ends,
-            end_ignorers=self._end_ignorers,
-        )
-        self._cancel: Callable[[WorkerCall, CancelReason], None] = self._cancelling.cancel
-        relay, process.relay = process.relay, None  # whoever serves it closes it, once the loop has let go of it
-        self._plugin_requests.open(self._channel, self.table, relay)
-        self._exit = ExitWatch(loop, process, on_first=self._on_first_exit, on_all=self._on_exit)
-        self._one_call = one_call
-        self._begin(start_timeout_s, is_ready=is_ready)
 
-    # What the executor and the pools use.
+    @property
+    def state(self) -> WorkerState:
+        """Where it stands."""
+        return self.life.state
+
+    @property
+    def greeting(self) -> plugin_pb2.Ready:
+        """Its `Ready`."""
+        return self._dispatcher.greeting
+
+    def forget_greeting(self) -> None:
+        """Let go of the `Ready`, which `describe` alone reads: a hostile one can be as large as a frame."""
+        self._dispatcher.greeting = plugin_pb2.Ready()
 
     @property
     def info(self) -> WorkerInfo:
         """The worker as the operator sees it."""
+        dead = self.state is WorkerState.DEAD
         return WorkerInfo(
             worker_id=self.worker_id,
             spec=self.spec,
             state=self.state,
-            calls_in_flight=len(self._calls),
-            calls_served=self.calls_served,
+            calls_in_flight=len(self.table.under_way),
+            calls_served=self.table.served,
             started_at=self.started_at,
-            process_id=0 if self.state is WorkerState.DEAD else self._process_id,
-            receipt=None if self.state is WorkerState.DEAD else self.receipt,
+            process_id=0 if dead else self._process_id,
+            receipt=None if dead else self.receipt,
         )
 
-    def invoke(self, invocation: Invocation) -> WorkerCall:
+    def invoke(self, invocation: Invocation) -> WorkerAttempt:
         """Send one attempt; see `Worker.invoke`. `on_update` must not raise."""
-        call = WorkerCall(self.table.last_id + 1, invocation, self._loop.create_future(), self._cancel)
-        if self.state is not WorkerState.READY:
-            cause = self.cause or faults.condemned_error(self.spec.plugin)
-            call.fail(faults.lost_call_error(cause, self.spec.policy.level, dispatched=False))
-            return call
-        try:
-            frame = messages.invoke(call.invocation_id, invocation)
-        except ValueError as error:
-            # Text that is not Unicode, such as half a surrogate pair, has no place in a protobuf string.
-            call.fail(CallError(code=Code.TOOL_EXECUTION_FAILED, message=f"the call can't be sent: {error}"))
-            return call
-        channel = self._channel
-        if len(frame) > self._settings.max_frame_bytes:
-            call.fail(faults.too_large_error(self.spec.plugin, len(frame), self._settings.max_frame_bytes))
-        elif channel.unsent_bytes > self._settings.max_unsent_bytes:
-            call.fail(faults.unsent_error(self.spec.plugin, channel.unsent_bytes))
+        attempt = WorkerAttempt(self._attempts, self.table.last_id + 1, invocation)
+        if self.state is WorkerState.READY:
+            attempt.send()
         else:
-            self.table.last_id = call.invocation_id  # of those that are sent: see `CallTable.untouched`
-            call.starts_at_byte = channel.queued_bytes
-            call.measure(self._meter)
-            if not self._watch.armed:
-                self._watch.begin(call.cpu_ns_at_start)
-            self._calls[call.invocation_id] = call
-            channel.send(frame)
-        return call
+            attempt.lose(self.life.cause or faults.ending_error(self.spec.plugin), EscalationStep.CANCEL_FRAME)
+        return attempt
 
     def finish(self) -> None:
-        """Take no new calls, and ask the process to exit; make it when it does not. Idempotent."""
-        self._condemn()
-        if self.state is WorkerState.ENDING and not self._polite and self._ladder.reached is None:
-            self._polite = True
-            self._channel.send(messages.shutdown(self._settings.shutdown_grace_s))
-            self._timers.after("shutdown", self._settings.shutdown_grace_s, self._ladder.terminate)
+        """Ask for its end: no new calls, a shutdown frame, and what follows if it does not exit. Idempotent."""
+        self.life.request(EndRequest.SHUTDOWN)
 
     def kill(self, cause: CallError | None = None) -> None:
-        """End the process at once. Calls under way end by `cause`. Idempotent."""
-        if self.state is WorkerState.DEAD:
+        """Ask for its end by SIGKILL. Calls under way end by `cause`. Idempotent."""
+        self.life.request(EndRequest.KILL, cause)
+
+    # Its life, in order.
+
+    async def __aenter__(self) -> Self:
+        """Watch and read it."""
+        await self._tasks.__aenter__()
+        process = self._process
+        relay, process.relay = process.relay, None  # the router closes it, once the loop has let go of it
+        self._requests.open(self._tasks, relay)
+        self.life.watch_exits(process.pidfds())
+        self._reader.resume()
+        self._stderr.resume()
+        return self
+
+    async def greet(self, timeout_s: float) -> None:
+        """Send `Hello`, and wait for a `Ready` that is as it was accepted.
+
+        Raises:
+            WorkerUnavailableError: it died first, was not ready in time, or declares other tools. It is dead.
+        """
+        self._writer.send(messages.hello(self.spec, max_frame_bytes=self._settings.max_frame_bytes))
+        if not await self._until(lambda: self.state is not WorkerState.STARTING, within_s=timeout_s):
+            words = self._log.last_words(self.worker_id)
+            if not self.life.exited:
+                self.life.fail(faults.never_ready_error(self.spec.plugin, self._settings.start_timeout_s, words))
+        elif self.state is WorkerState.READY:
+            problem = await self._unrecognised()
+            if problem is not None:
+                self.life.request(EndRequest.KILL, problem)
+            elif 0 < self.greeting.max_concurrent_calls < self.max_concurrent_calls:
+                self.max_concurrent_calls = self.greeting.max_concurrent_calls
+        if self.state is not WorkerState.READY:
+            raise WorkerUnavailableError(await self.end())
+
+    def skip_greeting(self) -> None:
+        """It was forked from a process that was greeted."""
+        self._dispatcher.skip_greeting()
+        self.life.become_ready()
+
+    async def serve(self) -> None:
+        """Return when it gets no new calls: it was asked to end, or has exited."""
+        await self._until(lambda: self.life.requested > EndRequest.NONE)
+
+    async def until(self, condition: Callable[[], bool], *, within_s: float = math.inf) -> bool:
+        """As `serve`, or when something else is so of which `life.notify` tells; says whether that is so."""
+        await self._until(lambda: self.life.requested > EndRequest.NONE or condition(), within_s=within_s)
+        return condition()
+
+    async def end(self) -> CallError:
+        """End it at once, for it did not become what it was started for. Returns what it died of."""
+        if not self.life.exited:
+            self.life.request(EndRequest.KILL)
+        await self._end_uninterrupted()
+        cause = self.life.cause or faults.ending_error(self.spec.plugin)
+        if self._dispatcher.greeted or "stderr" in cause.details:
+            return cause
+        return faults.with_last_lines(cause, self._log.last_words(self.worker_id))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it, from wherever it stands."""
+        if error is not None:
+            self.kill()
+        try:
+            await self._end_uninterrupted()
+        finally:
+            await self._tasks.__aexit__(None, None, None)
+
+    async def _end_uninterrupted(self) -> None:
+        """Go on to the end, whoever cancels it, and however often."""
+        cancelled: asyncio.CancelledError | None = None
+        while self.state is not WorkerState.DEAD:
+            try:
+                await self._end()
+            except asyncio.CancelledError as error:
+                self.kill()
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    async def _end(self) -> None:
+        if self.state is not WorkerState.ENDING:  # for nobody has asked for its end
+            self._ended_by_itself = True
+            self.life.stop_admitting()
+        await self._drain()
+        await self._ask_to_exit()
+        await self._terminate()
+        await self._kill()
+        await self._read_what_is_left()
+        self._reap()
+
+    async def _drain(self) -> None:
+        """Let calls under way finish; beside one that ignored its cancellation, for `linger_s` more."""
+        life, table = self.life, self.table
+
+        def is_over() -> bool:
+            return life.requested >= EndRequest.SHUTDOWN or not table.under_way
+
+        await self._until(lambda: is_over() or table.lingering)
+        if not is_over():
+            await self._until(lambda: is_over() or not table.unanswered, within_s=self._settings.linger_s)
+        if life.exited:
             return
-        self.cause = self.cause or cause
-        self._condemn()
+        if not is_over():
+            life.request(EndRequest.TERMINATE, faults.condemned_error(self.spec.plugin))
+        elif self._limits.filled and not table.under_way:
+            self.kill()
+
+    async def _ask_to_exit(self) -> None:
+        if self.life.exited or self.life.requested >= EndRequest.TERMINATE:
+            return
+        self._writer.send(messages.shutdown(self._settings.shutdown_grace_s))
+        await self._until(lambda: self.life.requested >= EndRequest.TERMINATE, within_s=self._settings.shutdown_grace_s)
+
+    async def _terminate(self) -> None:
+        if self.life.exited or self.life.requested >= EndRequest.KILL:
+            return
+        self._escalate(EscalationStep.SIGTERM, "sent SIGTERM to the program")
+        self._process.terminate()
+        await self._until(
+            lambda: self.life.requested >= EndRequest.KILL,
+            within_s=self._settings.terminate_grace_of(self.spec.isolation),
+        )
+
+    async def _kill(self) -> None:
+        life, settings = self.life, self._settings
+        if life.exited and life.requested < EndRequest.KILL:
+            # The kernel ends the other one by itself within milliseconds; should it not, it is made to.
+            await life.until(lambda: life.vanished, within_s=settings.pipe_grace_s)
+        if life.vanished:
+            return
         self._meter.note()
-        self._channel.stop()
-        self._ladder.kill()
+        self._reader.stop()
+        self._escalate(EscalationStep.SIGKILL, "killed every process of the sandbox")
+        self._process.kill()
+        await life.until(lambda: life.vanished, within_s=settings.kill_confirm_s)
 
-    # What the plugin says.
+    async def _read_what_is_left(self) -> None:
+        """What the process said last may still be in its pipes, a result among it."""
+        life = self.life
+        if life.vanished:
+            await life.until(
+                lambda: (self._reader.ended or life.requested is EndRequest.KILL) and self._stderr.ended,
+                within_s=self._settings.pipe_grace_s,
+            )
 
-    def _on_ready(self, ready: plugin_pb2.Ready) -> None:
-        if self.opened.done():
-            self._violated(Violation.SECOND_READY, "it said Ready twice")
-        elif ready.protocol_version not in messages.PROTOCOL_VERSIONS:
-            self._fail(faults.version_error(self.spec.plugin, ready.protocol_version, messages.PROTOCOL_VERSIONS))
-        elif self.state is WorkerState.STARTING:
-            self._timers.forget("start")
-            self.greeting = ready
-            if 0 < ready.max_concurrent_calls < self.max_concurrent_calls:
-                self.max_concurrent_calls = ready.max_concurrent_calls
-            self._become_ready()
-
-    def _begin(self, start_timeout_s: float, *, is_ready: bool) -> None:
-        if is_ready:
-            self._become_ready()
-        else:
-            self._timers.after("start", start_timeout_s, self._never_ready)
-            self._channel.send(messages.hello(self.spec, max_frame_bytes=self._settings.max_frame_bytes))
-
-    def _become_ready(self) -> None:
-        self.state = lifecycle.advance(self.state, WorkerEvent.BECAME_READY)
-        self.opened.set_result(None)
-
-    def _on_result(self, call: WorkerCall, message: plugin_pb2.Result) -> None:
-        self.calls_served += 1
-        self._plugin_requests.end(call.invocation_id)
-        if self._log.redactor.active:
-            scrub_result(message, self._log.redactor)
-        if call.cancel_reason is None:
-            result = messages.result(message, output_bytes=call.output_bytes)
-            if result.error is not None:
-                result = replace(result, error=self._limits.explained(result.error, call))
-            if self._one_call:  # before the result is handed on, for nothing that it still does is anybody's
-                self.kill()
-            call.resolve(result)
-        else:
-            if self._one_call:
-                self.kill()
-            call.fail(self._cancelling.error(call, Rung.CANCEL_FRAME, tool_finished=not message.HasField("error")))
-        if self.state is WorkerState.ENDING:
-            self._cancelling.end_when_only_ignorers_are_left()
-            if self._limits.spent and not self._calls:
-                self._limits.end_spent()
-
-    # The end of the process.
-
-    def _condemn(self) -> None:
-        if self.state in (WorkerState.STARTING, WorkerState.READY):
-            self.state = lifecycle.advance(self.state, WorkerEvent.CONDEMNED)
-            self._on_change(self)
-
-    def _end_ignorers(self) -> None:
-        self.cause = self.cause or faults.condemned_error(self.spec.plugin)
-        self._ladder.terminate()
-
-    def _fail_unless_killed(self, cause: CallError) -> None:
-        if self._ladder.reached is not Rung.SIGKILL:
-            self._fail(cause)
-
-    def _fail(self, cause: CallError) -> None:
-        self.failed = True
-        self._say(cause.message.split("\n", 1)[0], level="error")
-        self.kill(cause)
-
-    def _violated(self, violation: Violation, problem: str) -> None:
-        self._fail(faults.violation_error(self.spec.plugin, violation, f"{problem} ({violation})"))
-
-    def _never_ready(self) -> None:
-        words = self._log.last_words(self.worker_id)
-        self._fail(faults.never_ready_error(self.spec.plugin, self._settings.start_timeout_s, words))
-
-    def _on_channel_fault(self, violation: Violation, problem: str) -> None:
-        if violation in (Violation.STDIN_CLOSED, Violation.STDOUT_CLOSED):
-            if self._exit.over:
-                self._bury_when_drained()
-            elif "pipe" not in self._timers:
-                self._timers.after("pipe", self._settings.pipe_grace_s, self._violated, violation, problem)
-        else:
-            self._violated(violation, problem)
-
-    def _on_first_exit(self) -> None:
-        # The kernel ends the other one by itself within milliseconds; should it not, it is made to.
-        self._timers.after("rest", self._settings.pipe_grace_s, self._ladder.kill)
-
-    def _on_exit(self) -> None:
-        self._ladder.stop()
-        if self.dead.done():
-            self._timers.forget_all()
-            self._process.close()
-            self._let_go()
-            return
-        self._timers.forget_all()
-        # What the process said last may still be in its pipes, a result among it.
-        self._timers.after("drain", self._settings.pipe_grace_s, self._bury)
-        self._bury_when_drained()
-
-    def _bury_when_drained(self) -> None:
-        if self._exit.over and self._channel.ended and self._stderr.ended:
-            self._bury()
-
-    def _bury(self) -> None:
-        if not self.dead.done():
-            self._process.poll()
-            description = self._process.exit_description
-            self._settle(description)
-            self._process.close()
-            self._let_go()
-
-    def _stuck(self) -> None:
-        """A process that SIGKILL does not end hangs in the kernel. Its calls don't wait for it; the watch goes on."""
-        if not self._exit.over:
-            self._say(f"process {self._process_id} was killed and does not vanish", level="error")
-            self._settle("killed, and still hanging in the kernel")
-
-    def _settle(self, description: str) -> None:
-        """Let go of everything but the process itself, and answer everybody who waits."""
-        self._timers.forget_all()
-        self._ladder.stop()
-        mid_frame = self._channel.mid_frame
-        self._plugin_requests.close()
-        self._channel.stop()
+    def _reap(self) -> None:
+        """Let go of the process, and answer everybody who waits."""
+        life = self.life
+        self._requests.close()
+        self._reader.stop()
+        self._writer.stop()
         self._stderr.stop()
         self._stderr_lines.close()
-        self._watch.stop()
-        if self.state is not WorkerState.ENDING:
-            self.failed = True
-            self._say(f"ended by itself: {description}", level="warning")
-        self.state = lifecycle.advance(self.state, WorkerEvent.EXITED)
-        if self._calls or not self.opened.done() or self.failed:
-            self._answer_all(description, mid_frame=mid_frame)
-        self.dead.set_result(None)
-        self._on_change(self)
+        if life.vanished:
+            self._process.poll()
+            description = self._process.exit_description
+        else:
+            description = "killed, and still hanging in the kernel"
+            life.say(f"process {self._process_id} was killed and does not vanish", level="error")
+        if self._ended_by_itself:
+            life.failed = True
+            life.say(f"ended by itself: {description}", level="warning")
+        self._settle_cause(description)
+        for attempt in self.table.under_way.values():
+            attempt.lose(self.life.cause or faults.ending_error(self.spec.plugin), self._last_step)
+        self.table.under_way.clear()
+        life.become_dead()
+        if life.vanished:
+            self._process.close()
+        else:
+            _close_when_gone(self._process, life.running)
 
-    def _let_go(self) -> None:
-        """Drop the parts, which hold this worker to tell it things: see `nobody`. Nothing comes any more."""
-        del self._channel, self._stderr, self._stderr_lines, self._plugin_requests, self._cancelling
-        del self._ladder, self._exit, self._timers, self._limits, self._watch, self._meter
-        self._cancel = nobody  # of a call that comes too late, and fails before anybody can
+    @property
+    def _last_step(self) -> EscalationStep:
+        return self._escalated_to or EscalationStep.CANCEL_FRAME
 
-    def _answer_all(self, description: str, *, mid_frame: bool) -> None:
-        """Say what it died of, to each call and to who waits for its start."""
-        ready = self.opened.done()
-        words = self._log.last_words(self.worker_id)
-        cause = self.cause or self._limits.cause_of_death()
-        if cause is None:
-            cause = faults.death_error(self.spec.plugin, description, words, ready=ready, mid_frame=mid_frame)
-        self.cause = cause
-        self._cancelling.lose_all(cause, self._ladder.reached or Rung.CANCEL_FRAME)
-        if not ready:
-            self.opened.set_result(cause if "stderr" in cause.details else faults.with_last_lines(cause, words))
+    def _settle_cause(self, description: str) -> None:
+        """Find out what it died of, if anybody is to be told."""
+        life = self.life
+        ready = self._dispatcher.greeted
+        if life.cause is None and (self.table.under_way or not ready or life.failed):
+            words = self._log.last_words(self.worker_id)
+            life.cause = self._limits.attribute_death() or faults.death_error(
+                self.spec.plugin, description, words, ready=ready, mid_frame=self._reader.mid_frame
+            )
 
-    def _say_rung(self, message: str) -> None:
-        if self._one_call and self.calls_served and not self._calls:
+    async def _until(self, condition: Callable[[], bool], *, within_s: float = math.inf) -> bool:
+        """Wait for something, or for the process's exit, and say whether it is so. Meanwhile look at the process."""
+        life, clock = self.life, asyncio.get_running_loop().time
+        deadline = clock() + within_s
+        while not (condition() or life.exited) and clock() < deadline:
+            await life.wait_for_change(until=min(deadline, self._limits.due_at, self._pipe_due_at()))
+            self._look(clock())
+        return condition()
+
+    def _look(self, now: float) -> None:
+        """Hold the process to its limits and to its pipes, as far as that is due."""
+        if now >= self._limits.due_at:
+            for attempt in self._limits.look(now):
+                self._tasks.create_task(attempt.end(CancelReason.LIMIT))
+        closed = self.life.closed_pipe
+        if closed is not None and now >= self._pipe_due_at() and not self.life.exited:
+            self.life.violated(closed.violation, closed.problem)
+
+    def _pipe_due_at(self) -> float:
+        """When a process that closed a pipe, as it does when it exits, must have done so."""
+        closed = self.life.closed_pipe
+        if closed is None or self.life.requested is EndRequest.KILL:
+            return math.inf
+        return closed.at + self._settings.pipe_grace_s
+
+    async def _unrecognised(self) -> CallError | None:
+        """Why a worker that is ready gets no call: it declares other tools than those that were accepted."""
+        spec, sent = self.spec, self.greeting.tools
+        if spec.recognise is None:
+            return None
+        if len(sent) > messages.MAX_TOOLS:
+            return faults.other_definitions_error(spec.plugin, f"more than {messages.MAX_TOOLS} tools")
+        problem = await spec.recognise([tool.SerializeToString(deterministic=True) for tool in sent])
+        return faults.other_definitions_error(spec.plugin, problem) if problem else None
+
+    def _escalate(self, step: EscalationStep, message: str) -> None:
+        self._escalated_to = step
+        if self._one_call and self.table.served and not self.table.under_way:
             return  # how each of them ends
         # An operator looks for calls that had to be ended by force, and not for workers that nobody needs any more.
-        self._say(message, level="info" if self._calls else "debug")
+        self.life.say(message, level="info" if self.table.under_way else "debug")
 
-    def _say(self, message: str, *, level: str = "info") -> None:
-        self._log.write("sidecar", level, message, worker_id=self.worker_id)
+
+def _close_when_gone(process: SandboxedProcess, pidfds: set[int]) -> None:
+    """Close a process that hangs in the kernel, as on a dead mount, when it has vanished. Nobody waits for it."""
+    loop = asyncio.get_running_loop()
+
+    def process_exited(pidfd: int) -> None:
+        loop.remove_reader(pidfd)
+        pidfds.discard(pidfd)
+        if not pidfds:
+            process.close()
+
+    for pidfd in pidfds:
+        loop.remove_reader(pidfd)
+        loop.add_reader(pidfd, process_exited, pidfd)

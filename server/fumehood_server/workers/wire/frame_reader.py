@@ -1,0 +1,111 @@
+"""Reads the frames of one process: what was read is cut, parsed and handed on, a bounded number in each iteration."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Protocol
+
+from fumehood.v1 import plugin_pb2
+from google.protobuf.message import DecodeError
+
+from fumehood_server.workers.faults import Violation
+from fumehood_server.workers.wire.decoder import FrameDecoder, FrameError
+from fumehood_server.workers.wire.pipes import PipeReader
+
+FRAMES_PER_ITERATION = 64
+"""A full pipe can hold thousands of tiny frames. After this many, the loop goes on with everybody else (0.2 ms)."""
+
+_PRINTED = "most often something was printed to stdout, which is the wire: print to stderr"
+
+
+class FrameHandler(Protocol):
+    """Who takes the frames of one process."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing that the process says counts any more."""
+
+    def take_frame(self, frame: plugin_pb2.PluginFrame, size: int) -> None:
+        """One frame, of `size` bytes."""
+
+    def take_violation(self, violation: Violation, problem: str) -> None:
+        """The stream is not one of frames: nothing more can be read."""
+
+    def take_end(self) -> None:
+        """The process closed its stdout. Whether that is a fault or just its exit is yet to be seen."""
+
+
+class FrameReader(PipeReader):
+    """Reads the stdout of one process, whatever it writes there."""
+
+    def __init__(self, fd: int, handler: FrameHandler, *, max_frame_bytes: int, stall_s: float) -> None:
+        """A frame that has begun must be whole within `stall_s`. Call `resume` to begin."""
+        super().__init__(fd)
+        self._handler = handler
+        self._stall_s = stall_s
+        self._decoder = FrameDecoder(max_frame_bytes)
+        self._frames: Iterator[bytes] = iter(())
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def mid_frame(self) -> bool:
+        """Whether a frame has begun that is not whole."""
+        return self._decoder.pending_bytes > 0
+
+    def take_data(self, data: bytes) -> None:
+        """Cut it into frames, and hand them on."""
+        self._frames = self._decoder.feed(data)
+        self._hand_on()
+
+    def take_end(self) -> None:
+        """Tell that nothing more comes."""
+        self._stop_stall_timer()
+        self._handler.take_end()
+
+    def stop(self) -> None:
+        """Hand on nothing more; see `PipeReader.stop`."""
+        super().stop()
+        self._frames = iter(())
+        self._stop_stall_timer()
+
+    def _hand_on(self) -> None:
+        handler, left = self._handler, FRAMES_PER_ITERATION
+        try:
+            for payload in self._frames:
+                if handler.closed:
+                    self.stop()
+                    return
+                handler.take_frame(plugin_pb2.PluginFrame.FromString(payload), len(payload))
+                left -= 1
+                if not left:
+                    self.pause()
+                    self._loop.call_soon(self._go_on)
+                    return
+        except FrameError as error:
+            self._refuse(Violation(error.fault.value), error.problem)
+            return
+        except DecodeError:
+            self._refuse(Violation.FRAME_MALFORMED, f"a frame is not a PluginFrame message; {_PRINTED}")
+            return
+        if not self._decoder.pending_bytes:
+            self._stop_stall_timer()
+        elif self._stall_timer is None:
+            self._stall_timer = self._loop.call_later(self._stall_s, self._stalled)
+
+    def _go_on(self) -> None:
+        if not self.ended:
+            self.resume()
+            self._hand_on()
+
+    def _stalled(self) -> None:
+        self._refuse(Violation.FRAME_STALLED, f"a frame began and was not whole after {self._stall_s:g} s; {_PRINTED}")
+
+    def _refuse(self, violation: Violation, problem: str) -> None:
+        self.stop()
+        self._handler.take_violation(violation, problem)
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
