@@ -21,6 +21,8 @@ NPM_STAMPS := $(NPM_LOCKS:package-lock.json=node_modules/.stamp)
 PLUGIN_NPM_STAMPS := $(filter ./examples/plugins/%,$(NPM_STAMPS))
 GO_MODS := $(shell find examples -name go.mod 2>/dev/null)
 BUF := tools/npm/node_modules/.bin/buf
+# Processes that run tests: more than processors, since much of it waits. 0: pytest itself, as without xdist.
+TEST_WORKERS ?= 4
 # What mypy reads besides the packages that pyproject.toml names.
 TYPED := bench tools examples tests/repository
 
@@ -31,10 +33,11 @@ help: ## Show this list
 
 setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/go $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, Node and Go with what the examples need
 
-gen: $(S)/dev ## Generate the protocol's Python code anew
+gen: $(S)/dev ## Generate the protocol's Python code anew, and what docs/sandbox.md says of the tests
 	tools/gen.sh
+	python -m tools.held_by
 
-lint: $(S)/runtime $(S)/dev tools/npm/node_modules/.stamp ## Check style, layers, the protocol and its generated code
+lint: $(S)/runtime $(S)/dev tools/npm/node_modules/.stamp ## Check style, layers, the protocol, its generated code and the promises' tests
 	ruff check .
 	ruff format --check .
 	lint-imports
@@ -42,13 +45,16 @@ lint: $(S)/runtime $(S)/dev tools/npm/node_modules/.stamp ## Check style, layers
 	tools/breaking.sh
 	tools/gen.sh --check
 	python tools/check_hosts.py
+	python -m tools.held_by --check
 
 type: $(S)/runtime $(S)/dev ## Check types, strictly
 	mypy
 	mypy $(TYPED)
 
-test: setup ## Run all tests; pass pytest's options in ARGS
-	pytest --durations=15 $(ARGS)
+# Empty, PYTHONDONTWRITEBYTECODE is off: several hundred processes would each compile the sidecar or the tests.
+test: export PYTHONDONTWRITEBYTECODE :=
+test: setup ## Run all tests, file by file beside each other; pass pytest's options in ARGS
+	pytest --numprocesses $(TEST_WORKERS) --dist loadfile --durations=15 $(ARGS)
 
 bench: $(S)/runtime $(S)/dev $(S)/bubblewrap $(NPM_STAMPS) ## Measure against peers; QUICK=1 for a short run, STRICT=1 to fail on a missed target
 	@python -m compileall -q plugin_sdk/fumehood_sdk # what was edited since would be compiled in each start that is measured

@@ -11,6 +11,15 @@ import pytest
 from tests.sidecar import Sidecar, running_sidecar
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let property tests take their time: hypothesis fails an example that takes 0.2 s, as on a busy machine."""
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        from hypothesis import settings  # noqa: PLC0415 - takes a second, and those who switch it off don't need it
+
+        settings.register_profile("busy", deadline=None)
+        settings.load_profile("busy")
+
+
 @pytest.fixture
 def start_sidecar() -> Iterator[Callable[..., Sidecar]]:
     """`start_sidecar([folder, (folder, 'max_side_effects = "none"')], server="drain_s = 1")`, as often as wanted."""

@@ -31,7 +31,7 @@ from fumehood_sandbox import (
 from fumehood_sandbox.interpreter import stage_interpreter
 from fumehood_sandbox.outside.landlock import supported_abi
 
-from tests.attacks.inside.kit import ABSENT, RELAY, Attack
+from tests.attacks.inside.kit import ABSENT, DONE, RELAY, Attack
 from tests.sandbox.harness import BOUND_S, processes_below, read_to_end, running
 
 _NOT_FAMILIES = {"__init__", "kit", "numbers", "runner"}
@@ -100,13 +100,44 @@ def _served(process: SandboxedProcess) -> ExitStack:
     return stack
 
 
-def skip_what_this_machine_lacks(name: str, attacked: str) -> None:
-    """Skip an attack whose denial rests on what this kernel or architecture doesn't have, and say what it is."""
+def lacking(name: str, attacked: str) -> str:
+    """What this kernel or architecture doesn't have, if the denial of this attack rests on it; else nothing."""
     if attacked == ABSENT:
-        pytest.skip(f"this architecture has no such call: {name}")
+        return "this architecture has no such call"
     if name in _NEED_SCOPES and supported_abi() < _ABI_WITH_SCOPES:
         # Without them pid 1 is held by the kernel alone, which drops signals to it that it doesn't handle.
-        pytest.skip(f"Landlock has no scopes before ABI {_ABI_WITH_SCOPES}, this kernel has {supported_abi()}")
+        return f"Landlock has no scopes before ABI {_ABI_WITH_SCOPES}, this kernel has {supported_abi()}"
+    return ""
+
+
+def by_family(wanted: dict[str, Attack]) -> dict[str, dict[str, Attack]]:
+    """The same attacks, family by family."""
+    families: dict[str, dict[str, Attack]] = {}
+    for name, attack in wanted.items():
+        families.setdefault(name.partition("/")[0], {})[name] = attack
+    return families
+
+
+def promises(wanted: dict[str, Attack]) -> pytest.MarkDecorator:
+    """The mark of a case that has tried all of these."""
+    return pytest.mark.promise(*sorted({attack.promise for attack in wanted.values()}))
+
+
+def assert_held(found: Report, wanted: dict[str, Attack]) -> None:
+    """Each of these attacks was tried and denied, and what is allowed beside it worked.
+
+    Skips what this machine lacks, once the rest has held.
+    """
+    tried = {name: found.get(name, ["it was not tried", ""]) for name in wanted}
+    lacks = {name: reason for name, (attacked, _) in tried.items() if (reason := lacking(name, attacked))}
+    failed = {
+        name: f"attack: {attacked}; control: {control}"
+        for name, (attacked, control) in tried.items()
+        if name not in lacks and not (attacked in wanted[name].denied and control == DONE)
+    }
+    assert failed == {}
+    if lacks:
+        pytest.skip(f"the others held, these can't be tried here: {lacks}")
 
 
 @contextmanager

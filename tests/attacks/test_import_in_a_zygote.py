@@ -15,7 +15,7 @@ import pytest
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_sandbox.seccomp import FORK_FLAGS
 
-from tests.attacks.arena import FAMILIES, INSIDE, LURE, LURE_KEY, attacks, lay_out, lures, skip_what_this_machine_lacks
+from tests.attacks.arena import FAMILIES, INSIDE, LURE, LURE_KEY, attacks, lacking, lay_out, lures
 from tests.attacks.inside.kit import DONE
 from tests.rpc.support import BOUND_S, call
 from tests.sidecar import running_sidecar, write_plugin
@@ -101,13 +101,5 @@ def test_capabilities_over_new_namespaces_get_an_import_no_further(tmp_path: Pat
     further = {name for name, (attacked, _) in found.items() if attacked not in known[name].denied}
     # It has the capabilities, so the attacks were made with them; and they are all that it has.
     assert {"identity/take_capabilities", "identity/CapEff_is_empty"} <= further
-    assert {name for name in further - _OVER_ITSELF if not _lacking(name, found[name][0])} == set()
+    assert {name for name in further - _OVER_ITSELF if not lacking(name, found[name][0])} == set()
     assert sum(control == DONE for _, control in found.values()) > len(found) * 0.9
-
-
-def _lacking(name: str, attacked: str) -> bool:
-    try:
-        skip_what_this_machine_lacks(name, attacked)
-    except pytest.skip.Exception:
-        return True
-    return False

@@ -19,9 +19,6 @@ def schema(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-SCALAR = {"type": "integer"}, {"type": "number"}, {"type": "boolean"}, {"type": "string"}
-
-
 @pytest.mark.parametrize(
     ("text", "wanted", "value"),
     [

@@ -11,18 +11,15 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-import fumehood_sandbox
 import pytest
 
+from tests.users import ORDINARY, SANDBOX_AND_PACKAGES, SYSTEM_PYTHON, why_not
+
 ROOT = Path(__file__).resolve().parents[2]
-_SYSTEM_PYTHON = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-_SOURCES = (str(Path(fumehood_sandbox.__file__).parent.parent), sysconfig.get_path("purelib"))
-_NOBODY = 65534
+_WHY_NOT = why_not(*SANDBOX_AND_PACKAGES)
 _BOUND_S = 60.0
 _DOCKER = (
     "-all,+chown,+dac_override,+fsetid,+fowner,+mknod,+net_raw,+setgid,+setuid,+setfcap,+setpcap,+net_bind_service,"
@@ -76,10 +73,6 @@ PLACES = {
 }
 
 
-def _everybody_reads(path: Path) -> bool:
-    return all(each.stat().st_mode & 0o5 == 0o5 for each in (path, *path.parents))
-
-
 def _table() -> dict[str, tuple[str, str]]:
     """Each tried place of the page: what it says of namespaces and of Landlock alone."""
     text = (ROOT / "docs" / "deploy" / "README.md").read_text(encoding="utf-8")
@@ -90,12 +83,12 @@ def _table() -> dict[str, tuple[str, str]]:
 def _command(place: _Place) -> list[str]:
     tools = {name: shutil.which(name) for name in ("unshare", "setpriv", "sh")}
     assert all(tools.values())
-    user = ["--reuid", str(_NOBODY), "--regid", str(_NOBODY), "--clear-groups"] if place.user == "ordinary" else []
+    user = ["--reuid", str(ORDINARY), "--regid", str(ORDINARY), "--clear-groups"] if place.user == "ordinary" else []
     bounding = ["--bounding-set", place.capabilities, "--inh-caps", "-all"] if place.capabilities else []
     rights = [str(tools["setpriv"]), *user, *bounding, "--"] if user or bounding else []
-    contained = str(ROOT / "tests" / "backend" / "contained.py")
-    inside = [_SYSTEM_PYTHON, "-B", contained, place.profile] if place.profile else []
-    command = [*rights, *inside, _SYSTEM_PYTHON, "-B", "-c", _PROBE]
+    contained = str(ROOT / "tests" / "landlock_only" / "contained.py")
+    inside = [SYSTEM_PYTHON, "-B", contained, place.profile] if place.profile else []
+    command = [*rights, *inside, SYSTEM_PYTHON, "-B", "-c", _PROBE]
     return [str(tools["unshare"]), "--mount", str(tools["sh"]), "-c", f'{place.mounts} && exec "$@"', "sh", *command]
 
 
@@ -104,13 +97,17 @@ def test_every_place_of_the_page_is_tried_and_the_other_way_round() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes mounts and gives up capabilities")
-@pytest.mark.skipif(not Path(_SYSTEM_PYTHON).exists(), reason="no interpreter of this version that every user can run")
-@pytest.mark.skipif(not all(_everybody_reads(Path(each)) for each in _SOURCES), reason="the checkout is root's alone")
+@pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT)
 @pytest.mark.parametrize("name", PLACES)
 def test_each_place_gives_the_layers_that_the_page_says(name: str) -> None:
     done = subprocess.run(
         _command(PLACES[name]),
-        env={"PYTHONPATH": ":".join(_SOURCES), "PATH": "/usr/bin:/bin", "HOME": "/nowhere", "TMPDIR": "/var/tmp"},  # noqa: S108 - sized there
+        env={
+            "PYTHONPATH": ":".join(SANDBOX_AND_PACKAGES),
+            "PATH": "/usr/bin:/bin",
+            "HOME": "/nowhere",
+            "TMPDIR": "/var/tmp",  # noqa: S108 - sized there
+        },
         capture_output=True,
         check=False,
         text=True,

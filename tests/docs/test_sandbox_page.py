@@ -1,115 +1,61 @@
-"""The promises of docs/sandbox.md and the tests hold each other up: none without a test, no test without its promise.
+"""Every promise of docs/sandbox.md is held by a test, and no test holds one that isn't there.
 
-A row of the page is `| S101 | promise | names |`. A name in backticks is a test (`test_…`), a family of attacks (a file
-of tests/attacks/inside), or a file or folder of tests. A test says which promises it holds by
-`pytest.mark.promise("S101")`, on itself or on its whole file; a file that a row names needs no marks.
+A test says which promises it holds by `pytest.mark.promise("S101")`, on itself or on its whole file. The page's last
+columns are written from these marks (`make gen`), which `make lint` compares.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
 import re
-from collections import defaultdict
-from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 
-import pytest
 from fumehood_sandbox import Level
 from fumehood_sandbox.seccomp import ARCHITECTURES, deny_list
 
 from tests.attacks.arena import FAMILIES
 from tests.attacks.inside.kit import RELAY
+from tools.held_by import PAGE, ROOT, all_tests, held_by, promises, written
 
-ROOT = Path(__file__).parents[2]
-ROW = re.compile(r"^\| (S\d+) \| (.+) \| (.+) \|$", re.MULTILINE)
-COVERED = ("attacks", "backend", "egress", "faults", "isolation", "resources", "secrets")
-"""Areas whose every test holds a promise. Those that aren't there yet are passed over."""
-BY_FAMILY = {"test_attack_is_denied_and_its_control_works", "test_attack_by_a_plugin_is_denied_and_its_control_works"}
-"""Their cases are the families' attacks, which carry the promises."""
-Marks = dict[str, set[str]]
-
-
-def promised() -> Marks:
-    """Promise to names, as the page has it."""
-    return {number: set(re.findall(r"`([^`]+)`", names)) for number, _, names in rows()}
-
-
-def rows() -> list[tuple[str, str, str]]:
-    return ROW.findall((ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8"))
+COVERED = (
+    *("attacks", "egress", "faults", "isolation", "landlock_only", "resources"),
+    *("secrets", "tool_requests"),
+)
+"""Folders whose every test holds a promise."""
+BY_FAMILY = {
+    "test_attacks_are_denied_and_their_controls_work",
+    "test_attacks_by_a_plugin_are_denied_and_their_controls_work",
+}
+"""Their cases are the families' attacks, which name the promises."""
 
 
-def all_tests() -> Iterator[tuple[Path, str, set[str]]]:
-    """Every test: its file, its name, the promises that it is marked with."""
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        module = ast.parse(path.read_text(encoding="utf-8"))
-        everywhere = set()
-        for node in module.body:
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "pytestmark":
-                everywhere |= marked(node.value)
-        for node in module.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                own = {number for decorator in node.decorator_list for number in marked(decorator)}
-                yield path.relative_to(ROOT), node.name, own | everywhere
-
-
-def marked(expression: ast.expr) -> set[str]:
-    """The arguments of every `pytest.mark.promise(…)` in it."""
-    return {
-        argument.value
-        for node in ast.walk(expression)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.promise"
-        for argument in node.args
-        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-    }
-
-
-@functools.cache
-def held() -> Marks:
-    """Promise to the tests and families that are marked with it."""
-    found = defaultdict(set)
-    for _, name, numbers in all_tests():
-        for number in numbers:
-            found[number].add(name)
-    for family in FAMILIES:
-        for attack in import_module(f"tests.attacks.inside.{family}").ATTACKS:
-            found[attack.promise].add(family)
-    return dict(found)
+def page() -> str:
+    return PAGE.read_text(encoding="utf-8")
 
 
 def test_every_promise_has_one_number_in_its_group() -> None:
-    numbers = [number for number, _, _ in rows()]
+    numbers = promises(page())
     assert len(numbers) > 50
     assert numbers == sorted(set(numbers))
-    page = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
-    for group in re.split(r"^### ", page, flags=re.MULTILINE)[1:]:
+    for group in re.split(r"^### ", page(), flags=re.MULTILINE)[1:]:
         heading = group.split()[0]
-        assert all(number.startswith(heading) for number, _, _ in ROW.findall(group)), heading
+        assert all(number.startswith(heading) for number in promises(group)), heading
 
 
-@pytest.mark.parametrize("number", promised())
-def test_every_promise_names_what_holds_it(number: str) -> None:
-    """The page says of each promise what the marks say, and names no test or file that isn't there."""
-    names = promised()[number]
-    files = {name for name in names if "/" in name}
-    assert names
-    assert [name for name in files if not (ROOT / name).exists()] == []
-    assert sorted(names - files) == sorted(held().get(number, ()))
+def test_every_promise_is_held_and_every_mark_names_a_promise() -> None:
+    assert list(held_by()) == promises(page())
 
 
-def test_every_mark_names_a_promise() -> None:
-    assert sorted(held().keys() - promised().keys()) == []
+def test_page_names_the_tests_that_are_marked() -> None:
+    assert written(page()) == page()
 
 
 def test_every_test_of_these_areas_holds_a_promise() -> None:
-    """Mark it with the promise that it holds, or name its file in that promise's row of docs/sandbox.md."""
-    files = {name for names in promised().values() for name in names if "/" in name}
+    """Mark it with the promise that it holds, or its whole file."""
+    assert [folder for folder in COVERED if not (ROOT / "tests" / folder).is_dir()] == []
     loose = [
-        f"{path}::{name}"
-        for path, name, numbers in all_tests()
-        if path.parts[1] in COVERED and not numbers and name not in BY_FAMILY
-        if str(path) not in files and f"{path.parent}/" not in files
+        f"{test.path}::{test.name}"
+        for test in all_tests()
+        if test.path.parts[1] in COVERED and not test.own | test.files and test.name not in BY_FAMILY
     ]
     assert "\n".join(loose) == ""
 
@@ -129,5 +75,4 @@ def test_numbers_of_denied_calls_are_todays() -> None:
         if ARCHITECTURES["x86_64"].number(rule.syscall) is not None:
             calls[rule.syscall] = calls.get(rule.syscall, False) or not rule.conditions
     always = sum(calls.values())
-    page = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
-    assert f"| {len(calls)}: {always} always, {len(calls) - always} by argument; x32 and ia32 |" in page
+    assert f"| {len(calls)}: {always} always, {len(calls) - always} by argument; x32 and ia32 |" in page()

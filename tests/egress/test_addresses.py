@@ -9,6 +9,8 @@ from fumehood_server.egress.addresses import why_not_public
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.promise("S803")
+
 
 @pytest.mark.parametrize(
     ("special", "beside"),

@@ -10,6 +10,8 @@ from fumehood_server.egress import EgressLimits, Outcome, Reason, access_for
 
 from tests.egress.support import Names, answering, external, fetch, names, net, read_request, reply, serving
 
+pytestmark = pytest.mark.promise("S803")
+
 
 @pytest.mark.parametrize(
     "address",

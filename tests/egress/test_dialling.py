@@ -15,6 +15,8 @@ from fumehood_server.egress import EgressLimits, EgressRequest, Reason
 from tests.egress.conftest import certified
 from tests.egress.support import answering, external, fetch, names, net, reply
 
+pytestmark = pytest.mark.promise("S803")
+
 
 @contextmanager
 def never_accepting() -> Iterator[int]:

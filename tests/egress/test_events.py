@@ -6,11 +6,14 @@ import json
 import os
 from typing import Any
 
+import pytest
 from fumehood_server.egress import EgressRequest, log_event
 from fumehood_server.egress.broker import Broker
 from fumehood_server.telemetry import configure_logging
 
 from tests.egress.support import Net, Recorder, answering, external, fetch, names, net, redirect, reply
+
+pytestmark = pytest.mark.promise("S808")
 
 
 async def test_a_request_is_one_line_of_the_log_without_query_fields_and_body() -> None:

@@ -7,6 +7,7 @@ import gzip
 import zlib
 from ipaddress import IPv4Address, IPv6Address
 
+import pytest
 from fumehood_server.egress import MAX_PIECE_BYTES, EgressFailedError, EgressLimits, Outcome, Reason
 from fumehood_server.egress.broker import Broker
 from fumehood_server.egress.decoding import Decoder
@@ -16,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.egress.support import ORIGIN, Events, Net, Recorder, external, fetch, names
+
+pytestmark = pytest.mark.promise("S805")
 
 LIMITS = EgressLimits(
     timeout_s=5, max_response_bytes=500, max_received_bytes=2000, max_tunnel_bytes=300, max_request_bytes=50

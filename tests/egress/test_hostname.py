@@ -11,6 +11,8 @@ from fumehood_server.egress.hostname import canonical_host
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.promise("S801")
+
 _LDH = set(string.ascii_lowercase + string.digits + "-.")
 
 

@@ -10,6 +10,8 @@ from fumehood_server.egress import Access, EgressLimits, EgressRefusedError, Hos
 from fumehood_server.egress.hosts import HostRules, parse_denied, parse_granted
 from fumehood_server.egress.url import split_authority
 
+pytestmark = pytest.mark.promise("S802")
+
 
 def _rules(*granted: str, deny: tuple[str, ...] = ()) -> HostRules:
     return HostRules(frozenset(map(parse_granted, granted)), frozenset(map(parse_denied, deny)))

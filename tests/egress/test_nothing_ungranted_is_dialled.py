@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+import pytest
 from fumehood_server.egress import EgressRequest, Outcome
 from fumehood_server.egress.addresses import why_not_public
 from fumehood_server.egress.broker import Broker
@@ -13,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.egress.support import ORIGIN, Events, Net, Recorder, external, fetch, names
+
+pytestmark = pytest.mark.promise("S802")
 
 GRANTED = ("good.test:443", "good.test:80", "*.wild.test:80", "93.184.215.14:80", "10.0.0.5:80")
 PRIVATE = ("10.0.0.5",)

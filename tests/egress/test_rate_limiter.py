@@ -10,6 +10,8 @@ from fumehood_server.egress.rate_limiter import RateLimiter
 
 from tests.egress.support import answering, external, fetch, names, net, reply
 
+pytestmark = pytest.mark.promise("S809")
+
 
 async def test_requests_above_the_burst_wait() -> None:
     async with answering(reply()) as server:

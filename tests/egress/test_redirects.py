@@ -12,6 +12,8 @@ from fumehood_server.egress import EgressRequest, Outcome, Reason, access_for
 from tests.egress.conftest import certified
 from tests.egress.support import Names, answering, external, fetch, names, net, redirect, reply
 
+pytestmark = pytest.mark.promise("S804")
+
 
 @pytest.mark.parametrize(
     ("location", "reason"),

@@ -20,6 +20,8 @@ from tests.egress.support import (
     serving,
 )
 
+pytestmark = pytest.mark.promise("S807")
+
 
 async def test_a_plain_request_goes_through_the_brokers_rules() -> None:
     gzipped = b"\x1f\x8bnot really"

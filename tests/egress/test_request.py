@@ -8,6 +8,8 @@ from fumehood_server.egress import EgressLimits, EgressRequest, Outcome, Reason,
 
 from tests.egress.support import QUICK, Names, answering, external, fetch, names, net, reply
 
+pytestmark = pytest.mark.promise("S802")
+
 
 async def test_a_granted_host_is_reached() -> None:
     async with answering(

@@ -9,6 +9,8 @@ import pytest
 from fumehood_server.egress import EgressFailedError, Reason
 from fumehood_server.egress.resolver import SystemResolver
 
+pytestmark = pytest.mark.promise("S803")
+
 
 class _Lookups:
     """Look-ups that end when they are told to."""

@@ -11,8 +11,9 @@ from fumehood_server.egress import MAX_PIECE_BYTES, Access, EgressLimits, Egress
 
 from tests.egress.support import ORIGIN, Net, answering, external, fetch, names, net, read_request, reply, serving
 
+pytestmark = pytest.mark.promise("S805")
+
 _A = "http://a.test/"
-_GZIP = "content-encoding: gzip"
 
 
 def _net(port: int) -> tuple[Net, Access]:
@@ -164,8 +165,8 @@ async def test_bytes_from_the_network_have_a_cap_of_their_own() -> None:
     ("body", "encoding"),
     [
         (b"not gzip", "gzip"),
-        (gzip.compress(b"cut off")[:-4], "gzip"),
-        (gzip.compress(b"followed") + b"by something", "gzip"),
+        (gzip.compress(b"cut off", mtime=0)[:-4], "gzip"),
+        (gzip.compress(b"followed", mtime=0) + b"by something", "gzip"),
         (zlib.compress(b"followed") + b"by something", "deflate"),
         (b"\xff\xff\xff", "deflate"),
     ],

@@ -15,6 +15,8 @@ from fumehood_server.egress.dial import TcpDialler
 from tests.egress.conftest import certified
 from tests.egress.support import Net, Recorder, answering, external, fetch, names, net, reply, serving
 
+pytestmark = pytest.mark.promise("S806")
+
 
 async def test_a_certificate_for_the_name_is_accepted_and_one_for_another_is_not(trusted: trustme.CA) -> None:
     async with answering(reply(b"secret"), tls=certified(trusted, "a.test", "127.0.0.1")) as server:

@@ -25,6 +25,8 @@ from tests.egress.support import (
     serving,
 )
 
+pytestmark = pytest.mark.promise("S807")
+
 
 @pytest.mark.parametrize(
     ("target", "status", "reason"),

@@ -10,6 +10,8 @@ from fumehood_server.egress.url import join_url, parse_url
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.promise("S801")
+
 
 @pytest.mark.parametrize(
     ("text", "canonical", "port"),

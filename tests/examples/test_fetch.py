@@ -13,10 +13,11 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_sdk import HttpFailed, HttpRequest, HttpResponse
 from fumehood_sdk.testing import CallResult, ToolTester
 
-from tests.egresswire.server import ANSWERS, Web, serving
+from tests.rpc.support import ToolClient
 from tests.sidecar import running_sidecar
+from tests.tool_requests.server import ANSWERS, Web, serving
 
-from .test_plugins import PLUGINS, Tools
+from .test_plugins import PLUGINS
 from .test_tools import load
 
 HTML = """<!doctype html><html><head><title>The  Fume
@@ -107,16 +108,16 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
 
 
 @pytest.fixture
-async def tools(web: Web) -> AsyncIterator[Tools]:
+async def tools(web: Web) -> AsyncIterator[ToolClient]:
     web.requests.clear()
     grants = f'max_side_effects = "external"\nhosts = ["{web.host}", "127.0.0.2:{web.port}"]\n'
     with running_sidecar([(PLUGINS / "fetch", grants)], more='[egress]\nallow_private = ["127.0.0.1"]\n') as sidecar:
         async with sidecar.channel() as channel:
-            yield Tools(channel)
+            yield ToolClient(sidecar, channel)
 
 
 async def test_pages_are_fetched_within_the_bounds_and_private_addresses_refused_on_every_hop(
-    tools: Tools, web: Web
+    tools: ToolClient, web: Web
 ) -> None:
     found = await tools.details("fetch", url=f"{web.url}/hello")
     assert json.loads(found["text"]) == {"hello": "wörld"}
@@ -132,10 +133,10 @@ async def test_pages_are_fetched_within_the_bounds_and_private_addresses_refused
     assert len(web.requests) == 11
 
 
-async def test_a_request_of_any_method_waits_for_an_approval(tools: Tools, web: Web) -> None:
-    listed = (await tools.stub.GetTool(pb.GetToolRequest(name="http_request"))).tool
+async def test_a_request_of_any_method_waits_for_an_approval(tools: ToolClient, web: Web) -> None:
+    listed = (await tools.tools.GetTool(pb.GetToolRequest(name="http_request"))).tool
     assert listed.availability.available
-    result = await tools.result("http_request", method="POST", url=f"{web.url}/hello")
+    result = await tools.call("http_request", method="POST", url=f"{web.url}/hello")
     assert (result.error.code, json.loads(result.error.details_json)["reason"]) == ("TOOL_DENIED", "approval_required")
     assert web.requests == []
 
@@ -145,7 +146,7 @@ async def test_a_request_of_any_method_is_sent_where_the_operator_allows_it(web:
     grants = f'max_side_effects = "external"\nhosts = ["{web.host}"]\n[plugin.tools.http_request]\npermission = "allow"'
     with running_sidecar([(PLUGINS / "fetch", grants)], more='[egress]\nallow_private = ["127.0.0.1"]\n') as sidecar:
         async with sidecar.channel() as channel:
-            tools = Tools(channel)
+            tools = ToolClient(sidecar, channel)
             answer = await tools.details("http_request", method="PUT", url=f"{web.url}/x", body='{"a":1}')
             assert await tools.reason("http_request", method="PUT", url="https://other.example/") == "host_not_granted"
     assert answer["status"] == 200

@@ -8,14 +8,12 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
-import grpc
 import pytest
 from fumehood.v1 import tool_service_pb2 as pb
-from fumehood.v1 import tool_service_pb2_grpc as rpc
 from fumehood_sandbox.outside.landlock import supported_abi
 
+from tests.rpc.support import ToolClient
 from tests.sidecar import Plugin, Sidecar, running_sidecar
 
 PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
@@ -57,33 +55,12 @@ def sidecar(granted: Path) -> Iterator[Sidecar]:
 
 
 @pytest.fixture
-async def tools(sidecar: Sidecar) -> AsyncIterator[Tools]:
+async def tools(sidecar: Sidecar) -> AsyncIterator[ToolClient]:
     async with sidecar.channel() as channel:
-        yield Tools(channel)
+        yield ToolClient(sidecar, channel)
 
 
-class Tools:
-    """Calls tools by name."""
-
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self.stub = rpc.ToolServiceStub(channel)
-
-    async def result(self, tool: str, **arguments: object) -> Any:
-        request = pb.CallToolRequest(tool=tool, arguments_json=json.dumps(arguments))
-        return (await self.stub.CallTool(request, timeout=TIMEOUT_S)).result
-
-    async def details(self, tool: str, **arguments: object) -> Any:
-        result = await self.result(tool, **arguments)
-        assert not result.is_error, result.error
-        return json.loads(result.details_json)
-
-    async def reason(self, tool: str, **arguments: object) -> str:
-        result = await self.result(tool, **arguments)
-        assert result.error.code == "TOOL_EXECUTION_FAILED", result
-        return str(json.loads(result.error.details_json)["reason"])
-
-
-async def test_dice_fall_within_their_sides(tools: Tools) -> None:
+async def test_dice_fall_within_their_sides(tools: ToolClient) -> None:
     roll = await tools.details("roll_dice", count=10, sides=4)
     assert len(roll["rolls"]) == 10
     assert set(roll["rolls"]) <= {1, 2, 3, 4}
@@ -91,36 +68,36 @@ async def test_dice_fall_within_their_sides(tools: Tools) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"count": 0, "sides": 6}, {"count": 1, "sides": 7}, {"count": 1}])
-async def test_dice_that_do_not_exist_are_refused(tools: Tools, arguments: dict[str, int]) -> None:
+async def test_dice_that_do_not_exist_are_refused(tools: ToolClient, arguments: dict[str, int]) -> None:
     assert await tools.reason("roll_dice", **arguments) == "invalid_arguments"
 
 
-async def test_words_are_counted(tools: Tools) -> None:
+async def test_words_are_counted(tools: ToolClient) -> None:
     counted = await tools.details("word_count", text="a b a\nb a", most_common=1)
     assert counted == {"characters": 9, "words": 5, "lines": 2, "most_common": {"a": 3}}
 
 
-async def test_a_difference_names_the_lines_that_changed(tools: Tools) -> None:
+async def test_a_difference_names_the_lines_that_changed(tools: ToolClient) -> None:
     found = await tools.details("diff_text", before="one\ntwo\n", after="one\nthree\n")
     assert (found["added_lines"], found["removed_lines"]) == (1, 1)
     assert "-two" in found["unified_diff"]
     assert "+three" in found["unified_diff"]
 
 
-async def test_a_slow_job_tells_its_progress(tools: Tools) -> None:
+async def test_a_slow_job_tells_its_progress(tools: ToolClient) -> None:
     call = pb.CallToolRequest(tool="slow_count", arguments_json='{"upto": 3, "delay_ms": 1}')
-    events = [event async for event in tools.stub.StreamTool(pb.StreamToolRequest(call=call), timeout=TIMEOUT_S)]
+    events = [event async for event in tools.tools.StreamTool(pb.StreamToolRequest(call=call), timeout=TIMEOUT_S)]
     assert [event.WhichOneof("event") for event in events] == ["started", "update", "update", "update", "finished"]
     assert [event.update.progress for event in events[1:4]] == [1, 2, 3]
     assert json.loads(events[-1].finished.details_json) == {"counted": 3}
 
 
-async def test_a_slow_job_ends_when_it_is_cancelled(tools: Tools) -> None:
+async def test_a_slow_job_ends_when_it_is_cancelled(tools: ToolClient) -> None:
     call = pb.CallToolRequest(tool="slow_count", arguments_json='{"upto": 10000, "delay_ms": 20}', call_id="slow")
-    stream = tools.stub.StreamTool(pb.StreamToolRequest(call=call), timeout=TIMEOUT_S)
+    stream = tools.tools.StreamTool(pb.StreamToolRequest(call=call), timeout=TIMEOUT_S)
     async for event in stream:
         if event.HasField("update"):
-            await tools.stub.CancelCall(pb.CancelCallRequest(call_id="slow"), timeout=TIMEOUT_S)
+            await tools.tools.CancelCall(pb.CancelCallRequest(call_id="slow"), timeout=TIMEOUT_S)
             break
     last = [event async for event in stream][-1].finished
     assert last.error.code == "CANCELLED_SIGNAL"
@@ -128,31 +105,31 @@ async def test_a_slow_job_ends_when_it_is_cancelled(tools: Tools) -> None:
 
 
 @pytest.mark.parametrize("path", ["letter.txt", "./letter.txt", "inside.txt", "{top}/readable/letter.txt"])
-async def test_granted_files_are_read(tools: Tools, granted: Path, path: str) -> None:
+async def test_granted_files_are_read(tools: ToolClient, granted: Path, path: str) -> None:
     assert "SASH" in (await tools.details("read_file", path=path.format(top=granted)))["text"]
 
 
 @pytest.mark.parametrize(
     "path", ["../secret.txt", "{top}/secret.txt", "/etc/passwd", "outside.txt", "up/secret.txt", "readable/../../x"]
 )
-async def test_files_outside_the_grant_are_refused(tools: Tools, granted: Path, path: str) -> None:
+async def test_files_outside_the_grant_are_refused(tools: ToolClient, granted: Path, path: str) -> None:
     assert await tools.reason("read_file", path=path.format(top=granted)) == "outside_grants"
 
 
-async def test_a_listing_shows_links_as_links(tools: Tools, granted: Path) -> None:
+async def test_a_listing_shows_links_as_links(tools: ToolClient, granted: Path) -> None:
     listing = await tools.details("list_files")
     kinds = {Path(entry["path"]).name: entry["kind"] for entry in listing["entries"]}
     assert kinds == {"letter.txt": "file", "inside.txt": "link", "outside.txt": "link", "up": "link"}
     assert await tools.reason("list_files", path=str(granted)) == "outside_grants"
 
 
-async def test_a_search_finds_lines_whatever_their_case_and_does_not_follow_links(tools: Tools) -> None:
+async def test_a_search_finds_lines_whatever_their_case_and_does_not_follow_links(tools: ToolClient) -> None:
     found = await tools.details("search_files", query="sash")
     assert [(Path(match["path"]).name, match["line"]) for match in found["matches"]] == [("letter.txt", 2)]
     assert not (await tools.details("search_files", query="the secret"))["matches"]
 
 
-async def test_a_file_is_written_where_writing_is_granted(tools: Tools, granted: Path) -> None:
+async def test_a_file_is_written_where_writing_is_granted(tools: ToolClient, granted: Path) -> None:
     written = await tools.details("write_file", path="new/note.txt", text="Grüße")
     assert written["size_bytes"] == len("Grüße".encode())
     assert (granted / "writable" / "new" / "note.txt").read_text() == "Grüße"
@@ -161,24 +138,24 @@ async def test_a_file_is_written_where_writing_is_granted(tools: Tools, granted:
 @pytest.mark.parametrize(
     "path", ["../escaped.txt", "{top}/escaped.txt", "out/escaped.txt", "{top}/readable/escaped.txt"]
 )
-async def test_nothing_is_written_outside_the_grant(tools: Tools, granted: Path, path: str) -> None:
+async def test_nothing_is_written_outside_the_grant(tools: ToolClient, granted: Path, path: str) -> None:
     assert await tools.reason("write_file", path=path.format(top=granted), text="x") == "outside_grants"
     assert not list(granted.rglob("escaped.txt"))
 
 
-async def test_grep_searches_what_is_granted_and_can_see_nothing_else(tools: Tools, granted: Path) -> None:
+async def test_grep_searches_what_is_granted_and_can_see_nothing_else(tools: ToolClient, granted: Path) -> None:
     found = await tools.details("grep_files", pattern="sash", path=str(granted / "readable"), ignore_case=True)
     assert "keep the SASH low." in found["stdout"]
     nothing = await tools.details("grep_files", pattern="secret", path=str(granted))
     assert (nothing["exit_code"], nothing["stdout"]) == (1, "")
 
 
-async def test_grep_takes_a_pattern_that_looks_like_an_option_as_a_pattern(tools: Tools, granted: Path) -> None:
+async def test_grep_takes_a_pattern_that_looks_like_an_option_as_a_pattern(tools: ToolClient, granted: Path) -> None:
     found = await tools.details("grep_files", pattern="--version", path=str(granted / "readable"))
     assert found["exit_code"] == 1
 
 
-async def test_code_is_run_and_what_it_prints_comes_back(tools: Tools) -> None:
+async def test_code_is_run_and_what_it_prints_comes_back(tools: ToolClient) -> None:
     run = await tools.details("run_python", code="import sys; print(6 * 7); print('no', file=sys.stderr); sys.exit(3)")
     assert (run["exit_status"], run["stdout"], run["stderr"]) == (3, "42\n", "no\n")
 
@@ -186,7 +163,7 @@ async def test_code_is_run_and_what_it_prints_comes_back(tools: Tools) -> None:
 PROCESSES = "import os; print(sum(name.isdigit() for name in os.listdir('/proc')))"
 
 
-async def test_code_that_does_not_end_is_ended_with_what_it_started(tools: Tools) -> None:
+async def test_code_that_does_not_end_is_ended_with_what_it_started(tools: ToolClient) -> None:
     alone = (await tools.details("run_python", code=PROCESSES))["stdout"]
     forks = "import subprocess, time; subprocess.Popen(['sleep', '1000']); print('up', flush=True); time.sleep(1000)"
     run = await tools.details("run_python", code=forks, timeout_s=1)
@@ -206,14 +183,14 @@ if os.fork() == 0:
 """
 
 
-async def test_an_orphan_in_a_session_of_its_own_does_not_outlive_the_call(tools: Tools) -> None:
+async def test_an_orphan_in_a_session_of_its_own_does_not_outlive_the_call(tools: ToolClient) -> None:
     alone = (await tools.details("run_python", code=PROCESSES))["stdout"]
     run = await tools.details("run_python", code=ORPHAN)
     assert (run["exit_status"], run["timed_out"]) == (0, False)
     assert (await tools.details("run_python", code=PROCESSES))["stdout"] == alone
 
 
-async def test_a_fork_bomb_meets_its_limit_and_is_ended(tools: Tools) -> None:
+async def test_a_fork_bomb_meets_its_limit_and_is_ended(tools: ToolClient) -> None:
     bomb = "import os\ntry:\n while True: os.fork()\nexcept OSError as error: print(error.errno, flush=True)\n"
     run = await tools.details("run_python", code=bomb + "import time; time.sleep(1000)", timeout_s=1)
     assert run["timed_out"]
@@ -234,25 +211,25 @@ print("own", flush=True)
 @pytest.mark.parametrize(
     "code", ["os.kill(os.getppid(), 9)", "os.kill(os.getppid(), 15)", "open(f'/proc/{os.getppid()}/mem')"]
 )
-async def test_code_reaches_no_process_but_its_own(tools: Tools, code: str) -> None:
+async def test_code_reaches_no_process_but_its_own(tools: ToolClient, code: str) -> None:
     run = await tools.details("run_python", code=OWN + code)
     assert run["stdout"] == "own\n"
     assert any(name in run["stderr"] for name in ("PermissionError", "FileNotFoundError"))
 
 
-async def test_a_program_may_be_longer_than_an_argument(tools: Tools) -> None:
+async def test_a_program_may_be_longer_than_an_argument(tools: ToolClient) -> None:
     run = await tools.details("run_python", code=f"print(len('{'é' * 90_000}'))")
     assert run["stdout"] == "90000\n"
 
 
-async def test_a_traceback_shows_the_programs_own_lines(tools: Tools) -> None:
+async def test_a_traceback_shows_the_programs_own_lines(tools: ToolClient) -> None:
     run = await tools.details("run_python", code="def half(n):\n    return n / 0\nhalf(1)")
     assert run["exit_status"] == 1
     assert "return n / 0" in run["stderr"]
     assert "runner.py" not in run["stderr"]
 
 
-async def test_code_that_prints_without_end_is_cut_and_not_kept(tools: Tools) -> None:
+async def test_code_that_prints_without_end_is_cut_and_not_kept(tools: ToolClient) -> None:
     run = await tools.details("run_python", code="while True: print('x' * 1000)", timeout_s=1)
     assert (run["truncated"], len(run["stdout"])) == (True, 64 * 1024)
 
@@ -267,15 +244,15 @@ async def test_code_that_prints_without_end_is_cut_and_not_kept(tools: Tools) ->
         pytest.param("open('/proc/1/environ').read()", id="environment of the sandbox's first process"),
     ],
 )
-async def test_code_can_do_no_harm(tools: Tools, granted: Path, code: str) -> None:
+async def test_code_can_do_no_harm(tools: ToolClient, granted: Path, code: str) -> None:
     body = code.format(top=granted, pid=os.getpid())
     run = await tools.details("run_python", code=f"print('before'); {body}; print('out')")
     assert run["stdout"] == "before\n", run
     assert run["exit_status"] != 0
 
 
-async def test_code_that_takes_all_memory_is_told_the_limit(tools: Tools) -> None:
-    result = await tools.result("run_python", code="b = bytearray(2 << 30)")
+async def test_code_that_takes_all_memory_is_told_the_limit(tools: ToolClient) -> None:
+    result = await tools.call("run_python", code="b = bytearray(2 << 30)")
     run = json.loads(result.details_json) if result.details_json else {}
     # The kernel ends what holds most: the code alone, whose end is then the tool's result, or the whole call. Without a
     # cgroup the interpreter meets its own address space's end.
@@ -284,14 +261,14 @@ async def test_code_that_takes_all_memory_is_told_the_limit(tools: Tools) -> Non
 
 
 @needs_node
-async def test_a_plugin_without_our_sdk_answers(tools: Tools) -> None:
+async def test_a_plugin_without_our_sdk_answers(tools: ToolClient) -> None:
     found = await tools.details("match_regex", pattern="(?<first>a+)b", texts=["xaab", "none"])
     assert found["matched_texts"] == 1
     assert found["matches"][0]["match"] == "aab"
 
 
 @needs_node
-async def test_a_pattern_that_backtracks_without_end_is_ended_by_the_timeout(tools: Tools) -> None:
-    result = await tools.result("match_regex", pattern="(a+)+$", texts=["a" * 40 + "b"])
+async def test_a_pattern_that_backtracks_without_end_is_ended_by_the_timeout(tools: ToolClient) -> None:
+    result = await tools.call("match_regex", pattern="(a+)+$", texts=["a" * 40 + "b"])
     assert result.error.code == "TOOL_TIMEOUT"
     assert (await tools.details("match_regex", pattern="a", texts=["a"]))["matched_texts"] == 1

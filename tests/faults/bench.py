@@ -24,7 +24,7 @@ BOUND_S = 30.0
 """Far above every bound of the code under test: reached only when one is missing."""
 
 SETTINGS = WorkerSettings(
-    start_timeout_s=8.0, cancel_grace_s=0.3, terminate_grace_s=0.2, linger_s=0.5, pipe_grace_s=0.5, frame_stall_s=0.5
+    start_timeout_s=8.0, cancel_grace_s=0.3, terminate_grace_s=0.2, linger_s=0.5, pipe_grace_s=0.5, frame_stall_s=2.0
 )
 
 

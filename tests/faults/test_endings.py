@@ -13,6 +13,8 @@ from fumehood_server.model.worker import CancelReason, WorkerState
 
 from .bench import Bench, Updates, ended, error_of, invocation
 
+pytestmark = pytest.mark.promise("S906")
+
 
 @pytest.mark.parametrize(
     ("tool", "exit_description"), [("is_killed", "killed by SIGKILL"), ("exits", "exited with status 7")]

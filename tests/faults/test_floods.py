@@ -9,6 +9,8 @@ from fumehood_server.workers.output.logs import MAX_KEPT_BYTES, MAX_LINES
 
 from .bench import Bench, error_of, invocation
 
+pytestmark = pytest.mark.promise("S905")
+
 CALLS_BESIDE = 200
 GROWTH_BYTES = 48 * 1024 * 1024
 """A flood of a gigabyte a second would pass this in a moment. What is kept of each plugin is 1 MiB and one frame."""

@@ -15,6 +15,8 @@ from fumehood_server.workers.process.worker import ProcessWorker
 
 from .bench import BOUND_S, SETTINGS, Bench
 
+pytestmark = pytest.mark.promise("S905")
+
 
 async def test_an_exit_at_start_is_told_with_its_status_and_last_words(bench: Bench) -> None:
     error = await bench.start_error(bench.spec("exits_at_start"))

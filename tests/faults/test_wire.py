@@ -14,6 +14,8 @@ from fumehood_server.workers import LogLine, Pools
 
 from .bench import BOUND_S, SETTINGS, Bench, Updates, ended, error_of, invocation
 
+pytestmark = pytest.mark.promise("S905")
+
 VIOLATIONS = [
     ("garbage", "frame_malformed"),
     ("huge_frame", "frame_too_large"),

@@ -23,10 +23,9 @@ from fumehood_server.plugins.launch.program import BuiltProgram, build
 from fumehood_server.workers import LogSink, Pools, WorkerSettings
 from fumehood_server.workers.process.worker import ProcessWorker
 
-FOLDER = Path(__file__).parent / "plugin"
-BOUND_S = 30.0
-"""Far above every bound of the code under test: reached only when one is missing."""
+from tests.faults.bench import BOUND_S, ended
 
+FOLDER = Path(__file__).parent / "plugin"
 SETTINGS = WorkerSettings(
     start_timeout_s=8.0, cancel_grace_s=0.5, terminate_grace_s=0.2, linger_s=0.5, pipe_grace_s=0.5, backoff_first_s=0.05
 )
@@ -153,7 +152,7 @@ def made(
         write=write,
         environment=built.environment,
         working_directory=built.working_directory,
-        identity=name,
+        identity=f"{name} of {os.getpid()}",  # `processes_of` counts the processes of its user
         limits=limits or Limits(),
     )
     return WorkerSpec(
@@ -179,8 +178,3 @@ def invocation(code: str, *, tool: str = "run") -> Invocation:
         timeout_s=30.0,
         on_update=None,
     )
-
-
-async def ended(attempt: Attempt) -> InvocationResult:
-    async with asyncio.timeout(BOUND_S):
-        return await attempt.result()

@@ -10,6 +10,8 @@ from fumehood_server.model.tool import Isolation
 
 from .bench import Bench
 
+pytestmark = pytest.mark.promise("S701")
+
 
 @dataclass(frozen=True)
 class Channel:

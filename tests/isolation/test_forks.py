@@ -11,6 +11,8 @@ from fumehood_server.model.tool import Isolation
 
 from .bench import Bench
 
+pytestmark = pytest.mark.promise("S705")
+
 _FORKED = """
 import os, threading
 

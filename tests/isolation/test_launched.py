@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from fumehood_server.model.tool import Isolation
 
 from tests.faults.bench import misbehaving
 
 from .bench import Bench
+
+pytestmark = pytest.mark.promise("S702")
 
 
 async def test_each_call_gets_a_sandbox_of_its_own_and_one_waits_for_the_next(bench: Bench) -> None:

@@ -19,6 +19,8 @@ from fumehood_server.model.plugin import WorkerSpec
 
 from .bench import FOLDER, Bench, fork_supervisors
 
+pytestmark = pytest.mark.promise("S703")
+
 _CALLS = 8
 GONE, REFUSED, NOT_GIVEN_UP = "the zygote is gone", "refused", "the child did not give up what it must"
 

@@ -8,12 +8,15 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1 import tool_service_pb2_grpc as tool_grpc
 
 from tests.sidecar import running_sidecar
 
 from .bench import BOUND_S, FOLDER
+
+pytestmark = pytest.mark.promise("S702")
 
 
 def _watch(pid: int) -> int | None:

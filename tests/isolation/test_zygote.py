@@ -23,6 +23,8 @@ from tests.faults.bench import until_dead
 
 from .bench import BOUND_S, FOLDER, SETTINGS, Bench, children, ended, fork_supervisors, invocation
 
+pytestmark = pytest.mark.promise("S702")
+
 
 def _hostile(folder: Path, deed: str) -> Path:
     shutil.copy(FOLDER / "hostile.py", folder)

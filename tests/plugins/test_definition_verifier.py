@@ -13,6 +13,8 @@ from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from tests.rpc.support import BOUND_S, call, text_of
 from tests.sidecar import running_sidecar, write_plugin
 
+pytestmark = pytest.mark.promise("S907")
+
 CODE = '''
 from pathlib import Path
 

@@ -152,7 +152,7 @@ def _write(root: Path, files: dict[str, tuple[bytes, bool]]) -> Path:
     return root
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(_FILES, _FILES)
 def test_folders_have_equal_digests_exactly_when_they_are_equal(
     tmp_path: Path, one: dict[str, tuple[bytes, bool]], other: dict[str, tuple[bytes, bool]]

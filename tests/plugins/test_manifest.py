@@ -70,10 +70,6 @@ def test_each_kind_is_read(tmp_path: Path) -> None:
     assert manifest_of(python(tmp_path / "c")).entrypoint == "code:plugin"
 
 
-def _line(part: str) -> int:
-    return next(number for number, line in enumerate(CLI.splitlines(), start=1) if part in line)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [

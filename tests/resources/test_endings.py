@@ -27,6 +27,8 @@ from tests.sidecar import Sidecar, write_plugin
 
 from .support import SETTINGS, Hood, spec_of
 
+pytestmark = pytest.mark.promise("S606")
+
 
 @pytest.fixture
 async def hood() -> AsyncIterator[Hood]:
@@ -113,6 +115,10 @@ CODE = """
 """
 
 
+TIMEOUT_S = 4.0
+"""A process has to be started within it, on a busy machine too."""
+
+
 async def until_running(token: str) -> None:
     async with asyncio.timeout(BOUND_S):
         while not processes(token):  # noqa: ASYNC110 - the process table tells nobody
@@ -134,7 +140,7 @@ async def test_the_real_sidecar_leaves_no_process_whatever_ends_a_call(
     token = uuid.uuid4().hex
     async with asyncio.timeout(BOUND_S * 2), sidecar.channel() as channel:
         stub = tool_grpc.ToolServiceStub(channel)
-        call = stub.CallTool(request(token, **({"timeout_s": 1.0} if how == "timeout" else {})))
+        call = stub.CallTool(request(token, **({"timeout_s": TIMEOUT_S} if how == "timeout" else {})))
         task = asyncio.ensure_future(_answer(call))
         await until_running(token)
         if how == "cancel":
@@ -148,8 +154,8 @@ async def test_the_real_sidecar_leaves_no_process_whatever_ends_a_call(
             assert answer is not None
             details = json.loads(answer.result.error.details_json)
             assert answer.result.error.code == "TOOL_TIMEOUT"
-            assert (details["limit"], details["value"], details["unit"]) == ("timeout_s", 1.0, "s")
-            assert details["usage"] >= 1.0
+            assert (details["limit"], details["value"], details["unit"]) == ("timeout_s", TIMEOUT_S, "s")
+            assert details["usage"] >= TIMEOUT_S
             assert details["ended_by"] == "sigkill"
         elif how == "cancel":
             assert answer is not None

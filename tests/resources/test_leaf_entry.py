@@ -15,7 +15,10 @@ from fumehood_sandbox.cgroup.leaves import BOUNDING
 
 from tests.resources.leaves import BOUND_S, LIMITS, MIB, line_of, of_version, running
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="nobody gave this user a cgroup")
+pytestmark = [
+    pytest.mark.promise("S604"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="nobody gave this user a cgroup"),
+]
 
 # A leaf for one process after another.
 

@@ -15,6 +15,8 @@ from tests.faults.bench import BOUND_S, until_dead
 
 from .support import SETTINGS, Hood, spec_of, value_in
 
+pytestmark = pytest.mark.promise("S608")
+
 NS = 1_000_000_000
 LEFT = [("thread", 0.0), ("child", 0.0), ("thread", 0.5), ("late child", 0.5)]
 """What is left running, and after how long a rest. A rest is longer than the first looks are apart."""

@@ -19,6 +19,8 @@ from tests.faults.bench import BOUND_S, ended, error_of, invocation, until_dead
 
 from .support import LIMITS, MIB, SETTINGS, Hood, spec_of, value_in
 
+pytestmark = pytest.mark.promise("S605")
+
 
 @pytest.fixture(params=[True, False], ids=["cgroups", "no cgroups"])
 async def hood(request: pytest.FixtureRequest) -> AsyncIterator[Hood]:

@@ -17,6 +17,8 @@ from tests.faults.bench import BOUND_S, ended, error_of, invocation
 
 from .support import LIMITS, MIB, SETTINGS, Hood, spec_of, value_in
 
+pytestmark = pytest.mark.promise("S607")
+
 
 @pytest.fixture
 async def hood() -> AsyncIterator[Hood]:

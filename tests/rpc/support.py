@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import pytest
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1.plugin_service_pb2_grpc import PluginServiceStub
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from google.rpc.error_details_pb2 import ErrorInfo
 from grpc_status import rpc_status
@@ -55,3 +57,34 @@ async def logged(sidecar: Sidecar, tools: ToolServiceStub, call_id: str, code: s
 
 def _ran(line: dict[str, Any], call_id: str) -> bool:
     return line.get("call_id") == call_id and line.get("code", "TOOL_NOT_FOUND") != "TOOL_NOT_FOUND"
+
+
+@dataclass
+class ToolClient:
+    """Calls a sidecar's tools by their names."""
+
+    sidecar: Sidecar
+    channel: grpc.aio.Channel
+
+    def __post_init__(self) -> None:
+        self.tools: Any = ToolServiceStub(self.channel)
+        self.plugins: Any = PluginServiceStub(self.channel)
+
+    async def call(self, tool: str, **arguments: Any) -> tool_pb2.ToolResult:
+        answer = await self.tools.CallTool(call(tool, arguments), timeout=BOUND_S)
+        result: tool_pb2.ToolResult = answer.result
+        return result
+
+    async def details(self, tool: str, **arguments: Any) -> Any:
+        result = await self.call(tool, **arguments)
+        assert not result.is_error, result.error
+        return json.loads(result.details_json)
+
+    async def refusal(self, tool: str, **arguments: Any) -> tuple[str, bool]:
+        """Why a call failed: the reason, and whether it may be repeated."""
+        error = (await self.call(tool, **arguments)).error
+        assert error.code == "TOOL_EXECUTION_FAILED", error
+        return json.loads(error.details_json)["reason"], error.retryable
+
+    async def reason(self, tool: str, **arguments: Any) -> str:
+        return (await self.refusal(tool, **arguments))[0]

@@ -17,7 +17,7 @@ from fumehood_sandbox.seccomp import (
 )
 from fumehood_sandbox.seccomp.numbers import AARCH64, X86_64, Architecture
 from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 ALLOW = 0x7FFF0000
@@ -81,7 +81,6 @@ def denied_by(rule: Rule, arguments: tuple[int, ...]) -> bool:
 
 @pytest.mark.promise("S313")
 @each_architecture
-@settings(deadline=None)  # other tests share the machine
 @given(number=st.integers(0, 600), arguments=st.tuples(*[BIG | st.sampled_from([0, 1, 2, 0x5412, 0o4755])] * 6))
 def test_filter_means_what_its_rules_say(architecture: Architecture, number: int, arguments: tuple[int, ...]) -> None:
     rules = [rule for rule in deny_list() if architecture.number(rule.syscall) == number]
@@ -92,7 +91,6 @@ def test_filter_means_what_its_rules_say(architecture: Architecture, number: int
 
 @pytest.mark.promise("S311")
 @each_architecture
-@settings(deadline=None)  # other tests share the machine
 @given(number=st.integers(0, 2**32 - 1), audit=st.integers(0, 2**32 - 1), arguments=st.tuples(*[BIG] * 6))
 def test_another_architecture_kills(
     architecture: Architecture, number: int, audit: int, arguments: tuple[int, ...]
@@ -102,7 +100,6 @@ def test_another_architecture_kills(
 
 
 @pytest.mark.promise("S311")
-@settings(deadline=None)  # other tests share the machine
 @given(number=st.integers(0, 0x3FFFFFFF), arguments=st.tuples(*[BIG] * 6))
 def test_x32_calls_do_not_exist(number: int, arguments: tuple[int, ...]) -> None:
     assert interpret(PROGRAMS["x86_64"], number | 0x40000000, X86_64.audit, arguments) == ENOSYS

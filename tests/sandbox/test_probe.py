@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,8 @@ import fumehood_sandbox
 import pytest
 from fumehood_sandbox import SandboxUnavailableError, check, probe
 from fumehood_sandbox.outside import bubblewrap
+
+from tests.users import SANDBOX_AND_PACKAGES, SYSTEM_PYTHON, as_ordinary_user, why_not
 
 from .harness import BOUND_S
 
@@ -28,8 +29,7 @@ _LAYERS = {
     "environment",
     "isolation",
 }
-_NOBODY = 65534
-_SYSTEM_PYTHON = "/usr/bin/python3"
+_WHY_NOT = why_not(SANDBOX_AND_PACKAGES[0])
 
 
 @pytest.mark.promise("S901")
@@ -60,16 +60,9 @@ print(json.dumps([dataclasses.asdict(finding) for finding in report.findings]))
 
 @pytest.mark.promise("S902")
 @pytest.mark.skipif(os.geteuid() != 0, reason="this whole suite runs as an ordinary user already")
-@pytest.mark.skipif(not Path(_SYSTEM_PYTHON).exists(), reason="no interpreter that every user can run")
-@pytest.mark.skipif(
-    not all(each.stat().st_mode & 0o5 == 0o5 for each in Path(fumehood_sandbox.__file__).parents),
-    reason="the checkout is root's alone",
-)
+@pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT)
 def test_every_layer_is_in_force_for_an_ordinary_user() -> None:
-    setpriv = shutil.which("setpriv")
-    assert setpriv is not None
-    as_nobody = [setpriv, f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", _SYSTEM_PYTHON]
-    findings = _report_of(as_nobody, "/usr/bin:/bin")
+    findings = _report_of([*as_ordinary_user(), SYSTEM_PYTHON], "/usr/bin:/bin")
     # Nobody gave this user a cgroup: that alone is weaker, and says what to do.
     weaker = [finding for finding in findings if finding["status"] != "in force"]
     assert [(finding["layer"], finding["status"]) for finding in weaker] == [("cgroup", "weaker")]

@@ -14,6 +14,8 @@ from fumehood_sandbox import Backend, Executable, Level, Policy, PolicyError, Sa
 
 from .harness import BOUND_S, inside, read_line, read_to_end, readable, running
 
+pytestmark = pytest.mark.promise("S404")
+
 RELAYED = Policy(level=Level.EXTERNAL, relay=True)
 
 

@@ -82,7 +82,7 @@ def test_plain_values_are_written_as_pydantic_writes_them(value: Any) -> None:
         {b"bytes", "text"},
         2**80,
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,  # a set is written in another order in each process
 )
 def test_whatever_pydantic_can_write_is_written_so(value: object) -> None:
     assert dumps(value) == to_json(value, inf_nan_mode="null")

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
-import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fumehood
-import fumehood_sandbox
 import fumehood_sdk
 import fumehood_server
 import grpc
@@ -23,17 +18,15 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_sandbox.outside.identity import user_for
 
-from tests.backend.harness import folder_for_everybody
 from tests.sandbox.harness import until_gone
 from tests.sidecar import running_sidecar, write_plugin
+from tests.users import ORDINARY, SANDBOX_AND_PACKAGES, SYSTEM_PYTHON, as_ordinary_user, why_not
 
 _ROOT = Path(__file__).resolve().parents[2]
-_NOBODY = 65534
-_SYSTEM_PYTHON = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 _BOUND_S = 60.0
 _SOURCES = (
-    *(str(Path(module.__path__[0]).parent) for module in (fumehood, fumehood_sdk, fumehood_sandbox, fumehood_server)),
-    sysconfig.get_path("purelib"),
+    *(str(Path(module.__path__[0]).parent) for module in (fumehood, fumehood_sdk, fumehood_server)),
+    *SANDBOX_AND_PACKAGES,
 )
 _LANDLOCK = '[sandbox]\nminimum = "landlock"\n'
 _LEAVER = """
@@ -73,26 +66,19 @@ _STUBBORN = """
 """
 _PLUGINS = _ROOT / "examples" / "plugins"
 
+_WHY_NOT = why_not(*_SOURCES)
+
 pytestmark = [
-    pytest.mark.skipif(
-        not Path(_SYSTEM_PYTHON).exists(), reason="no interpreter of this version that every user can run"
-    ),
-    pytest.mark.skipif(
-        not all(path.stat().st_mode & 0o5 == 0o5 for each in _SOURCES for path in (Path(each), *Path(each).parents)),
-        reason="the checkout is root's alone",
-    ),
+    pytest.mark.promise("S904"),
+    pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT),
 ]
 
 
 def _interpreter(user: str, *, contained: bool = True) -> tuple[str, ...]:
     """The system's interpreter in such a container, as root or as an ordinary user."""
-    setpriv = shutil.which("setpriv")
-    assert setpriv is not None
-    as_user = (setpriv, f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups") if user == "ordinary" else ()
-    if user == "ordinary" and os.geteuid() != 0:
-        as_user = ()
-    inside = (_SYSTEM_PYTHON, "-B", str(Path(__file__).with_name("contained.py")), "engine") if contained else ()
-    return (*as_user, *inside, _SYSTEM_PYTHON, "-B")
+    as_user = as_ordinary_user() if user == "ordinary" and os.geteuid() == 0 else ()
+    inside = (SYSTEM_PYTHON, "-B", str(Path(__file__).with_name("contained.py")), "engine") if contained else ()
+    return (*as_user, *inside, SYSTEM_PYTHON, "-B")
 
 
 @pytest.fixture(params=["root", "ordinary"])
@@ -100,12 +86,6 @@ def user(request: pytest.FixtureRequest) -> str:
     if request.param == "root" and os.geteuid() != 0:
         pytest.skip("this whole suite runs as an ordinary user")
     return str(request.param)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with folder_for_everybody() as path:
-        yield path
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -128,7 +108,7 @@ def _data(folder: Path, user: str) -> tuple[Path, Path]:
     for each in (read, write):
         each.mkdir()
         if os.geteuid() == 0:
-            owner = (_NOBODY, _NOBODY) if user == "ordinary" else user_for("files")
+            owner = (ORDINARY, ORDINARY) if user == "ordinary" else user_for("files")
             assert owner is not None
             os.chown(each, *owner)
     (read / "note").write_text("a granted word\n")

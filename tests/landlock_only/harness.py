@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fumehood_sandbox import Backend, Level, Mount, Policy, PythonModule, SandboxedProcess, launch
+from fumehood_sandbox import Backend, Level, Policy, SandboxedProcess
 from fumehood_sandbox.outside.identity import user_for
 
-from tests.sandbox.harness import BOUND_S, CODE, PRELUDE, read_to_end
+from tests.sandbox.harness import BOUND_S, read_to_end, running
 
 IDENTITY = "backend test"
 
@@ -49,13 +47,7 @@ def policy(level: Level = Level.NONE, **fields: Any) -> Policy:
 @contextmanager
 def held(folder: Path, code: str, given: Policy | None = None) -> Iterator[SandboxedProcess]:
     """A process in which this code runs as a module. Closed at the end."""
-    source = folder / "inside_code"
-    source.mkdir(exist_ok=True)
-    (source / "inside.py").write_text(PRELUDE + textwrap.dedent(code), encoding="utf-8")
-    given = given or policy()
-    given = replace(given, runtime=(*given.runtime, Mount(str(source), CODE)))
-    module = PythonModule("inside", path=(CODE,))
-    with launch(given, module, timeout_s=BOUND_S, backend=Backend.LANDLOCK) as process:
+    with running(folder, code, given or policy(), backend=Backend.LANDLOCK) as process:
         yield process
 
 

@@ -1,4 +1,4 @@
-"""What keeps a process from others, and what ends it. Run by `test_backend.py`, by two users."""
+"""What keeps a process from others, and what ends it. Run by `test_cases.py`, by two users."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fumehood_sandbox import Backend, Executable, LaunchError, Limits, start
 from fumehood_sandbox import system_runtime as runtime_of_the_system
 
-from tests.backend.harness import folder_for_everybody, held, inside, policy
+from tests.landlock_only.harness import held, inside, policy
 from tests.sandbox.harness import BOUND_S, processes_below, read_line, read_to_end, readable, until_gone
+
+pytestmark = pytest.mark.promise("S904")
 
 _TREE = """
 import time
@@ -36,12 +37,6 @@ child()
 def _string(*lines: str) -> str:
     """The one of these reports that is a string: two processes report in any order."""
     return next(each for each in map(json.loads, lines) if isinstance(each, str))
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with folder_for_everybody() as path:
-        yield path
 
 
 def test_nothing_of_other_processes_can_be_read(folder: Path) -> None:
@@ -274,9 +269,9 @@ def test_launcher_that_is_killed_leaves_nothing(folder: Path) -> None:
     script = f"""
 import sys, time
 from pathlib import Path
-from tests.backend.harness import held
+from tests.landlock_only.harness import held
 from tests.sandbox.harness import read_line
-from tests.backend.cases_processes import _TREE, _string
+from tests.landlock_only.cases_processes import _TREE, _string
 with held(Path({str(folder)!r}), _TREE + "report(os.getcwd()); sys.stdin.read()") as process:
     print(process.pid, _string(read_line(process.stdout), read_line(process.stdout)), flush=True)
     time.sleep(600)

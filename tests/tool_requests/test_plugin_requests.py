@@ -27,10 +27,12 @@ from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faults.bench import SETTINGS, Bench, ended, error_of, invocation, misbehaving
+from tests.faults.bench import BOUND_S, SETTINGS, Bench, ended, error_of, invocation, misbehaving
 from tests.sidecar import write_plugin
 
 from .server import serving
+
+pytestmark = pytest.mark.promise("S810")
 
 
 @asynccontextmanager
@@ -42,7 +44,9 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
     store = SecretStore({"KEY": SecretSource(name="KEY", file=folder / "key")})
     limits = EgressLimits(max_response_bytes=1 << 30, max_received_bytes=1 << 30)
     requests = PluginRequests(store, logs, limits=limits, private=(ip_address("127.0.0.1"),))
-    async with Pools(logs, SETTINGS, plugin_requests=requests) as pools:
+    # What is asked on and on is cut where the machine is busy: that is no stall.
+    settings = replace(SETTINGS, frame_stall_s=BOUND_S)
+    async with Pools(logs, settings, plugin_requests=requests) as pools:
         yield Bench(pools, logs)
 
 

@@ -8,14 +8,15 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import pytest
-from fumehood.v1 import plugin_service_pb2, plugin_service_pb2_grpc, tool_service_pb2_grpc
+from fumehood.v1 import plugin_service_pb2
 from fumehood_server.plugin_requests import RELAY_LINES_BURST
 
-from tests.egresswire.client import PluginClient
-from tests.rpc.support import BOUND_S
+from tests.rpc.support import BOUND_S, ToolClient
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
 from .server import Web, serving
+
+pytestmark = pytest.mark.promise("S810")
 
 CODE = '''
 import os
@@ -99,7 +100,7 @@ def connect(targets: list[str]) -> list[str]:
 
 
 @dataclass
-class Client(PluginClient):
+class Client(ToolClient):
     web: Web
 
     async def log(self) -> list[plugin_service_pb2.TailPluginLogsResponse]:
@@ -128,8 +129,7 @@ def sidecar(web: Web, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side
 async def client(sidecar: Sidecar, web: Web) -> AsyncIterator[Client]:
     web.requests.clear()
     async with sidecar.channel() as channel:
-        tools = tool_service_pb2_grpc.ToolServiceStub(channel)
-        yield Client(sidecar, tools, plugin_service_pb2_grpc.PluginServiceStub(channel), web)
+        yield Client(sidecar, channel, web)
 
 
 @pytest.mark.parametrize("tool", ["ask", "ask_later"])

@@ -1,4 +1,4 @@
-"""Every attack of `tests/attacks`, tried where there are no namespaces. Run by `test_backend.py`, by two users.
+"""Every attack of `tests/attacks`, tried where there are no namespaces. Run by `test_cases.py`, by two users.
 
 Those attacks ask for what a namespace answers, such as a file that isn't there. Here a denial will do, so this looks
 for what was not denied.
@@ -15,7 +15,9 @@ from fumehood_sandbox import Backend, Level
 
 from tests.attacks.arena import Report, attacks, report
 from tests.attacks.inside.kit import ABSENT, DONE
-from tests.backend.harness import folder_for_everybody
+from tests.landlock_only.harness import folder_for_everybody
+
+pytestmark = pytest.mark.promise("S904")
 
 _DENIAL = re.compile(r"(?s)(\S+: )?E[A-Z0-9]+|\{('E[A-Z]+'(, )?)+\}|nothing was said|.*PermissionError.*")
 _LOOKING = {

@@ -17,6 +17,8 @@ from fumehood_sandbox.seccomp.numbers import Architecture
 
 from tests.sandbox.test_filter import ALLOW, interpret
 
+pytestmark = pytest.mark.promise("S904")
+
 _RULES = (*rules_without_namespaces(), *sealing_list(), *deny_list())
 _ARCHITECTURES = sorted(ARCHITECTURES.values(), key=lambda architecture: architecture.name)
 _PROGRAMS = {each.name: encode(filter_program(_RULES, each)) for each in _ARCHITECTURES}

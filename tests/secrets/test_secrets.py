@@ -13,14 +13,15 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from fumehood.v1 import plugin_service_pb2, plugin_service_pb2_grpc, tool_service_pb2_grpc
+from fumehood.v1 import plugin_service_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 
-from tests.egresswire.client import PluginClient
-from tests.rpc.support import BOUND_S, call, text_of
+from tests.rpc.support import BOUND_S, ToolClient, call, text_of
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
 from .keeper import CODE
+
+pytestmark = pytest.mark.promise("S811")
 
 VALUE = 's3cr3t/Käse+"quoted"=tail'
 OTHER = "another-secret-value"
@@ -32,7 +33,7 @@ OTHER_TOOLS = ("other", "process_of_other")
 
 
 @dataclass
-class Keeper(PluginClient):
+class Keeper(ToolClient):
     """The sidecar with the plugin, and the file that holds the secret."""
 
     file: Path
@@ -71,12 +72,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sidecar, 
 async def keeper(served: tuple[Sidecar, Path]) -> AsyncIterator[Keeper]:
     sidecar, file = served
     async with sidecar.channel() as channel:
-        yield Keeper(
-            sidecar,
-            tool_service_pb2_grpc.ToolServiceStub(channel),
-            plugin_service_pb2_grpc.PluginServiceStub(channel),
-            file,
-        )
+        yield Keeper(sidecar, channel, file)
 
 
 def holds(text: str, value: str = VALUE) -> bool:

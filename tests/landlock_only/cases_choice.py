@@ -1,4 +1,4 @@
-"""When the backend is chosen, and what the receipt says of it. Run by `test_backend.py`, by two users."""
+"""When the backend is chosen, and what the receipt says of it. Run by `test_cases.py`, by two users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from fumehood_sandbox import (
     system_runtime,
 )
 
-from tests.backend.harness import policy
+from tests.landlock_only.harness import policy
+
+pytestmark = pytest.mark.promise("S904")
 
 _TRUE = Executable(("/bin/true",))
 

@@ -11,10 +11,12 @@ from fumehood_server.secrets import Redactor
 from fumehood_server.secrets.redactor import MAX_VALUES
 from fumehood_server.workers.output.logs import LogSink
 from fumehood_server.workers.output.stderr import StderrLines
-from fumehood_server.workers.output.token_bucket import Allowance, LogRate
+from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
+
+pytestmark = pytest.mark.promise("S811")
 
 UNLIMITED = LogRate(limit_bytes=1 << 60, clock=lambda: 0.0, on_over=lambda _: None)
 VALUES = st.text(st.characters(exclude_categories=["Cs"]), min_size=8, max_size=40).filter(
@@ -78,10 +80,10 @@ def test_nothing_is_looked_for_before_a_secret_was_handed_out() -> None:
 def test_a_value_is_taken_out_of_stderr_however_it_is_cut_and_where_the_line_is(size: int, start: int) -> None:
     log = LogSink().of("p")
     log.redactor.learn("KEY", b"s3cr3t-value")
-    stderr = StderrLines(log, "w", Allowance(burst=1000, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
+    stderr = StderrLines(log, "w", TokenBucket(burst=1000, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
     stream = b"x" * start + b"s3cr3t-value and more words\nnext\n"
     for at in range(0, len(stream), size):
-        stderr.feed(stream[at : at + size])
+        stderr.take_output(stream[at : at + size])
     stderr.close()
     first, second = (line.message for line in log.last(10))
     assert not any(part in first for part in ("s3cr3t-value", "s3c", "value"))

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from fumehood.v1 import plugin_service_pb2, plugin_service_pb2_grpc, tool_pb2, tool_service_pb2_grpc
+from fumehood.v1 import plugin_service_pb2, tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_sandbox import authorities_runtime
 
-from tests.egresswire.client import PluginClient
-from tests.rpc.support import BOUND_S, call
+from tests.rpc.support import BOUND_S, ToolClient, call
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
 from .server import Web, serving
+
+pytestmark = pytest.mark.promise("S810")
 
 CODE = '''
 import asyncio
@@ -178,16 +179,10 @@ EXTERNAL = (
 
 
 @dataclass
-class Client(PluginClient):
+class Client(ToolClient):
     """The sidecar with the plugin, and the server that it may reach."""
 
     web: Web
-
-    async def reason(self, tool: str, **arguments: Any) -> tuple[str, bool]:
-        """Why a call failed: the reason, and whether it may be repeated."""
-        error = (await self.call(tool, **arguments)).error
-        assert error.code == "TOOL_EXECUTION_FAILED", error
-        return json.loads(error.details_json)["reason"], error.retryable
 
 
 @pytest.fixture(scope="module")
@@ -210,12 +205,7 @@ def sidecar(web: Web, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side
 async def client(sidecar: Sidecar, web: Web) -> AsyncIterator[Client]:
     web.requests.clear()
     async with sidecar.channel() as channel:
-        yield Client(
-            sidecar,
-            tool_service_pb2_grpc.ToolServiceStub(channel),
-            plugin_service_pb2_grpc.PluginServiceStub(channel),
-            web,
-        )
+        yield Client(sidecar, channel, web)
 
 
 async def test_a_granted_host_is_asked_by_sync_and_async_tools(client: Client) -> None:
@@ -247,7 +237,7 @@ async def test_a_call_in_a_process_of_its_own_asks_as_well(client: Client) -> No
 async def test_a_redirect_is_followed_to_what_is_granted_and_not_elsewhere(client: Client) -> None:
     found = await client.details("ask", url=f"{client.web.url}/redirect")
     assert (found["url"], found["redirects"]) == (f"{client.web.url}/hello", 1)
-    assert await client.reason("ask", url=f"{client.web.url}/elsewhere") == ("host_not_granted", False)
+    assert await client.refusal("ask", url=f"{client.web.url}/elsewhere") == ("host_not_granted", False)
 
 
 @pytest.mark.parametrize(
@@ -263,19 +253,19 @@ async def test_a_redirect_is_followed_to_what_is_granted_and_not_elsewhere(clien
     ],
 )
 async def test_what_is_not_granted_is_refused_in_words_and_never_asked(client: Client, url: str, reason: str) -> None:
-    assert await client.reason("ask", url=url) == (reason, False)
+    assert await client.refusal("ask", url=url) == (reason, False)
     assert client.web.requests == []
 
 
 async def test_a_name_that_nobody_knows_may_be_asked_again_later(client: Client) -> None:
-    assert await client.reason("ask", url="http://closed.example:1/") == ("name_not_resolved", True)
+    assert await client.refusal("ask", url="http://closed.example:1/") == ("name_not_resolved", True)
 
 
 async def test_methods_go_by_the_level(client: Client) -> None:
     url = f"{client.web.url}/hello"
     for tool in ("ask", "ask_at_write"):
         assert (await client.details(tool, url=url, method="GET"))["status"] == 200
-        assert await client.reason(tool, url=url, method="POST") == ("method_not_allowed", False)
+        assert await client.refusal(tool, url=url, method="POST") == ("method_not_allowed", False)
     assert [method for method, *_ in client.web.requests] == ["GET", "GET"]
     assert (await client.details("send", url=url))["status"] == 200
     assert (await client.details("send", url=url, method="DELETE"))["status"] == 200
@@ -286,9 +276,9 @@ async def test_methods_go_by_the_level(client: Client) -> None:
 
 async def test_the_operators_bounds_hold_and_a_tool_can_lower_them(client: Client) -> None:
     url = f"{client.web.url}/large"
-    assert await client.reason("ask", url=url) == ("response_too_large", False)
-    assert await client.reason("ask", url=url, max_bytes=1_000_000_000) == ("response_too_large", False)
-    assert await client.reason("ask", url=f"{client.web.url}/hello", max_bytes=5) == ("response_too_large", False)
+    assert await client.refusal("ask", url=url) == ("response_too_large", False)
+    assert await client.refusal("ask", url=url, max_bytes=1_000_000_000) == ("response_too_large", False)
+    assert await client.refusal("ask", url=f"{client.web.url}/hello", max_bytes=5) == ("response_too_large", False)
     assert (await client.details("ask", url=f"{client.web.url}/hello", max_bytes=19))["size"] == 19
 
 

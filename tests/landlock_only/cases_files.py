@@ -1,23 +1,18 @@
-"""What Landlock, the filter and the files' own rights hold. Run by `test_backend.py`, by two users."""
+"""What Landlock, the filter and the files' own rights hold. Run by `test_cases.py`, by two users."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fumehood_sandbox import Backend, Executable, Level, Mount, PythonModule, SandboxUnavailableError, launch
 from fumehood_sandbox import system_runtime as runtime_of_the_system
 
-from tests.backend.harness import folder_for_everybody, granted, held, inside, policy
+from tests.landlock_only.harness import granted, held, inside, policy
 from tests.sandbox.harness import BOUND_S, read_line, read_to_end
 
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with folder_for_everybody() as path:
-        yield path
+pytestmark = pytest.mark.promise("S904")
 
 
 def test_only_what_is_granted_can_be_opened(folder: Path) -> None:
