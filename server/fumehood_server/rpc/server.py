@@ -30,7 +30,7 @@ ANSWER_GRACE_S = 5.0
 """After the last call: time for its answer to be written. Only a reader that does not read takes so long."""
 
 CANCEL_GRACE_S = 10.0
-"""For calls that were cancelled by the drain: above the rungs of ending a worker."""
+"""For calls that were cancelled by the drain: above the steps of ending a worker."""
 
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
 _KEEPALIVE_TIMEOUT_MS = 20_000

@@ -1,4 +1,4 @@
-"""Worker pools: sandboxed processes that run calls, started on demand and ended by rungs."""
+"""Worker pools: sandboxed processes that run calls, started on demand and ended step by step."""
 
 from fumehood_server.workers.describe import ReadyInfo, describe
 from fumehood_server.workers.output.logs import LogLine, LogSink, LogSubscription, PluginLog

@@ -157,7 +157,7 @@ def cancelled_error(
     return CallError(code=code, message=message, details=details)
 
 
-def condemned_error(plugin: str) -> CallError:
+def cancellation_ignored_error(plugin: str) -> CallError:
     """A call lost its worker because another call there ignored its cancellation."""
     return CallError(
         code=Code.TOOL_UNAVAILABLE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fumehood_server.model.tool import safe_to_repeat
 from fumehood_server.model.worker import CancelReason, InvocationResult, Used
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fumehood_server.workers.limits.exhaustion import Exhausted
     from fumehood_server.workers.limits.meter import Meter
     from fumehood_server.workers.process.lifecycle import Lifecycle
-    from fumehood_server.workers.process.requests import RequestRouter
     from fumehood_server.workers.settings import WorkerSettings
     from fumehood_server.workers.wire.pipes import PipeWriter
 
@@ -58,6 +57,13 @@ class AttemptTable:
         return tuple(attempt for attempt in self.under_way.values() if not attempt.ended)
 
 
+class PendingRequests(Protocol):
+    """What attempts have requested of the sidecar (`requests.RequestRouter`)."""
+
+    def cancel(self, invocation_id: int) -> None:
+        """Give up what an attempt has requested, and refuse what it requests from now on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
     """What the attempts of one process share."""
@@ -67,7 +73,7 @@ class AttemptContext:
     life: Lifecycle
     table: AttemptTable
     writer: PipeWriter
-    requests: RequestRouter
+    requests: PendingRequests
     meter: Meter
 
 
@@ -213,4 +219,4 @@ class WorkerAttempt:
             life.request(EndRequest.STOP_ADMITTING)
         else:
             life.say(f"call {name} ignored its cancellation")
-            life.request(EndRequest.TERMINATE, faults.condemned_error(context.spec.plugin))
+            life.request(EndRequest.TERMINATE, faults.cancellation_ignored_error(context.spec.plugin))

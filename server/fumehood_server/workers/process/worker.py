@@ -288,7 +288,7 @@ class ProcessWorker:
         if life.exited:
             return
         if not is_over():
-            life.request(EndRequest.TERMINATE, faults.condemned_error(self.spec.plugin))
+            life.request(EndRequest.TERMINATE, faults.cancellation_ignored_error(self.spec.plugin))
         elif self._limits.filled and not table.under_way:
             self.kill()
 
