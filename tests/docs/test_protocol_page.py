@@ -15,9 +15,8 @@ from fumehood.v1 import plugin_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1 import tool_service_pb2_grpc as rpc
 from fumehood_sandbox import Limits
-from fumehood_server.calls import deadlines
+from fumehood_server.calls import deadlines, strict_json
 from fumehood_server.calls.steps import prepare as arguments
-from fumehood_server.calls.steps import strict_json
 from fumehood_server.config.config_file import ServerTable
 from fumehood_server.egress import Reason as EgressReason
 from fumehood_server.plugins.manifest_file import PluginTable

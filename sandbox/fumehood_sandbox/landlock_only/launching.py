@@ -27,7 +27,7 @@ class GroupStart(BackendStart):
         self, popen: subprocess.Popen[bytes], receipt: Receipt, view: PathView, *, weaker: frozenset[str]
     ) -> None:
         """Take over the supervisor and the folders. `weaker` names the inner layers that are."""
-        self.step, self.starter = STEP, "the keeper"
+        self.step, self.starter = STEP, "the group supervisor"
         self._popen = popen
         self._receipt = receipt
         self._view = view

@@ -1,4 +1,4 @@
-"""What a call ends with that somebody ended early."""
+"""The errors of calls that were cancelled or met a deadline, before and after they were sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which bound ends a call, and with what."""
+"""Deadlines of a call: the first of the caller's, the request's and our own bounds, and its error."""
 
 from __future__ import annotations
 

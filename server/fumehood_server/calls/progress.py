@@ -1,4 +1,4 @@
-"""What is known of a call so far: for its outcome and for its line in the log."""
+"""The state that a call's steps fill in, from which its outcome and its log line are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call, from its admission to its outcome: the steps of DESIGN section 6, in their order."""
+"""Runs one call from its admission to its outcome: every step, in order."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from fumehood_server.calls.steps.strict_json import measure
+from fumehood_server.calls.strict_json import measure
 from fumehood_server.model.schema import compile_schema
 from fumehood_server.model.schema_cost import error_counts, visits
 

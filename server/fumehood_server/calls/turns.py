@@ -9,7 +9,7 @@ _Waiters = deque[asyncio.Future[None]]
 
 
 class Turns:
-    """Whose turn it is, by tool. For one event loop."""
+    """A FIFO mutex for each tool. For one event loop."""
 
     __slots__ = ("_held",)
 

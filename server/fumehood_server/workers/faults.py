@@ -252,7 +252,7 @@ def backoff_error(cause: CallError, retry_after_s: float) -> CallError:
 def lost_call_error(cause: CallError, level: Level, *, dispatched: bool) -> CallError:
     """What a call ends with whose worker ended by `cause`: a repeatable one with the cause, another as unknown.
 
-    Nobody knows how far a call got that may have changed the world (DESIGN section 6). Where a limit ended it the code
+    Nobody knows how far a call got that may have changed the world. Where a limit ended it the code
     says that, since repeating it would meet the limit again, and `details.outcome_unknown` the rest. `dispatched` is
     False when not one byte of the call reached the process, whatever its level.
     """

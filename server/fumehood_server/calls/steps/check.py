@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fumehood_server.calls.schemas import SchemaUnusableError, Validator, Validators
 from fumehood_server.calls.steps.prepare import pointer
-from fumehood_server.calls.steps.strict_json import JsonError, parse
+from fumehood_server.calls.strict_json import JsonError, parse
 from fumehood_server.model.call import Block, CallError
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.taxonomy import Code

@@ -9,7 +9,7 @@ import jsonschema_rs
 
 from fumehood_server.calls.schemas import SchemaUnusableError, Validator, Validators
 from fumehood_server.calls.steps.coercion import coerce
-from fumehood_server.calls.steps.strict_json import JsonError, parse_exact, parse_object
+from fumehood_server.calls.strict_json import JsonError, parse_exact, parse_object
 from fumehood_server.model.call import CallError
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code

@@ -1,4 +1,4 @@
-"""What the pools of all kinds have in common: what they are made of, and what `Pools` asks of them."""
+"""The interface of pools of every kind, the dependencies they share, and their wake-up event."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _Lease = TypeVar("_Lease", bound=Releasable)
 
 
 class WaiterQueue(Generic[_Lease]):
-    """Who waits, in order. For one event loop."""
+    """A FIFO queue of futures, one for each caller that waits. For one event loop."""
 
     __slots__ = ("_waiting",)
 

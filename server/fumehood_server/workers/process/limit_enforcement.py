@@ -1,4 +1,4 @@
-"""What becomes of a worker and its calls when a limit is reached, and the regular look for it.
+"""Enforces the limits of a worker and its calls: periodic checks, and the end of who reaches one.
 
 Looked for is what the kernel does not end by itself: processor time of calls, memory and processes of a tree that no
 cgroup bounds, and processor time that is used between calls.

@@ -21,6 +21,8 @@ from fumehood_server.workers.output.stderr import LINES_BURST, LINES_PER_SECOND,
 from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.process.attempt import AttemptContext, AttemptTable, WorkerAttempt
 from fumehood_server.workers.process.frame_dispatch import DispatchTargets, FrameDispatcher
+from fumehood_server.workers.process.greeting import definitions_error
+from fumehood_server.workers.process.hung import close_when_gone
 from fumehood_server.workers.process.lifecycle import EndRequest, Lifecycle
 from fumehood_server.workers.process.limit_enforcement import LimitEnforcement
 from fumehood_server.workers.process.receipts import receipt_of
@@ -84,7 +86,7 @@ class ProcessWorker:
         self._one_call = one_call
         for pipe in (process.stdin, process.stdout, process.stderr):
             os.set_blocking(pipe, False)
-        self._escalated_to: EscalationStep | None = None
+        self._escalated_to = EscalationStep.CANCEL_FRAME
         self._ended_by_itself = False
         self._tasks = asyncio.TaskGroup()
         self.table = AttemptTable()
@@ -177,7 +179,7 @@ class ProcessWorker:
         return attempt
 
     def finish(self) -> None:
-        """Ask for its end: no new calls, a shutdown frame, and what follows if it does not exit. Idempotent."""
+        """Ask for its end, by a shutdown frame first. Idempotent."""
         self.life.request(EndRequest.SHUTDOWN)
 
     def kill(self, cause: CallError | None = None) -> None:
@@ -209,7 +211,7 @@ class ProcessWorker:
             if not self.life.exited:
                 self.life.fail(faults.never_ready_error(self.spec.plugin, self._settings.start_timeout_s, words))
         elif self.state is WorkerState.READY:
-            problem = await self._unrecognised()
+            problem = await definitions_error(self.spec, self.greeting)
             if problem is not None:
                 self.life.request(EndRequest.KILL, problem)
             elif 0 < self.greeting.max_concurrent_calls < self.max_concurrent_calls:
@@ -349,17 +351,13 @@ class ProcessWorker:
             life.say(f"ended by itself: {description}", level="warning")
         self._settle_cause(description)
         for attempt in self.table.under_way.values():
-            attempt.lose(self.life.cause or faults.ending_error(self.spec.plugin), self._last_step)
+            attempt.lose(self.life.cause or faults.ending_error(self.spec.plugin), self._escalated_to)
         self.table.under_way.clear()
         life.become_dead()
         if life.vanished:
             self._process.close()
         else:
-            _close_when_gone(self._process, life.running)
-
-    @property
-    def _last_step(self) -> EscalationStep:
-        return self._escalated_to or EscalationStep.CANCEL_FRAME
+            close_when_gone(self._process, life.running)
 
     def _settle_cause(self, description: str) -> None:
         """Find out what it died of, if anybody is to be told."""
@@ -396,34 +394,9 @@ class ProcessWorker:
             return math.inf
         return closed.at + self._settings.pipe_grace_s
 
-    async def _unrecognised(self) -> CallError | None:
-        """Why a worker that is ready gets no call: it declares other tools than those that were accepted."""
-        spec, sent = self.spec, self.greeting.tools
-        if spec.recognise is None:
-            return None
-        if len(sent) > messages.MAX_TOOLS:
-            return faults.other_definitions_error(spec.plugin, f"more than {messages.MAX_TOOLS} tools")
-        problem = await spec.recognise([tool.SerializeToString(deterministic=True) for tool in sent])
-        return faults.other_definitions_error(spec.plugin, problem) if problem else None
-
     def _escalate(self, step: EscalationStep, message: str) -> None:
         self._escalated_to = step
         if self._one_call and self.table.served and not self.table.under_way:
             return  # how each of them ends
         # An operator looks for calls that had to be ended by force, and not for workers that nobody needs any more.
         self.life.say(message, level="info" if self.table.under_way else "debug")
-
-
-def _close_when_gone(process: SandboxedProcess, pidfds: set[int]) -> None:
-    """Close a process that hangs in the kernel, as on a dead mount, when it has vanished. Nobody waits for it."""
-    loop = asyncio.get_running_loop()
-
-    def process_exited(pidfd: int) -> None:
-        loop.remove_reader(pidfd)
-        pidfds.discard(pidfd)
-        if not pidfds:
-            process.close()
-
-    for pidfd in pidfds:
-        loop.remove_reader(pidfd)
-        loop.add_reader(pidfd, process_exited, pidfd)
