@@ -102,8 +102,7 @@ class ForkedWorkers:
                     zygote.order()
                 await self._fork(zygote, children)
                 await zygote.until_childless()
-                if not zygote.worker.life.exited:  # one that has is told of as a failure
-                    zygote.worker.kill()  # it has nothing to finish, and children that are left die with it
+                await zygote.worker.end()  # it has nothing to finish, and children that are left die with it
         except WorkerUnavailableError as error:
             self._workers.fail(error.error)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer

@@ -17,6 +17,7 @@ from fumehood_server.workers.pools.prewarmed import CallLease, PrewarmedWorkers
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
     from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.model.tool import Reason
     from fumehood_server.model.worker import WorkerInfo
     from fumehood_server.workers.pools.interface import PoolContext
     from fumehood_server.workers.process.attempt import WorkerAttempt
@@ -77,6 +78,8 @@ class PerCallPool:
         """Whether spares are kept: from the first call until nobody calls for long."""
         self._retired = False
         self._killed = False
+        self._check: asyncio.Future[Reason | None] | None = None
+        """The verification of the program's files that is under way."""
 
     async def run(self) -> None:
         """See `interface.Pool`."""
@@ -131,10 +134,19 @@ class PerCallPool:
     async def _files_error(self) -> CallError | None:
         """Why no worker may be made from what lies there."""
         verify, plugin = self._context.verify, self.spec.plugin
+        if verify is None:
+            return None
+        self._check = asyncio.ensure_future(verify(self.spec))
         try:
-            reason = await verify(self.spec) if verify is not None else None
+            reason = await self._check
+        except asyncio.CancelledError:
+            if not self._check.cancelled() or not self._retired:
+                raise
+            return faults.shutdown_error(plugin)  # by `finish` or `kill`
         except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
             return faults.internal_error(plugin, error)
+        finally:
+            self._check = None
         return None if reason is None else faults.unverified_error(plugin, reason)
 
     def _fail_waiting_if_hopeless(self, source: WorkerSource) -> None:
@@ -168,11 +180,11 @@ class PerCallPool:
         workers, now, due = self._workers, self._clock(), math.inf
         if workers.waiters and workers.backoff.left_s(now) > 0:
             due = now + workers.backoff.left_s(now)
-        elif not workers.live and workers.backoff.failures:
+        elif not workers.live and workers.backoff.remembered_s(now) > 0:
             due = now + workers.backoff.remembered_s(now)
-        if self._keeps_spares:
-            if len(workers.unused) + source.pending < self._wanted(source) and workers.refill_at > now:
-                due = min(due, workers.refill_at)
+        if self._keeps_spares and workers.refill_at > now:
+            due = min(due, workers.refill_at)
+        if self._warm and not self._retired:
             due = min(due, self._idle_at(source))
         return due
 
@@ -228,6 +240,8 @@ class PerCallPool:
         self._workers.kill_unused()
         for worker in self._workers.live:
             worker.finish()
+        if self._check is not None:
+            self._check.cancel()
         if self._source is not None:
             self._source.stop()
 
@@ -237,5 +251,7 @@ class PerCallPool:
         self._killed = True
         for worker in self._workers.live:
             worker.kill()
+        if self._check is not None:
+            self._check.cancel()
         if self._source is not None:
             self._source.kill()

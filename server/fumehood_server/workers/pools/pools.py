@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import CancelReason
+from fumehood_server.telemetry import get_logger
 from fumehood_server.workers import faults
 from fumehood_server.workers.describe import ReadyInfo, describe
 from fumehood_server.workers.pools.interface import Pool, PoolContext, Verify
@@ -104,6 +105,9 @@ class Pools:
         """One pool, from its first caller until it is empty."""
         try:
             await pool.run()
+        except Exception as problem:  # noqa: BLE001 - a fault of one pool must not end the others
+            get_logger().error("a pool failed", exc_info=problem, plugin=pool.spec.plugin)
+            pool.refuse_waiting()
         finally:
             del self._lives[pool]
             if self._pools.get(pool.spec.key) is pool:

@@ -261,7 +261,7 @@ class SharedPool:
         due = math.inf
         if self._waiters and self._backoff.left_s(now) > 0:
             due = now + self._backoff.left_s(now)
-        elif not self._places and self._backoff.failures:
+        elif not self._places and self._backoff.remembered_s(now) > 0:
             due = now + self._backoff.remembered_s(now)
         ready = [place for place in self._places if place.worker.state is WorkerState.READY]
         if ready:

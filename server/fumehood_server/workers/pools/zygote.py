@@ -108,14 +108,6 @@ class Zygote:
         """Wait for the end of its children, or of itself, with which they end."""
         await self.worker.until(lambda: not self.children)
 
-    def watch(self) -> None:
-        """Take note of answers. Until `unwatch`."""
-        asyncio.get_running_loop().add_reader(self._server.fileno(), self._answers_came)
-
-    def unwatch(self) -> None:
-        """Take note of no more answers. Before the server is closed."""
-        asyncio.get_running_loop().remove_reader(self._server.fileno())
-
     def break_off(self, error: LaunchError) -> None:
         """Fork no more, for this reason."""
         self._error = self._error or error
@@ -132,8 +124,16 @@ class Zygote:
         self.worker.life.notify()
 
     async def _until_readable(self, within_s: float = math.inf) -> None:
+        """Wait for answers, watched for only meanwhile: one that nobody takes would wake the loop for ever."""
+        loop, fd = asyncio.get_running_loop(), self._server.fileno()
         self._readable = False
-        await self.worker.until(lambda: self._readable or self.stopped or self._error is not None, within_s=within_s)
+        loop.add_reader(fd, self._answers_came)
+        try:
+            await self.worker.until(
+                lambda: self._readable or self.stopped or self._error is not None, within_s=within_s
+            )
+        finally:
+            loop.remove_reader(fd)
 
 
 @asynccontextmanager
@@ -164,12 +164,10 @@ async def started_zygote(context: PoolContext) -> AsyncIterator[Zygote]:
             await worker.greet(deadline - clock())
             worker.forget_greeting()
             zygote = Zygote(server, worker)
-            zygote.watch()
             try:
                 await _approve(zygote, settings.start_timeout_s)
                 yield zygote
             finally:
-                zygote.unwatch()
                 zygote.cgroups.close()
 
 

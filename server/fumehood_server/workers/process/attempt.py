@@ -150,6 +150,12 @@ class WorkerAttempt:
                     self._be_ignored()
         return await self.result()
 
+    async def end_for_limit(self, limit: Exhausted) -> None:
+        """End it because it has reached a limit, unless it is being ended already."""
+        if self.cancel_reason is None:
+            self.limit = limit
+            await self.end(CancelReason.LIMIT)
+
     def send(self) -> None:
         """Write the `Invoke` frame, or fail where that can't be."""
         context = self._context

@@ -89,10 +89,10 @@ class LimitEnforcement:
             return self._looked_at + INTERVAL_S if self._watching else 0.0
         return math.inf if self._idle_interval_s is None else self._looked_at + self._idle_interval_s
 
-    def look(self, now: float) -> list[WorkerAttempt]:
-        """Look at the worker, and ask for its end if it must be. Returns calls that must end for a limit of theirs."""
+    def look(self, now: float) -> list[tuple[WorkerAttempt, Exhausted]]:
+        """Look at the worker, and ask for its end if it must be. Returns calls that must end for a limit."""
         self._looked_at = now
-        overdue: list[WorkerAttempt] = []
+        overdue: list[tuple[WorkerAttempt, Exhausted]] = []
         if not self._table.watched:
             self._look_while_idle()
         elif not self._watching:
@@ -145,7 +145,7 @@ class LimitEnforcement:
         self._life.say(message, level="warning")
         self._life.request(EndRequest.SHUTDOWN)
 
-    def _look_at_time(self) -> list[WorkerAttempt]:
+    def _look_at_time(self) -> list[tuple[WorkerAttempt, Exhausted]]:
         now_ns = self._meter.cpu_ns()
         passed_ns, self._last_ns = now_ns - self._last_ns, now_ns
         calls = tuple(self._table.under_way.values())
@@ -155,8 +155,8 @@ class LimitEnforcement:
             attempt.charged_ns = min(attempt.charged_ns + share_ns, now_ns - attempt.cpu_ns_at_start)
             if attempt.charged_ns >= self._spec.cpu_s * _NS and attempt.cancel_reason is None:
                 usage_s = round(attempt.charged_ns / _NS, 3)
-                attempt.limit = Exhausted(limit=Limit.CPU, value=self._spec.cpu_s, usage=usage_s, shared=len(calls) > 1)
-                overdue.append(attempt)
+                limit = Exhausted(limit=Limit.CPU, value=self._spec.cpu_s, usage=usage_s, shared=len(calls) > 1)
+                overdue.append((attempt, limit))
         self._look_at_total(now_ns)
         return overdue
 

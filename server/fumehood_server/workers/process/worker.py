@@ -6,6 +6,7 @@ import asyncio
 import functools
 import math
 import os
+import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Self
 from fumehood.v1 import plugin_pb2
 
 from fumehood_server.errors import WorkerUnavailableError
-from fumehood_server.model.worker import CancelReason, WorkerInfo, WorkerState
+from fumehood_server.model.worker import WorkerInfo, WorkerState
+from fumehood_server.telemetry import get_logger
 from fumehood_server.workers import faults
 from fumehood_server.workers.faults import EscalationStep, Violation
 from fumehood_server.workers.limits.meter import Meter
@@ -194,9 +196,13 @@ class ProcessWorker:
         process = self._process
         relay, process.relay = process.relay, None  # the router closes it, once the loop has let go of it
         self._requests.open(self._tasks, relay)
-        self.life.watch_exits(process.pidfds())
-        self._reader.resume()
-        self._stderr.resume()
+        try:
+            self.life.watch_exits(process.pidfds())
+            self._reader.resume()
+            self._stderr.resume()
+        except BaseException:  # the kernel watches no more descriptors for this process
+            await self.__aexit__(*sys.exc_info())
+            raise
         return self
 
     async def greet(self, timeout_s: float) -> None:
@@ -263,6 +269,10 @@ class ProcessWorker:
             except asyncio.CancelledError as error:
                 self.kill()
                 cancelled = error
+            except Exception as problem:  # noqa: BLE001 - a fault of ours must leave neither process nor call behind
+                get_logger().error("a worker's end failed", exc_info=problem, worker_id=self.worker_id)
+                self._process.kill()
+                self._reap()
         if cancelled is not None:
             raise cancelled
 
@@ -317,10 +327,11 @@ class ProcessWorker:
             await life.until(lambda: life.vanished, within_s=settings.pipe_grace_s)
         if life.vanished:
             return
-        self._meter.note()
-        self._reader.stop()
-        self._escalate(EscalationStep.SIGKILL, "killed every process of the sandbox")
-        self._process.kill()
+        if self._escalated_to is not EscalationStep.SIGKILL:
+            self._meter.note()
+            self._reader.stop()
+            self._escalate(EscalationStep.SIGKILL, "killed every process of the sandbox")
+            self._process.kill()
         await life.until(lambda: life.vanished, within_s=settings.kill_confirm_s)
 
     async def _read_what_is_left(self) -> None:
@@ -381,8 +392,8 @@ class ProcessWorker:
     def _look(self, now: float) -> None:
         """Hold the process to its limits and to its pipes, as far as that is due."""
         if now >= self._limits.due_at:
-            for attempt in self._limits.look(now):
-                self._tasks.create_task(attempt.end(CancelReason.LIMIT))
+            for attempt, limit in self._limits.look(now):
+                self._tasks.create_task(attempt.end_for_limit(limit))
         closed = self.life.closed_pipe
         if closed is not None and now >= self._pipe_due_at() and not self.life.exited:
             self.life.violated(closed.violation, closed.problem)
