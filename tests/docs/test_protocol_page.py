@@ -222,12 +222,14 @@ def _bytes(after: str) -> bytes:
 
 
 def test_the_frames_of_the_page_say_what_it_says() -> None:
-    hello, ready = (list(FrameDecoder(1 << 20).feed(_bytes(text))) for text in ("`HostFrame`s, the", "The answer, 5"))
+    hello, ready = (
+        list(FrameDecoder(1 << 20).decode_frames(_bytes(text))) for text in ("`HostFrame`s, the", "The answer, 5")
+    )
     assert len(hello) == len(ready) == 1
     greeting = plugin_pb2.HostFrame.FromString(hello[0]).hello
     assert (list(greeting.protocol_versions), greeting.plugin, greeting.max_frame_bytes) == ([1], "slug", 4 * MIB)
     assert plugin_pb2.PluginFrame.FromString(ready[0]).ready.protocol_version == 1
-    call, answer = FrameDecoder(1 << 20).feed(_bytes("A whole call, "))
+    call, answer = FrameDecoder(1 << 20).decode_frames(_bytes("A whole call, "))
     invoke, result = plugin_pb2.HostFrame.FromString(call).invoke, plugin_pb2.PluginFrame.FromString(answer).result
     assert json.loads(invoke.arguments_json) == {"text": "Hi!"}
     assert (invoke.call_id, invoke.attempt, invoke.timeout.seconds) == ("c1", 1, 30)

@@ -28,7 +28,7 @@ def decode(pieces: list[bytes]) -> tuple[list[bytes], FrameFault | None, int]:
     frames: list[bytes] = []
     try:
         for piece in pieces:
-            frames.extend(decoder.feed(piece))
+            frames.extend(decoder.decode_frames(piece))
             assert decoder.pending_bytes <= CAP + 5
     except FrameError as error:
         # extend() keeps what the iterator gave before it raised.
@@ -84,7 +84,7 @@ def test_the_form_is_protobufs_own(text: bytes) -> None:
     theirs = io.BytesIO()
     serialize_length_prefixed(frame, theirs)
     assert ours == theirs.getvalue()
-    assert list(FrameDecoder(4096).feed(ours)) == [frame.SerializeToString()]
+    assert list(FrameDecoder(4096).decode_frames(ours)) == [frame.SerializeToString()]
     assert parse(plugin_pb2.PluginFrame, frame.SerializeToString()) == frame
 
 
@@ -95,7 +95,9 @@ def test_a_large_frame_in_small_pieces_is_not_copied_again_and_again(piece: int)
     stream = prefixed(bytes(size))
     tracemalloc.start()
     try:
-        frames = [frame for at in range(0, len(stream), piece) for frame in decoder.feed(stream[at : at + piece])]
+        frames = [
+            frame for at in range(0, len(stream), piece) for frame in decoder.decode_frames(stream[at : at + piece])
+        ]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

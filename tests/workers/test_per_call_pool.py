@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fumehood_sandbox import PythonModule
 from fumehood_server.errors import WorkerUnavailableError
-from fumehood_server.model.plugin import SPARE_FORKS, WorkerSpec
+from fumehood_server.model.plugin import PREWARMED_FORKS, WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.model.worker import WorkerInfo, WorkerState
 from fumehood_server.workers import LogSink, Pools
@@ -90,7 +90,7 @@ def workers_for_calls(bench: Bench) -> list[WorkerInfo]:
     return [info for info in bench.pools.workers() if "zygote" not in info.worker_id]
 
 
-def spares(bench: Bench) -> int:
+def prewarmed(bench: Bench) -> int:
     """Workers that are ready and nobody's, but for those that are leased and have no call yet."""
     return sum(
         info.state is WorkerState.READY and not info.calls_in_flight and not info.calls_served
@@ -176,10 +176,10 @@ async def test_plugin_whose_zygote_dies_each_time_once_it_is_approved_is_not_sta
 
 
 async def test_zygote_that_is_killed_between_calls_is_replaced(bench: Bench) -> None:
-    """And its spares with it, since they are of its PID namespace."""
+    """And its prewarmed workers with it, since they are of its PID namespace."""
     spec = bench.spec()
     assert await bench.run("result = 1", spec=spec) == 1
-    await bench.until(lambda: spares(bench) == SPARE_FORKS)
+    await bench.until(lambda: prewarmed(bench) == PREWARMED_FORKS)
     (killed,) = bench.zygotes(spec)
     os.kill(killed, signal.SIGKILL)
     await bench.until(lambda: killed not in bench.zygotes(spec))
@@ -199,7 +199,7 @@ async def test_zygote_that_is_replaced_is_not_made_of_what_was_not_verified() ->
         spec = bench.spec()
         async with bench.holding("pass", spec=spec):
             assert await bench.run("result = 1", spec=spec) == 1
-            await bench.until(lambda: spares(bench) == SPARE_FORKS)
+            await bench.until(lambda: prewarmed(bench) == PREWARMED_FORKS)
             said[0] = Reason("digest_changed", "not what was read")
             assert await bench.run("result = 1", spec=spec) == 1, "control: a zygote that there is needs no files"
             assert (await bench.call("import os; os._exit(1)", spec=spec)).error is not None
@@ -242,7 +242,7 @@ async def test_process_that_is_given_back_to_a_retired_pool_ends(bench: Bench, s
     before = children()
     lease = await bench.pools.acquire(spec)
     await bench.pools.retire(frozenset({spec.key}))
-    # The spares are gone, and those that were on their way.
+    # The prewarmed ones are gone, and those that were on their way.
     await bench.until(lambda: len(workers_for_calls(bench)) == 1 and not pending(bench))
     for _ in range(20):  # the pool has seen that, and sleeps: nothing but the release can wake it
         await asyncio.sleep(0)
@@ -305,6 +305,6 @@ async def test_fork_supervisor_that_says_nothing_is_replaced(bench: Bench, monke
     (supervisor,) = fork_supervisors()
     os.kill(supervisor, signal.SIGSTOP)
     async with asyncio.timeout(10):
-        for _ in range(4):  # the spares, and those that they hide
+        for _ in range(4):  # the prewarmed ones, and those that they hide
             assert await bench.run("result = 1", spec=spec) == 1
     assert supervisor not in fork_supervisors()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from fumehood_server.model.tool import Permission, Reason, ToolDefinition
 
-SPARE_FORKS = 2
+PREWARMED_FORKS = 2
 """Prewarmed forked processes: one serves a call while the other is forked, which takes some 3 ms; 2 MiB each."""
 
 Recognise = Callable[[Sequence[bytes]], Awaitable[str]]

@@ -11,7 +11,7 @@ from typing import Protocol
 from fumehood_sandbox import Level, Policy, PythonModule, authorities_runtime
 
 from fumehood_server.config.config import LimitsConfig, SandboxConfig
-from fumehood_server.model.plugin import SPARE_FORKS, Grants, Kind, WorkerSpec
+from fumehood_server.model.plugin import PREWARMED_FORKS, Grants, Kind, WorkerSpec
 from fumehood_server.model.tool import DeclaredLimits, Isolation
 from fumehood_server.plugins.launch.program import BuiltProgram
 from fumehood_server.plugins.manifest import Manifest
@@ -97,7 +97,7 @@ class SpecMaker:
         program = self.built.program
         forks = one_call and self.manifest.kind is Kind.PYTHON and not reach.relay
         if forks and isinstance(program, PythonModule):
-            program = replace(program, forks=self.manifest.concurrency + SPARE_FORKS)
+            program = replace(program, forks=self.manifest.concurrency + PREWARMED_FORKS)
         hosts = reach.hosts if level.allows(Level.READ) else ()
         deny_hosts = self.grants.deny_hosts if hosts else ()
         fields = {

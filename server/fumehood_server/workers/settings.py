@@ -47,7 +47,7 @@ MAX_UNSENT_BYTES = 8 * 1024 * 1024
 MAX_UPDATES = 100_000
 """Updates of one call (protos/fumehood/v1/plugin.proto)."""
 
-SPARE_LAUNCHES = 1
+PREWARMED_LAUNCHES = 1
 """Launched ones: starting takes a tenth of a second, and each is a whole sandbox that waits."""
 
 IDLE_S = 300.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fumehood_sandbox import LaunchError, PythonModule
 
 from fumehood_server.errors import WorkerUnavailableError
-from fumehood_server.model.plugin import SPARE_FORKS
+from fumehood_server.model.plugin import PREWARMED_FORKS
 from fumehood_server.workers import faults
 from fumehood_server.workers.pools.zygote import Zygote, refusal, started_zygote
 from fumehood_server.workers.process.start import make_worker
@@ -29,7 +29,7 @@ class ForkedWorkers:
     The children of an earlier zygote finish their calls, and it lives as long as they do.
     """
 
-    spares = SPARE_FORKS
+    prewarmed = PREWARMED_FORKS
 
     def __init__(self, context: PoolContext, workers: PrewarmedWorkers, tasks: asyncio.TaskGroup) -> None:
         """The life of each zygote is a task of `tasks`; each child is one of `workers` while it is ready."""

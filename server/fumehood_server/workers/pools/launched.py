@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.workers import faults
 from fumehood_server.workers.process.start import started_worker
-from fumehood_server.workers.settings import SPARE_LAUNCHES
+from fumehood_server.workers.settings import PREWARMED_LAUNCHES
 
 if TYPE_CHECKING:
     from fumehood_server.model.worker import WorkerInfo
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class LaunchedWorkers:
     """Launches a worker for each order (`per_call.WorkerSource`)."""
 
-    spares = SPARE_LAUNCHES
+    prewarmed = PREWARMED_LAUNCHES
     reads_files = True
 
     def __init__(self, context: PoolContext, workers: PrewarmedWorkers, tasks: asyncio.TaskGroup) -> None:

@@ -27,7 +27,7 @@ class WorkerSource(Protocol):
     """Makes workers to order. Each order adds one to the pool's workers, fails, or is lost and made again."""
 
     @property
-    def spares(self) -> int:
+    def prewarmed(self) -> int:
         """How many workers wait ready for calls to come."""
 
     @property
@@ -75,7 +75,7 @@ class PerCallPool:
         self._source: WorkerSource | None = None
         """None before `run` and after it."""
         self._warm = False
-        """Whether spares are kept: from the first call until nobody calls for long."""
+        """Whether prewarmed workers are kept: from the first call until nobody calls for long."""
         self._retired = False
         self._killed = False
         self._check: asyncio.Future[Reason | None] | None = None
@@ -99,7 +99,7 @@ class PerCallPool:
             self._source = None
 
     async def _refill(self, source: WorkerSource) -> None:
-        """Order what is wanted: a worker for everybody who waits, and the spares."""
+        """Order what is wanted: a worker for everybody who waits, and the prewarmed ones."""
         workers = self._workers
         wanted = self._wanted(source)
         if len(workers.unused) + source.pending >= wanted or not self._may_order():
@@ -119,15 +119,15 @@ class PerCallPool:
 
     def _wanted(self, source: WorkerSource) -> int:
         """How many unused workers there should be."""
-        return len(self._workers.waiters) + (source.spares if self._keeps_spares else 0)
+        return len(self._workers.waiters) + (source.prewarmed if self._keeps_prewarmed else 0)
 
     @property
-    def _keeps_spares(self) -> bool:
+    def _keeps_prewarmed(self) -> bool:
         """Whether workers wait ready. Not of a plugin that failed to start: its next start is for who calls next."""
         return self._warm and not self._retired and not self._workers.backoff.failures
 
     def _may_order(self) -> bool:
-        """Not while a failed start is left alone; and for spares, not while other workers are ending."""
+        """Not while a failed start is left alone; and for prewarmed ones, not while other workers are ending."""
         workers, now = self._workers, self._clock()
         return workers.backoff.left_s(now) <= 0 and (len(workers.waiters) > 0 or now >= workers.refill_at)
 
@@ -182,7 +182,7 @@ class PerCallPool:
             due = now + workers.backoff.left_s(now)
         elif not workers.live and workers.backoff.remembered_s(now) > 0:
             due = now + workers.backoff.remembered_s(now)
-        if self._keeps_spares and workers.refill_at > now:
+        if self._keeps_prewarmed and workers.refill_at > now:
             due = min(due, workers.refill_at)
         if self._warm and not self._retired:
             due = min(due, self._idle_at(source))
@@ -191,7 +191,7 @@ class PerCallPool:
     def _is_empty(self, source: WorkerSource) -> bool:
         """Whether it holds no process, nobody waits, and there is no failure to remember."""
         workers = self._workers
-        if workers.live or workers.waiters or not source.is_idle or self._keeps_spares:
+        if workers.live or workers.waiters or not source.is_idle or self._keeps_prewarmed:
             return False
         return self._retired or workers.backoff.remembered_s(self._clock()) <= 0
 

@@ -52,7 +52,7 @@ class FrameDecoder:
         """Bytes of a frame that has begun and is not whole."""
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
+    def decode_frames(self, data: bytes) -> Iterator[bytes]:
         """Yield each frame that is whole now, empty ones included, in order. Run it to its end before feeding more.
 
         Raises:

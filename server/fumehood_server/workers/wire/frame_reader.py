@@ -55,7 +55,7 @@ class FrameReader(PipeReader):
 
     def take_data(self, data: bytes) -> None:
         """Cut it into frames, and hand them on."""
-        self._frames = self._decoder.feed(data)
+        self._frames = self._decoder.decode_frames(data)
         self._hand_on()
 
     def take_end(self) -> None:
