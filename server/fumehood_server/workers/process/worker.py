@@ -263,18 +263,25 @@ class ProcessWorker:
     async def _end_uninterrupted(self) -> None:
         """Go on to the end, whoever cancels it, and however often."""
         cancelled: asyncio.CancelledError | None = None
+        failed = False
         while self.state is not WorkerState.DEAD:
             try:
-                await self._end()
+                await (self._end_by_force() if failed else self._end())
             except asyncio.CancelledError as error:
                 self.kill()
                 cancelled = error
-            except Exception as problem:  # noqa: BLE001 - a fault of ours must leave neither process nor call behind
+            except Exception as problem:  # a fault of ours must leave neither process nor call behind
+                if failed:
+                    raise
+                failed = True
                 get_logger().error("a worker's end failed", exc_info=problem, worker_id=self.worker_id)
-                self._process.kill()
-                self._reap()
         if cancelled is not None:
             raise cancelled
+
+    async def _end_by_force(self) -> None:
+        self._process.kill()
+        await self.life.until(lambda: self.life.vanished, within_s=self._settings.kill_confirm_s)
+        self._reap()
 
     async def _end(self) -> None:
         if self.state is not WorkerState.ENDING:  # for nobody has asked for its end
