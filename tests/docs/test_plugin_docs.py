@@ -11,7 +11,7 @@ from fumehood_server.config.config import load_config
 from fumehood_server.config.tables import Table
 from fumehood_server.plugins import manifest_file
 
-from .support import configure, manifest_of
+from tests.plugins.support import configure, manifest_of
 
 DOCS = (Path(__file__).parents[2] / "docs/configuration.md").read_text()
 EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
