@@ -47,6 +47,7 @@ class SingleCallEngine(Engine):
         """Made before the fork, once for all children."""
         self._fd_in = -1
         self._threaded = False
+        self._monitored = False
         reader = FrameReader(lambda size: os.read(self._fd_in, size), max_frame_bytes)
         super().__init__(reader, FrameWriter(-1, max_frame_bytes), tools, max_calls=1, grants=grants)
 
@@ -136,11 +137,23 @@ class SingleCallEngine(Engine):
             self._threaded = False
 
     def _serve_with_threads(self) -> None:
-        self._wakeup.acquire()
-        if self._pass_leadership():
-            self._monitor_leader()
-            self._writer.drain_results()
-            os._exit(0)
+        self._read_and_run()  # until the stream ends: the one call runs in the main thread, so nobody takes over
+
+    def _wake_monitor(self) -> None:
+        """Start the monitor the first time: most processes that are cancelled are killed before they need one."""
+        if not self._monitored:
+            self._monitored = True
+            self._wakeup.acquire(blocking=False)
+            try:
+                _thread.start_new_thread(self._monitor, ())
+            except RuntimeError:  # as above; without one, the sidecar ends the process
+                self._monitored = False
+        super()._wake_monitor()
+
+    def _monitor(self) -> None:
+        self._monitor_leader()
+        self._writer.drain_results()
+        os._exit(0)
 
 
 def _is_readable(fd: int) -> bool:

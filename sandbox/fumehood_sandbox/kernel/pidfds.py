@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import overload
 
 from fumehood_sandbox.kernel.constants import SIGNALLED_STATUS
@@ -94,7 +93,8 @@ def descendants(pid: int) -> Iterator[int]:
     """Every process below this one. The kernel lists a thread's children; those of dead parents hang on pid 1."""
     for thread in _entries(f"/proc/{pid}/task"):
         try:
-            children = Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split()
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123 - twenty trees may end at once
+                children = file.read().split()
         except OSError:
             continue
         for child in children:

@@ -178,8 +178,11 @@ class Lifecycle:
     async def wait_for_change(self, *, until: float = math.inf) -> None:
         """Wait until something has changed, or it is so late on the event loop's clock."""
         self._changed.clear()
+        if until == math.inf:
+            await self._changed.wait()
+            return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(None if until == math.inf else until):
+            async with asyncio.timeout_at(until):
                 await self._changed.wait()
 
     async def until(self, condition: Callable[[], bool], *, within_s: float) -> bool:
