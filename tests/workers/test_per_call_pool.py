@@ -16,7 +16,6 @@ from fumehood_server.model.plugin import PREWARMED_FORKS, WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.model.worker import WorkerInfo, WorkerState
 from fumehood_server.workers import LogSink, Pools
-from fumehood_server.workers.pools import zygote
 
 from tests.isolation.bench import BOUND_S, SETTINGS, Bench, children, ended, fork_supervisors, invocation
 
@@ -298,13 +297,40 @@ async def test_caller_whose_start_failed_beside_a_long_call_is_served_after_the_
             assert len(imports(bench)) >= before + 2, "control: one start failed"
 
 
-async def test_fork_supervisor_that_says_nothing_is_replaced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zygote, "ANSWER_S", 1.0)
-    spec = bench.spec()
-    assert await bench.run("result = 1", spec=spec) == 1
-    (supervisor,) = fork_supervisors()
-    os.kill(supervisor, signal.SIGSTOP)
-    async with asyncio.timeout(10):
-        for _ in range(4):  # the prewarmed ones, and those that they hide
-            assert await bench.run("result = 1", spec=spec) == 1
-    assert supervisor not in fork_supervisors()
+async def test_fork_supervisor_that_says_nothing_is_replaced() -> None:
+    logs = LogSink()
+    async with asyncio.timeout(BOUND_S), Pools(logs, replace(SETTINGS, fork_answer_s=1.0)) as pools:
+        bench = Bench(pools, logs)
+        spec = bench.spec()
+        assert await bench.run("result = 1", spec=spec) == 1
+        (supervisor,) = fork_supervisors()
+        os.kill(supervisor, signal.SIGSTOP)
+        async with asyncio.timeout(10):
+            for _ in range(4):  # the prewarmed ones, and those that they hide
+                assert await bench.run("result = 1", spec=spec) == 1
+        assert supervisor not in fork_supervisors()
+
+
+@pytest.mark.parametrize("end", ["closed", "closed by force"])
+async def test_pool_that_is_closed_while_its_files_are_verified_refuses_who_waits(end: str) -> None:
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def verify(_spec: WorkerSpec) -> Reason | None:
+        begun.set()
+        await never.wait()
+        return None
+
+    pools = Pools(LogSink(), SETTINGS, verify=verify)
+    async with asyncio.timeout(BOUND_S), pools:
+        bench = Bench(pools, LogSink())
+        waiting = asyncio.ensure_future(pools.acquire(bench.spec()))
+        await begun.wait()
+        if end == "closed by force":
+            closing = asyncio.ensure_future(pools.close(60.0))
+            await asyncio.sleep(0)
+            closing.cancel()
+        else:
+            await pools.close(0.0)
+        with pytest.raises(WorkerUnavailableError, match="shutting down"):
+            await waiting
+    assert pools.workers() == ()

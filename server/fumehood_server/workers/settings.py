@@ -47,6 +47,9 @@ MAX_UNSENT_BYTES = 8 * 1024 * 1024
 MAX_UPDATES = 100_000
 """Updates of one call (protos/fumehood/v1/plugin.proto)."""
 
+FORK_ANSWER_S = 15.0
+"""From an order to a fork supervisor's answer. It gives up on a child after 5 s; one that says nothing is replaced."""
+
 PREWARMED_LAUNCHES = 1
 """Launched ones: starting takes a tenth of a second, and each is a whole sandbox that waits."""
 
@@ -80,6 +83,7 @@ class WorkerSettings:
     max_frame_bytes: int = MAX_FRAME_BYTES
     max_unsent_bytes: int = MAX_UNSENT_BYTES
     max_updates: int = MAX_UPDATES
+    fork_answer_s: float = FORK_ANSWER_S
     idle_s: float = IDLE_S
     backoff_first_s: float = BACKOFF_FIRST_S
     backoff_last_s: float = BACKOFF_LAST_S

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from fumehood_server.workers.pools.interface import PoolContext
     from fumehood_server.workers.process.worker import ProcessWorker
 
-ANSWER_S = 15.0
-"""For the answer to an order. The fork supervisor gives up on a child after 5 s; one that says nothing is stopped."""
-
 
 class Zygote:
     """A process with the plugin imported and nothing else done, and the fork supervisor beside it.
@@ -37,9 +34,13 @@ class Zygote:
     Its life is that of `worker`, in whose coroutine `next_child` is awaited.
     """
 
-    def __init__(self, server: ForkServer, worker: ProcessWorker) -> None:
-        """`worker` is greeted, and `server` is its fork server. Both stay their owner's."""
+    def __init__(self, server: ForkServer, worker: ProcessWorker, *, answer_s: float) -> None:
+        """`worker` is greeted, and `server` is its fork server. Both stay their owner's.
+
+        An order is answered within `answer_s`.
+        """
         self._server = server
+        self._answer_s = answer_s
         self._clock = asyncio.get_running_loop().time
         self._readable = False
         self._answered_at = 0.0
@@ -94,9 +95,9 @@ class Zygote:
                 if child is not None:
                     return child
                 continue
-            left_s = self._answered_at + ANSWER_S - self._clock() if self.ordered else math.inf
+            left_s = self._answered_at + self._answer_s - self._clock() if self.ordered else math.inf
             if left_s <= 0:
-                raise LaunchError("attendant", f"no answer after {ANSWER_S:g} s")
+                raise LaunchError("attendant", f"no answer after {self._answer_s:g} s")
             await self._until_readable(left_s)
         return None
 
@@ -163,7 +164,7 @@ async def started_zygote(context: PoolContext) -> AsyncIterator[Zygote]:
         async with make_worker(spec, worker_id, process, log=context.log, settings=settings) as worker:
             await worker.greet(deadline - clock())
             worker.forget_greeting()
-            zygote = Zygote(server, worker)
+            zygote = Zygote(server, worker, answer_s=settings.fork_answer_s)
             try:
                 await _approve(zygote, settings.start_timeout_s)
                 yield zygote
