@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from fumehood_sandbox import PythonModule
 from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.plugin import PREWARMED_FORKS
 from fumehood_server.model.tool import Isolation
 from fumehood_server.workers import LogSink, Pools
 
-from tests.isolation.bench import BOUND_S, SETTINGS, Bench, children, fork_supervisors
+from tests.isolation.bench import BOUND_S, SETTINGS, Bench, children, ended, fork_supervisors, invocation
 
 _OBSERVED_S = 0.5
 _BACKOFF_S = 0.1
@@ -71,6 +72,7 @@ def test_failure_that_counts_no_more_leaves_the_loop_asleep_while_a_worker_start
         broken.touch()
         with pytest.raises(WorkerUnavailableError):
             await bench.pools.acquire(spec)
+        await bench.until(lambda: not children())  # a prewarmed one fails as well, in a pool of launched ones
         broken.unlink()
         await asyncio.sleep(_BACKOFF_S)  # the time that is tested: a start is refused before
         waiting = asyncio.ensure_future(bench.pools.acquire(spec))
@@ -89,15 +91,19 @@ def test_answer_that_nobody_takes_leaves_the_loop_asleep() -> None:
     async def scenario(bench: Bench, wake_ups: Callable[[], Coroutine[None, None, int]]) -> None:
         spec = bench.spec()
         async with bench.holding("pass", spec=spec):
+            leases = [await bench.pools.acquire(spec)]
             (supervisor,) = fork_supervisors()
             os.kill(supervisor, signal.SIGSTOP)
             try:
-                leases = [await bench.pools.acquire(spec)]  # a prewarmed one: another is ordered, and can't come
-                await bench.until(lambda: _ordered(bench) > 0)
+                while _ordered(bench) < PREWARMED_FORKS:  # in place of those that are taken: they can't come
+                    lease = bench.pools.try_acquire(spec)
+                    leases += [] if lease is None else [lease]
+                    await asyncio.sleep(0)
                 await bench.pools.retire(frozenset({spec.key}))
+                await ended(leases[0].worker.invoke(invocation("import os; os._exit(1)")))
                 for lease in leases:
                     lease.release()
-                await bench.until(lambda: _ordered(bench) == 0)
+                await bench.until(lambda: not _ordered(bench))  # for one died, and its zygote forks no more
             finally:
                 os.kill(supervisor, signal.SIGCONT)
             assert await wake_ups() < _MOST_WAKE_UPS

@@ -272,7 +272,7 @@ class SharedPool:
     def _judge(self, worker: ProcessWorker) -> None:
         """A worker is dead: one that did no good is not started again at once."""
         life = worker.life
-        if worker.table.served or self._clock() - worker.born >= self._context.settings.healthy_s:
+        if worker.table.served or self._clock() - worker.born_at >= self._context.settings.healthy_s:
             self._backoff.reset()
         elif life.failed and life.cause is not None and life.cause.code is not Code.TOOL_RESOURCE_EXHAUSTED:
             # A limit that its first call reached says nothing against starting it for the next caller.

@@ -11,31 +11,27 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from fumehood.v1 import plugin_pb2
-
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.worker import WorkerInfo, WorkerState
 from fumehood_server.telemetry import get_logger
 from fumehood_server.workers import faults
 from fumehood_server.workers.faults import EscalationStep, Violation
 from fumehood_server.workers.limits.meter import Meter
-from fumehood_server.workers.output.stderr import LINES_BURST, LINES_PER_SECOND, StderrLines, StderrReader
-from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.process.attempt import AttemptContext, AttemptTable, WorkerAttempt
-from fumehood_server.workers.process.frame_dispatch import DispatchTargets, FrameDispatcher
 from fumehood_server.workers.process.greeting import definitions_error
 from fumehood_server.workers.process.hung import close_when_gone
 from fumehood_server.workers.process.lifecycle import EndRequest, Lifecycle
 from fumehood_server.workers.process.limit_enforcement import LimitEnforcement
 from fumehood_server.workers.process.receipts import receipt_of
 from fumehood_server.workers.process.requests import RequestRouter
+from fumehood_server.workers.process.worker_output import WorkerOutput
 from fumehood_server.workers.wire import messages
-from fumehood_server.workers.wire.frame_reader import FrameReader
 from fumehood_server.workers.wire.pipes import PipeWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fumehood.v1 import plugin_pb2
     from fumehood_sandbox import Receipt, SandboxedProcess
 
     from fumehood_server.model.call import CallError
@@ -80,7 +76,7 @@ class ProcessWorker:
         self.worker_id = worker_id
         self.max_concurrent_calls = spec.max_concurrent_calls
         self.started_at = time.time()
-        self.born = loop.time()
+        self.born_at = loop.time()
         self._process = process
         self._process_id = process.pid
         self._log = log
@@ -105,32 +101,17 @@ class ProcessWorker:
             spec, plugin_requests, log.redactor, writer=self._writer, table=self.table, life=life
         )
         self._limits = LimitEnforcement(process, spec, self._meter, self.table, life)
-        log_lines = TokenBucket(burst=LINES_BURST, per_second=LINES_PER_SECOND, clock=loop.time)
-        log_rate = LogRate(
-            limit_bytes=spec.log_bytes_per_second, clock=loop.time, on_over=self._limits.log_rate_exceeded
-        )
-        self._stderr_lines = StderrLines(log, worker_id, log_lines, log_rate)
-        self._stderr = StderrReader(process.stderr, self._stderr_lines, life.notify)
-        self._dispatcher = FrameDispatcher(
-            DispatchTargets(
-                plugin=spec.plugin,
-                worker_id=worker_id,
-                one_call=one_call,
-                max_updates=settings.max_updates,
-                life=life,
-                table=self.table,
-                requests=self._requests,
-                limits=self._limits,
-                log=log,
-                log_lines=log_lines,
-                log_rate=log_rate,
-            )
-        )
-        self._reader = FrameReader(
-            process.stdout,
-            self._dispatcher,
-            max_frame_bytes=settings.max_frame_bytes,
-            stall_s=settings.frame_stall_s,
+        self._output = WorkerOutput(
+            process,
+            spec,
+            worker_id,
+            log=log,
+            settings=settings,
+            life=life,
+            table=self.table,
+            requests=self._requests,
+            limits=self._limits,
+            one_call=one_call,
         )
         self._attempts = AttemptContext(
             spec=spec,
@@ -150,11 +131,11 @@ class ProcessWorker:
     @property
     def greeting(self) -> plugin_pb2.Ready:
         """Its `Ready`."""
-        return self._dispatcher.greeting
+        return self._output.greeting
 
     def forget_greeting(self) -> None:
         """Let go of the `Ready`, which `describe` alone reads: a hostile one can be as large as a frame."""
-        self._dispatcher.greeting = plugin_pb2.Ready()
+        self._output.forget_greeting()
 
     @property
     def info(self) -> WorkerInfo:
@@ -198,8 +179,7 @@ class ProcessWorker:
         self._requests.open(self._tasks, relay)
         try:
             self.life.watch_exits(process.pidfds())
-            self._reader.resume()
-            self._stderr.resume()
+            self._output.resume()
         except BaseException:  # the kernel watches no more descriptors for this process
             await self.__aexit__(*sys.exc_info())
             raise
@@ -227,7 +207,7 @@ class ProcessWorker:
 
     def skip_greeting(self) -> None:
         """It was forked from a process that was greeted."""
-        self._dispatcher.skip_greeting()
+        self._output.skip_greeting()
         self.life.become_ready()
 
     async def serve(self) -> None:
@@ -245,7 +225,7 @@ class ProcessWorker:
             self.life.request(EndRequest.KILL)
         await self._end_uninterrupted()
         cause = self.life.cause or faults.ending_error(self.spec.plugin)
-        if self._dispatcher.greeted or "stderr" in cause.details:
+        if self._output.greeted or "stderr" in cause.details:
             return cause
         return faults.with_last_lines(cause, self._log.last_words(self.worker_id))
 
@@ -336,7 +316,7 @@ class ProcessWorker:
             return
         if self._escalated_to is not EscalationStep.SIGKILL:
             self._meter.note()
-            self._reader.stop()
+            self._output.stop_frames()
             self._escalate(EscalationStep.SIGKILL, "killed every process of the sandbox")
             self._process.kill()
         await life.until(lambda: life.vanished, within_s=settings.kill_confirm_s)
@@ -346,7 +326,7 @@ class ProcessWorker:
         life = self.life
         if life.vanished:
             await life.until(
-                lambda: (self._reader.ended or life.requested is EndRequest.KILL) and self._stderr.ended,
+                lambda: (self._output.frames_ended or life.requested is EndRequest.KILL) and self._output.stderr_ended,
                 within_s=self._settings.pipe_grace_s,
             )
 
@@ -354,10 +334,8 @@ class ProcessWorker:
         """Let go of the process, and answer everybody who waits."""
         life = self.life
         self._requests.close()
-        self._reader.stop()
         self._writer.stop()
-        self._stderr.stop()
-        self._stderr_lines.close()
+        self._output.stop()
         if life.vanished:
             self._process.poll()
             description = self._process.exit_description
@@ -367,7 +345,7 @@ class ProcessWorker:
         if self._ended_by_itself:
             life.failed = True
             life.say(f"ended by itself: {description}", level="warning")
-        self._settle_cause(description)
+        self._attribute_death(description)
         for attempt in self.table.under_way.values():
             attempt.lose(self.life.cause or faults.ending_error(self.spec.plugin), self._escalated_to)
         self.table.under_way.clear()
@@ -377,14 +355,14 @@ class ProcessWorker:
         else:
             close_when_gone(self._process, life.running)
 
-    def _settle_cause(self, description: str) -> None:
+    def _attribute_death(self, description: str) -> None:
         """Find out what it died of, if anybody is to be told."""
         life = self.life
-        ready = self._dispatcher.greeted
+        ready = self._output.greeted
         if life.cause is None and (self.table.under_way or not ready or life.failed):
             words = self._log.last_words(self.worker_id)
             life.cause = self._limits.attribute_death() or faults.death_error(
-                self.spec.plugin, description, words, ready=ready, mid_frame=self._reader.mid_frame
+                self.spec.plugin, description, words, ready=ready, mid_frame=self._output.mid_frame
             )
 
     async def _until(self, condition: Callable[[], bool], *, within_s: float = math.inf) -> bool:
