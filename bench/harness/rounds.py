@@ -39,8 +39,8 @@ QUICK = Effort(rounds=2, single_calls=60, parallel_calls=200, warm_calls=60, sta
 
 IN_FLIGHT = 32
 SLICES = 4
-"""Turns of each contender in one round. On a shared machine the weather changes within a second, which is one turn of a
-slow one: of shorter turns more fall under the same weather."""
+"""Turns of each contender in one round. On a shared machine the load changes within a second, which is one turn of a
+slow one: of shorter turns more fall under the same load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,5 +87,5 @@ async def take_turns(entrants: Sequence[Entrant], effort: Effort) -> Rounds:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the median of the ratios of each turn: both sides of a ratio met the same weather."""
+    """Return the median of the ratios of each turn: both sides of a ratio met the same load."""
     return median(mine / other for mine, other in zip(ours, theirs, strict=True))

@@ -3,6 +3,7 @@
 from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.cgroup import Cgroups, Control, Leaf, cgroups
 from fumehood_sandbox.errors import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
+from fumehood_sandbox.fork.handshake import SUPERVISOR_STEP
 from fumehood_sandbox.fork.probe import IsolationProblem, isolation_problem
 from fumehood_sandbox.fork.process import ForkedProcess
 from fumehood_sandbox.fork.server import ForkServer
@@ -19,6 +20,7 @@ from fumehood_sandbox.program import Executable, Program, PythonModule
 from fumehood_sandbox.receipt import Layer, Receipt
 
 __all__ = [
+    "SUPERVISOR_STEP",
     "Backend",
     "Bubblewrap",
     "Cgroups",

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from fumehood_sandbox import ForkServer, LaunchError, PythonModule, SandboxError
+from fumehood_sandbox import SUPERVISOR_STEP, ForkServer, LaunchError, PythonModule, SandboxError
 
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallError
@@ -97,7 +97,7 @@ class Zygote:
                 continue
             left_s = self._answered_at + self._answer_s - self._clock() if self.ordered else math.inf
             if left_s <= 0:
-                raise LaunchError("attendant", f"no answer after {self._answer_s:g} s")
+                raise LaunchError(SUPERVISOR_STEP, f"no answer after {self._answer_s:g} s")
             await self._until_readable(left_s)
         return None
 
