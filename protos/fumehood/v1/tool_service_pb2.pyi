@@ -252,8 +252,9 @@ class CallToolRequest(_message.Message):
     `{}`. At most 1 MiB by default; the sidecar's configuration says.
     """
     call_id: _builtins.str
-    """Identifies the call: 1 to 128 characters of `[A-Za-z0-9._:-]`. Empty means that the sidecar makes one.
-    ALREADY_EXISTS while a call of the same id is under way.
+    """Identifies the call: 1 to 128 characters of `[A-Za-z0-9._:-]`. Empty means that the sidecar makes one that can't
+    be guessed. Whoever knows it can cancel the call, or have a call of this id refused: put something random into
+    ids of your own where callers don't trust each other. ALREADY_EXISTS while a call of the same id is under way.
     """
     @_builtins.property
     def context(self) -> _tool_pb2.CallContext:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import time
@@ -19,19 +18,19 @@ MAX_NAME_BYTES = 256
 
 _CALL_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 _WIDEST_CHARACTER_BYTES = 4
+_RANDOM_BYTES = 16
+"""128 bits can't be guessed."""
 _NANOS = 1_000_000_000
 
 
 class Admission:
-    """Makes call requests. Ids that the caller left out begin with a part that differs between sidecars."""
+    """Makes call requests. Ids that the caller left out are random: who knows a call's id may cancel it."""
 
-    __slots__ = ("_ids", "_max_arguments_bytes", "_prefix")
+    __slots__ = ("_max_arguments_bytes",)
 
     def __init__(self, *, max_arguments_bytes: int) -> None:
         """`max_arguments_bytes` bounds the arguments' text of one call."""
         self._max_arguments_bytes = max_arguments_bytes
-        self._prefix = os.urandom(6).hex()
-        self._ids = itertools.count(1)
 
     def read_request(self, request: pb.CallToolRequest, caller_deadline: float | None) -> CallRequest:
         """The request as ours.
@@ -47,7 +46,7 @@ class Admission:
         if _too_long(arguments, self._max_arguments_bytes):
             raise _invalid(f"arguments_json is longer than {self._max_arguments_bytes} bytes")
         if not call_id:
-            call_id = f"call-{self._prefix}-{next(self._ids)}"
+            call_id = f"call-{_random_id()}"
         elif _CALL_ID.fullmatch(call_id) is None:
             raise _invalid("call_id must be 1 to 128 characters of [A-Za-z0-9._:-]")
         timeout_s = None
@@ -62,31 +61,30 @@ class Admission:
             call_id=call_id,
             tool=tool,
             arguments_json=arguments,
-            context=self._context(request.context) if request.HasField("context") else self._own_context(),
+            context=_context(request.context),
             timeout_s=timeout_s,
             caller_deadline=caller_deadline,
         )
-
-    def _context(self, context: tool_pb2.CallContext) -> CallContext:
-        found = {}
-        for descriptor, value in context.ListFields():
-            if _too_long(value, MAX_CONTEXT_BYTES):
-                raise _invalid(f"context.{descriptor.name} is longer than {MAX_CONTEXT_BYTES} bytes")
-            found[descriptor.name] = value
-        if "request_id" not in found:
-            found["request_id"] = self._request_id()
-        return CallContext(**found)
-
-    def _own_context(self) -> CallContext:
-        return CallContext(request_id=self._request_id())
-
-    def _request_id(self) -> str:
-        return f"req-{self._prefix}-{next(self._ids)}"
 
 
 def caller_deadline(remaining_s: float | None) -> float | None:
     """GRPC's time remaining as a deadline on the running loop's clock. None: the caller set none."""
     return None if remaining_s is None else time.monotonic() + remaining_s
+
+
+def _context(context: tool_pb2.CallContext) -> CallContext:
+    found = {}
+    for descriptor, value in context.ListFields():
+        if _too_long(value, MAX_CONTEXT_BYTES):
+            raise _invalid(f"context.{descriptor.name} is longer than {MAX_CONTEXT_BYTES} bytes")
+        found[descriptor.name] = value
+    if "request_id" not in found:
+        found["request_id"] = f"req-{_random_id()}"
+    return CallContext(**found)
+
+
+def _random_id() -> str:
+    return os.urandom(_RANDOM_BYTES).hex()
 
 
 def _too_long(text: str, limit_bytes: int) -> bool:
