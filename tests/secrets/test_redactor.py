@@ -41,6 +41,40 @@ def test_a_value_in_any_usual_form_is_taken_out(value: str, before: str, after: 
     assert value.encode() not in redactor.data(before.encode("utf-8", "replace") + value.encode())
 
 
+VALUE = """p&ss<w>o'rd"+/é=`~%!"""
+WRITTEN = {
+    "Go's encoding/json": r"""p\u0026ss\u003cw\u003eo'rd\"+/é=`~%!""",
+    "System.Text.Json": r"""p\u0026ss\u003Cw\u003Eo\u0027rd\u0022\u002B/\u00E9=\u0060~%!""",
+    "PHP's json_encode": r"""p&ss<w>o'rd\"+\/\u00e9=`~%!""",
+    "PHP's json_encode with JSON_HEX flags": r"""p\u0026ss\u003Cw\u003Eo\u0027rd\u0022+\/\u00e9=`~%!""",
+    "encodeURIComponent": "p%26ss%3Cw%3Eo'rd%22%2B%2F%C3%A9%3D%60~%25!",
+    "encodeURI": "p&ss%3Cw%3Eo'rd%22+/%C3%A9=%60~%25!",
+    "curl and others, in lower case": "p%26ss%3cw%3eo%27rd%22%2b%2f%c3%a9%3d%60~%25%21",
+    "Java's URLEncoder": "p%26ss%3Cw%3Eo%27rd%22%2B%2F%C3%A9%3D%60%7E%25%21",
+    "upper-case hexadecimal": VALUE.encode().hex().upper(),
+    "Python's html.escape": "p&amp;ss&lt;w&gt;o&#x27;rd&quot;+/é=`~%!",
+    "Go's html/template": "p&amp;ss&lt;w&gt;o&#39;rd&#34;&#43;/é=`~%!",
+    "Jinja": "p&amp;ss&lt;w&gt;o&#39;rd&#34;+/é=`~%!",
+    "PHP's htmlspecialchars": "p&amp;ss&lt;w&gt;o&#039;rd&quot;+/é=`~%!",
+    "XML": "p&amp;ss&lt;w&gt;o&apos;rd&quot;+/&#233;=`~%!",
+    "Handlebars": "p&amp;ss&lt;w&gt;o&#x27;rd&quot;+/é&#x3D;&#x60;~%!",
+    "numbered references": "".join(each if each.isalnum() else f"&#{ord(each)};" for each in VALUE),
+}
+
+
+def test_a_value_is_taken_out_however_other_languages_write_it() -> None:
+    redactor = knowing(VALUE.encode())
+    left = {name: redactor.text(f"<{form}>") for name, form in WRITTEN.items()}
+    assert {name: text for name, text in left.items() if text != "<[secret KEY]>"} == {}
+    assert redactor.data(f"<{WRITTEN['XML']}>".encode()) == b"<[secret KEY]>"
+
+
+def test_an_ordinary_value_has_few_forms_to_look_for() -> None:
+    """Each costs a search of all that the plugin says."""
+    assert len(knowing(b"sk-live-0123456789abcdefghij")._forms) < 20
+    assert len(knowing(VALUE.encode())._forms) < 100
+
+
 @given(st.binary(min_size=12, max_size=40), st.binary(max_size=9))
 def test_base64_is_taken_out_wherever_the_value_begins_in_it(value: bytes, before: bytes) -> None:
     encoded = base64.b64encode(before + value).decode()

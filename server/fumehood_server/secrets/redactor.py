@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import product
 from urllib.parse import quote, quote_plus
 
 MIN_FORM = 8
@@ -26,13 +28,16 @@ class Redactor:
     One for each plugin, since its processes can pass text to each other. Idle until a secret was handed out.
     """
 
-    __slots__ = ("_bytes", "_forms", "_values", "active", "longest_bytes")
+    __slots__ = ("_anchors", "_bytes", "_forms", "_values", "active", "longest_bytes")
 
     def __init__(self) -> None:
         """Replace nothing yet."""
         self._values: dict[str, OrderedDict[bytes, None]] = {}
-        self._forms: tuple[tuple[str, str], ...] = ()
-        self._bytes: tuple[tuple[bytes, bytes], ...] = ()
+        self._forms: tuple[tuple[str, str, str], ...] = ()
+        """Form, mask, anchor."""
+        self._bytes: tuple[tuple[bytes, bytes, bytes], ...] = ()
+        self._anchors: tuple[str, ...] = ()
+        """Parts of values that no escaping changes: most forms needn't be looked for where theirs is missing."""
         self.active = False
         """Whether there is anything to replace."""
         self.longest_bytes = 0
@@ -48,35 +53,47 @@ class Redactor:
         while len(values) > MAX_VALUES:
             values.popitem(last=False)
         known = [(each, one) for each, kept in self._values.items() for one in kept]
-        found = {form: f"[secret {each}]" for each, one in known for form in _forms(one)}
+        found = {form: (f"[secret {each}]", anchor) for each, one in known for form, anchor in _anchored_forms(one)}
         # The longest first, since one form can hold another.
-        self._forms = tuple(sorted(found.items(), key=lambda pair: -len(pair[0])))
-        encoded = [(form.encode("utf-8", "surrogateescape"), mask.encode()) for form, mask in self._forms]
-        encoded += [(one, f"[secret {each}]".encode()) for each, one in known]
-        self._bytes = tuple(sorted(dict(encoded).items(), key=lambda pair: -len(pair[0])))
+        self._forms = tuple(sorted(((form, *rest) for form, rest in found.items()), key=lambda each: -len(each[0])))
+        self._anchors = tuple({anchor for *_, anchor in self._forms})
+        encoded = {_encoded(form): (mask.encode(), _encoded(anchor)) for form, mask, anchor in self._forms}
+        encoded |= {one: (f"[secret {each}]".encode(), b"") for each, one in known}
+        self._bytes = tuple(sorted(((form, *rest) for form, rest in encoded.items()), key=lambda each: -len(each[0])))
         self.active = True
-        self.longest_bytes = max(len(form) for form, _ in self._bytes)
+        self.longest_bytes = max(len(form) for form, *_ in self._bytes)
 
     def text(self, text: str) -> str:
         """The text without the secrets."""
-        for form, mask in self._forms:
+        present = {each for each in self._anchors if each in text}
+        for form, mask, anchor in self._forms:
             # `in` searches a gigabyte a second; a regular expression of all forms takes a hundred times as long.
-            if form in text:
+            if anchor in present and form in text:
                 text = text.replace(form, mask)
         return text
 
     def data(self, data: bytes) -> bytes:
         """The bytes without the secrets."""
-        for form, mask in self._bytes:
-            if form in data:
+        present = {_encoded(each) for each in self._anchors if _encoded(each) in data} | {b""}
+        for form, mask, anchor in self._bytes:
+            if anchor in present and form in data:
                 data = data.replace(form, mask)
         return data
 
 
-def _forms(value: bytes) -> Iterator[str]:
-    """The ways in which a value is usually written."""
-    found = dict.fromkeys(_all_forms(value))
-    yield from (form for form in found if len(form) >= MIN_FORM)
+def _anchored_forms(value: bytes) -> Iterator[tuple[str, str]]:
+    """The ways in which a value is usually written, each with its anchor: empty where it has none."""
+    anchor = max(_UNCHANGED.findall(value.decode("utf-8", "replace")), key=len, default="")
+    for form in dict.fromkeys(_all_forms(value)):
+        if len(form) >= MIN_FORM:
+            yield form, anchor if anchor in form else ""
+
+
+_UNCHANGED = re.compile(r"[A-Za-z0-9]+")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _all_forms(value: bytes) -> Iterator[str]:
@@ -85,15 +102,13 @@ def _all_forms(value: bytes) -> Iterator[str]:
     # A value of several lines, such as a key, is logged line by line.
     yield from (line.strip() for line in text.splitlines()[:MAX_LINES])
     shown = value.decode("utf-8", "backslashreplace")
-    for quoted in (json.dumps(shown), json.dumps(shown, ensure_ascii=False)):
-        yield quoted[1:-1]
-        yield quoted[1:-1].replace("/", "\\/")
+    yield from _json_strings(shown)
     yield repr(shown)[1:-1]
     yield repr(value)[2:-1]
-    yield quote(value, safe="")
-    yield quote(value)
-    yield quote_plus(value)
+    yield from _percent(value)
+    yield from _entities(shown)
     yield value.hex()
+    yield value.hex().upper()
     yield from _base64(value)
 
 
@@ -110,3 +125,61 @@ def _base64(value: bytes) -> Iterator[str]:
             first = (before * 8 + 5) // 6
             last = (before + len(value)) * 8 // 6
             yield whole[first:last]
+
+
+# Go, Rails and PHP escape what HTML would read; .NET these and more; some everything.
+_JSON_ESCAPED = ("", "&<>", "&<>'", "&<>'\"", "&<>'\"+`")
+_JSON_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
+
+
+def _json_strings(text: str) -> Iterator[str]:
+    r"""The insides of JSON strings: ASCII alone or not, more or less escaped, `\u002F` in either case, `\/` or `/`."""
+    for quoted, escaped in product((json.dumps(text), json.dumps(text, ensure_ascii=False)), _JSON_ESCAPED):
+        for digits in ("04x", "04X"):  # PHP has its own upper case beside the lower of other escapes
+            form = quoted[1:-1]
+            for character in escaped:
+                form = form.replace('\\"' if character == '"' else character, f"\\u{ord(character):{digits}}")
+            for one in (form, form.replace("/", "\\/")):
+                yield one
+                yield _JSON_ESCAPE.sub(lambda match: "\\u" + match.group()[2:].upper(), one)
+
+
+# What is left alone: nothing, as encodeURIComponent does, as encodeURI does, as Python does in paths, as Java does.
+_PERCENT_SAFE = ("", "!'()*", "!'()*;,/?:@&=+$#", "/", "*")
+_PERCENT_ESCAPE = re.compile(r"%[0-9A-F]{2}")
+
+
+def _percent(value: bytes) -> Iterator[str]:
+    """In URLs (RFC 3986) and forms, with escapes in either case."""
+    for safe in _PERCENT_SAFE:
+        for form in (quote(value, safe=safe), quote_plus(value, safe=safe)):
+            for one in (form, form.replace("~", "%7E")):
+                yield one
+                yield _PERCENT_ESCAPE.sub(lambda match: match.group().lower(), one)
+
+
+# `"`, `'` and others as Python, Go and Jinja, lodash, PHP, XML, OWASP's encoders and Handlebars write them.
+_ENTITIES: tuple[dict[str, str], ...] = (
+    {},
+    {'"': "&quot;", "'": "&#x27;"},
+    {'"': "&#34;", "'": "&#39;"},
+    {'"': "&#34;", "'": "&#39;", "+": "&#43;"},
+    {'"': "&quot;", "'": "&#39;"},
+    {'"': "&quot;", "'": "&#039;"},
+    {'"': "&quot;", "'": "&apos;"},
+    {'"': "&quot;", "'": "&#x27;", "/": "&#x2F;"},
+    {'"': "&quot;", "'": "&#x27;", "`": "&#x60;", "=": "&#x3D;"},
+)
+
+
+def _entities(text: str) -> Iterator[str]:
+    """In HTML and XML, with named and numbered character references."""
+    for entities in _ENTITIES:
+        named: dict[str, str | int | None] = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **entities}
+        form = text.translate(str.maketrans(named))
+        yield form
+        yield form.encode("ascii", "xmlcharrefreplace").decode()
+    yield "".join(each if each.isalnum() else f"&#{ord(each)};" for each in text)
+    for digits in ("x", "X"):
+        numbers = (format(ord(each), digits) for each in text)
+        yield "".join(each if each.isalnum() else f"&#x{code};" for each, code in zip(text, numbers, strict=True))
