@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -55,11 +57,40 @@ def fumehood(
         [*COMMAND, *map(str, arguments)],
         cwd=folder,
         env=environment(address, more),
-        input=stdin,
+        input=None if stdin is None else stdin.encode(),
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,
-        text=True,
         timeout=TIMEOUT_S,
         check=False,
     )
-    return Done(done.returncode, done.stdout, done.stderr)
+    # Not text=True: it makes newlines of carriage returns.
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def on_terminal(*arguments: str | Path, address: str = "", folder: Path | None = None) -> tuple[int, str]:
+    """The exit status, and what the command writes to a terminal of its own."""
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            cwd=folder,
+            env=environment(address, {"TERM": "xterm", "COLUMNS": "100"}),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        ) as process:
+            os.close(theirs)
+            theirs = -1
+            written = b""
+            while select.select([ours], [], [], TIMEOUT_S)[0]:
+                try:
+                    piece = os.read(ours, 65536)
+                except OSError:  # EIO: the last holder of the other side has closed it
+                    break
+                written += piece
+            status = process.wait(TIMEOUT_S)
+    finally:
+        os.close(ours)
+        if theirs >= 0:
+            os.close(theirs)
+    return status, written.decode()

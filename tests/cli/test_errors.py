@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
 import socket
 import subprocess
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.cli.command import COMMAND, TIMEOUT_S, environment, fumehood
+from tests.cli.command import COMMAND, TIMEOUT_S, environment, fumehood, on_terminal
 from tests.cli.fake import FakeSidecar, refuse, result, tool
 
 
@@ -96,7 +94,8 @@ def test_through_a_pipe_the_bytes_of_a_result_stay_as_they_are(fake: FakeSidecar
 
 def test_on_a_terminal_a_result_can_give_no_orders_and_a_footer_says_what_it_was(fake: FakeSidecar) -> None:
     fake.answer = lambda _context: result("\x1b[31mred")
-    text = _on_terminal("call", "odd", address=fake.target)
+    status, text = on_terminal("call", "odd", address=fake.target)
+    assert status == 0
     assert "␛[31mred" in text
     assert "\x1b[31mred" not in text
     assert "odd ok; call c-1" in text
@@ -116,31 +115,3 @@ def test_a_reader_that_leaves_early_is_no_error(fake: FakeSidecar) -> None:
             check=False,
         )
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-def _on_terminal(*arguments: str, address: str) -> str:
-    """What the command writes to a terminal of its own."""
-    ours, theirs = pty.openpty()
-    try:
-        with subprocess.Popen(
-            [*COMMAND, *arguments],
-            env=environment(address, {"TERM": "xterm", "COLUMNS": "100"}),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-        ) as process:
-            os.close(theirs)
-            theirs = -1
-            written = b""
-            while select.select([ours], [], [], TIMEOUT_S)[0]:
-                try:
-                    piece = os.read(ours, 65536)
-                except OSError:  # EIO: the last holder of the other side has closed it
-                    break
-                written += piece
-            assert process.wait(TIMEOUT_S) == 0
-    finally:
-        os.close(ours)
-        if theirs >= 0:
-            os.close(theirs)
-    return written.decode()

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 import structlog
-from fumehood_server.telemetry import configure_logging, get_logger
+from fumehood_server.telemetry import call_lines, configure_logging, get_logger
 
 
 @contextmanager
@@ -78,6 +78,38 @@ def test_a_terminal_gets_words_without_control_characters(tmp_path: Path) -> Non
         get_logger().info("said", message="red \x1b[31m", empty="", plugin="p")
     text = (tmp_path / "log").read_text()
     assert text.endswith(' info    said message="red \\x1b[31m" plugin=p\n')
+
+
+CONTROLS = "".join(map(chr, (*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_no_field_forges_a_line_or_steers_a_terminal(tmp_path: Path, terminal: bool) -> None:
+    forged = '\n00:00:00 error   stopped\n{"event": "stopped", "level": "error"}'
+    with logging_to(tmp_path / "log", terminal=terminal):
+        get_logger().info("said" + forged, message=CONTROLS + forged, nested=[CONTROLS, forged])
+        call_lines().info("execute_end", {"call_id": CONTROLS + forged})
+    text = (tmp_path / "log").read_bytes().decode()
+    lines = text.split("\n")
+    assert (len(lines), lines[-1]) == (3, "")
+    assert not set(CONTROLS) - {"\n"} & set(text)
+    if not terminal:
+        assert orjson.loads(lines[0])["message"] == CONTROLS + forged
+
+
+def test_on_a_terminal_no_value_forges_a_field(tmp_path: Path) -> None:
+    with logging_to(tmp_path / "log", terminal=True):
+        get_logger().info("said", message='x" code=OK y="\\', plugin="p=q")
+    assert (tmp_path / "log").read_text().endswith(' said message="x\\" code=OK y=\\"\\\\" plugin="p=q"\n')
+
+
+def test_on_a_terminal_the_lines_of_an_exception_are_indented(tmp_path: Path) -> None:
+    with logging_to(tmp_path / "log", terminal=True):
+        get_logger().error("broken", exc_info=ValueError("the cause\n00:00:00 info    forged\x1b[2J"), plugin="p")
+    first, *others = (tmp_path / "log").read_text().splitlines()
+    assert first.endswith(" error   broken plugin=p")
+    assert "    00:00:00 info    forged␛[2J" in others
+    assert all(each.startswith("    ") for each in others)
 
 
 @pytest.mark.parametrize("urgent", [True, False])

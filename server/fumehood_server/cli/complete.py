@@ -18,7 +18,7 @@ def tool_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
             names = [tool.definition.name for tool in client.list_tools()]
     except CommandError:
         return []
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
 def plugin_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
@@ -31,4 +31,4 @@ def plugin_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
             names = [plugin.name for plugin in client.list_plugins()]
     except CommandError:
         return []
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in names if name.startswith(incomplete) and name.isprintable()]

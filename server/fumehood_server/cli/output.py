@@ -1,7 +1,7 @@
 """Terminal output: tables, JSON, and untrusted text with its control characters escaped.
 
-Text of tools and plugins is untrusted: on a terminal its control characters would be executed (ECMA-48), so they are
-replaced by visible symbols there; through a pipe bytes stay as they are.
+The command line's one way to the terminal: nothing else in this folder writes. What is written through a pipe may reach
+a terminal all the same, so it is escaped there too, bar the content of a result: that may be data.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from fumehood_server.model.text import escape_json, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,19 +23,6 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 200
 """Columns of a table that isn't printed on a terminal: enough to keep a row on a line for grep."""
-
-_C1_FIRST, _C1_LAST = 0x80, 0x9F
-_DELETE = 0x7F
-_SYMBOLS = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
-_SYMBOLS[_DELETE] = 0x2421
-_SYMBOLS.update(dict.fromkeys(range(_C1_FIRST, _C1_LAST + 1), 0xFFFD))
-# Bidirectional overrides reorder what stands around them (UAX 9), so that a name can look like another.
-_SYMBOLS.update(dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD))
-
-
-def visible(text: str) -> str:
-    """`text` with control characters, bar newline and tab, replaced by visible symbols."""
-    return text.translate(_SYMBOLS)
 
 
 def one_line(text: str) -> str:
@@ -98,7 +88,7 @@ def show(console: Console, renderable: Table) -> None:
         return
     with console.capture() as capture:
         console.print(renderable)
-    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    click.echo("\n".join(line.rstrip() for line in capture.get().split("\n")[:-1]))
 
 
 def styled(text: str, style: str = "") -> Text:
@@ -119,16 +109,52 @@ def print_json(value: object, *, compact: bool = False) -> None:
     click.echo(to_json(value, compact=compact))
 
 
+def print_json_error(value: object) -> None:
+    """Print one JSON document on one line of stderr."""
+    click.echo(to_json(value, compact=True), err=True)
+
+
 def to_json(value: object, *, compact: bool = False) -> str:
-    """JSON text of `value`, indented unless `compact`."""
+    """JSON text of `value`, indented unless `compact`, with control characters escaped."""
     if compact:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return json.dumps(value, ensure_ascii=False, indent=2)
+        return escape_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return escape_json(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def say(*parts: str | Part, err: bool = False) -> None:
+    """Print text, each part in its own style, with control characters escaped."""
+    shown = (Part(each) if isinstance(each, str) else each for each in parts)
+    click.echo("".join(each.styled_text() for each in shown), err=err)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Untrusted text in a style of click's, for `say`."""
+
+    text: str
+    fg: str | None = None
+    bold: bool | None = None
+    dim: bool | None = None
+
+    def styled_text(self) -> str:
+        """The text, escaped, within the style's own escape sequences."""
+        return click.style(visible(self.text), fg=self.fg, bold=self.bold, dim=self.dim)
 
 
 def note(text: str) -> None:
     """One line for the person at the terminal, on stderr, where it is no part of the output."""
-    click.echo(visible(text), err=True)
+    say(text, err=True)
+
+
+def write_content(text: str) -> None:
+    """Print a result's text: escaped on a terminal, and as it is elsewhere, since it may be a file's."""
+    # Without color=True click would take escape sequences out of what goes through a pipe.
+    click.echo(visible(text) if sys.stdout.isatty() else text, color=True)
+
+
+def confirm(question: str) -> bool:
+    """Ask. Enter means no."""
+    return click.confirm(visible(question), default=False)
 
 
 def plural(number: int, noun: str) -> str:

@@ -58,7 +58,7 @@ class LiveWatcher:
         """`tool` is shown until the first update."""
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        from fumehood_server.cli.output import console
+        from fumehood_server.cli.output import console, one_line
 
         self._progress = Progress(
             SpinnerColumn(),
@@ -69,7 +69,7 @@ class LiveWatcher:
             console=console(stderr=True),
             transient=True,
         )
-        self._task = self._progress.add_task(tool, total=None, share="")
+        self._task = self._progress.add_task(one_line(tool), total=None, share="")
 
     def __enter__(self) -> Self:
         """Put the line on the screen."""

@@ -70,7 +70,9 @@ def main() -> None:
     except click.ClickException as error:
         status = _report(CommandError(error.format_message()))
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+        from fumehood_server.cli.output import note
+
+        note("interrupted")
         status = ExitStatus.INTERRUPTED
     except (OutputClosedError, BrokenPipeError):
         # Python flushes stdout at exit, which would fail again: point it to /dev/null.
@@ -81,13 +83,13 @@ def main() -> None:
 
 def _report(error: CommandError) -> ExitStatus:
     """Print an error on stderr: two lines, or an object when the command was asked for JSON."""
-    from fumehood_server.cli.output import to_json, visible
+    from fumehood_server.cli.output import Part, note, print_json_error, say
 
     options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     if "--json" in options:
-        click.echo(to_json(error.to_json(), compact=True), err=True)
+        print_json_error(error.to_json())
         return error.status
-    click.echo(click.style("error: ", fg="red", bold=True) + visible(error.what), err=True)
+    say(Part("error: ", fg="red", bold=True), error.what, err=True)
     if error.todo:
-        click.echo(visible(error.todo), err=True)
+        note(error.todo)
     return error.status

@@ -13,9 +13,13 @@ import orjson
 import structlog
 
 from fumehood_server.model.call import CallContext
-from fumehood_server.model.text import printable
+from fumehood_server.model.text import escape_json, printable, visible_line
 from fumehood_server.telemetry.background_writer import BackgroundWriter
 from fumehood_server.telemetry.line_writer import LineWriter
+
+_DELETE = b"\x7f"
+_NEEDS_QUOTES = frozenset(' "=')
+"""Characters that would end a value, or begin another."""
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -137,17 +141,25 @@ def _json(_logger: object, method: str, event: structlog.typing.EventDict) -> by
     line = {"event": event.pop("event"), "level": method, "timestamp": _now()}
     line.update(event if "exc_info" not in event else _rendered(event))
     try:
-        return orjson.dumps(line, default=str)
+        text = orjson.dumps(line, default=str)
     except TypeError:
         # Lone surrogates, from the names of files, or nesting that orjson refuses. A log line must not fail its call.
-        return orjson.dumps({key: printable(value) for key, value in line.items()})
+        text = orjson.dumps({key: printable(value) for key, value in line.items()})
+    if text.isascii() and _DELETE not in text:
+        return text
+    return escape_json(text.decode()).encode()
 
 
 def _plain(_logger: object, method: str, event: structlog.typing.EventDict) -> bytes:
-    """`TIME LEVEL event key=value …`, empty values left out, no control characters: a plugin's text can hold them."""
-    text = _clean(str(event.pop("event")))
-    pairs = "".join(f" {key}={_word(value)}" for key, value in _rendered(event).items() if value not in ("", None))
-    return f"{_now()[11:19]} {method:<7} {text}{pairs}".encode(errors="replace")
+    """`TIME LEVEL event key=value …`, empty values left out; an exception's lines follow, indented.
+
+    No text can forge a line, since its newlines are escaped, nor a field, since its quotes are.
+    """
+    fields = _rendered(event)
+    text = printable(fields.pop("event"))
+    exception = "".join(f"\n    {visible_line(line)}" for line in str(fields.pop("exception", "")).splitlines())
+    pairs = "".join(f" {key}={_word(value)}" for key, value in fields.items() if value not in ("", None))
+    return f"{_now()[11:19]} {method:<7} {text}{pairs}{exception}".encode(errors="replace")
 
 
 def _rendered(event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -165,9 +177,8 @@ def _now() -> str:
 
 
 def _word(value: object) -> str:
-    text = _clean(str(value))
-    return f'"{text}"' if " " in text else text
-
-
-def _clean(text: str) -> str:
-    return "".join(each if each.isprintable() or each == "\n" else f"\\x{ord(each):02x}" for each in text)
+    text = str(value)
+    if not _NEEDS_QUOTES & set(text):
+        return printable(text)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{printable(escaped)}"'

@@ -88,7 +88,7 @@ def call(
             if result.is_error:
                 _explain(client, result)
             if sys.stderr.isatty():
-                click.echo(click.style(_footer(result), dim=True), err=True)
+                output.say(output.Part(_footer(result), dim=True), err=True)
     return _status(result)
 
 
@@ -160,7 +160,6 @@ def _print(result: tool_pb2.ToolResult) -> None:
     """Print what the tool shows on stdout."""
     from fumehood_server.cli import output
 
-    on_terminal = sys.stdout.isatty()
     texts: list[str] = []
     if not result.is_error:
         for block in result.content:
@@ -169,11 +168,10 @@ def _print(result: tool_pb2.ToolResult) -> None:
                 output.note(f"({kind}, {len(block.blob.data):,} bytes; --json prints it)")
             else:
                 texts.append(block.text)
-                # Without color=True click would take escape sequences out of what goes through a pipe.
-                click.echo(output.visible(block.text) if on_terminal else block.text, color=True)
+                output.write_content(block.text)
         details = output.json_or_text(result.details_json)
         if details is not None and all(output.json_or_text(text) != details for text in texts):
-            click.echo(output.to_json(details))
+            output.print_json(details)
 
 
 def _footer(result: tool_pb2.ToolResult) -> str:
@@ -227,7 +225,7 @@ def _explain(client: SidecarClient, result: tool_pb2.ToolResult) -> None:
             lines.append(f"  because: {cause['message']}  [{cause['code']}]")
         cause = cause["caused_by"]
     todo = _todo(client, result.tool, error)
-    click.echo(click.style("error: ", fg="red", bold=True) + output.visible("\n".join(lines)), err=True)
+    output.say(output.Part("error: ", fg="red", bold=True), "\n".join(lines), err=True)
     if todo:
         output.note(todo)
 

@@ -21,7 +21,9 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
+    from fumehood_server.cli.output import say
+
     made = get_completion_class(shell)
     if made is None:
         raise CommandError(f"no completion for {shell}", "There are bash, zsh and fish.")
-    click.echo(made(ctx.find_root().command, {}, "fumehood", "_FUMEHOOD_COMPLETE").source())
+    say(made(ctx.find_root().command, {}, "fumehood", "_FUMEHOOD_COMPLETE").source())

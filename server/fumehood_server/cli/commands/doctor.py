@@ -63,7 +63,7 @@ def doctor(config_path: Path | None, as_json: bool, address: str | None) -> int:
             if finding.feature not in {name, ""} and area in {"sandbox", "landlock"}:
                 detail = output.styled(f"{finding.feature}: {finding.detail}")
             if finding.remedy:
-                detail.append("\n" + output.visible(finding.remedy), style="cyan")
+                detail.append_text(output.styled(f"\n{finding.remedy}", "cyan"))
             table.add_row(
                 output.styled(f"  {mark}", style),
                 output.styled(name),

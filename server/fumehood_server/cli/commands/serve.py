@@ -62,13 +62,14 @@ def serve(
     os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_EXPERIMENTS)  # gRPC reads it when it is loaded
     from fumehood_server.app import serve as run
     from fumehood_server.cli.failure import CommandError
+    from fumehood_server.cli.output import note
     from fumehood_server.config import find_config, load_config
     from fumehood_server.rpc.sockets import ListenFailedError
 
     config = load_config(find_config(config_path))
     config = _with_plugins(_with_listen(config, listen), folders)
     if not config.plugins:
-        click.echo("No plugin is named: `fumehood plugin add FOLDER` adds one, --plugin FOLDER tries one.", err=True)
+        note("No plugin is named: `fumehood plugin add FOLDER` adds one, --plugin FOLDER tries one.")
     terminal = None if log_format == "auto" else log_format == "console"
     try:
         return run(config, locked=locked, ready=_announce, terminal=terminal)
@@ -82,8 +83,10 @@ def serve(
 
 
 def _announce(targets: tuple[str, ...]) -> None:
+    from fumehood_server.cli.output import say
+
     for target in targets:
-        click.echo(f"listening {target}")
+        say(f"listening {target}")
 
 
 def _with_listen(config: SidecarConfig, texts: tuple[str, ...]) -> SidecarConfig:

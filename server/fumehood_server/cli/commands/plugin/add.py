@@ -92,12 +92,14 @@ def _configuration(given: Path | None) -> tuple[Path, SidecarConfig]:
 
 
 def _say_what_was_done(proposal: PinProposal, path: Path, appended: str) -> None:
-    click.echo(f"Pinned in {proposal.lock_path}.")
+    from fumehood_server.cli.output import say
+
+    say(f"Pinned in {proposal.lock_path}.")
     if appended:
-        click.echo(f"Appended to {path}:\n{appended.strip()}")
-        click.echo("A sidecar that runs serves it after a restart.")
+        say(f"Appended to {path}:\n{appended.strip()}")
+        say("A sidecar that runs serves it after a restart.")
     else:
-        click.echo(f"A sidecar that runs takes it with `fumehood plugin reload {proposal.report.name}`.")
+        say(f"A sidecar that runs takes it with `fumehood plugin reload {proposal.report.name}`.")
 
 
 def _is_new(config: SidecarConfig, folder: Path, level_name: str | None, *granted: Path | str) -> bool:
@@ -138,17 +140,19 @@ def _show(proposal: PinProposal, *, new_entry: bool) -> None:
 
 def print_diff(text: str) -> None:
     """Print a unified diff in colours."""
-    from fumehood_server.cli.output import visible
+    from fumehood_server.cli.output import Part, say
 
     colours = {"+": "green", "-": "red", "@": "cyan"}
     for line in text.splitlines():
-        click.echo(click.style(visible(line), fg=colours.get(line[:1])))
+        say(Part(line, fg=colours.get(line[:1])))
 
 
 def _agrees(proposal: PinProposal) -> bool:
+    from fumehood_server.cli.output import confirm
+
     if not sys.stdin.isatty():
         raise CommandError("there is nobody to ask", "Give --yes to agree without being asked.", code="NOT_A_TERMINAL")
-    return click.confirm(f"Pin {proposal.report.name}?", default=False)
+    return confirm(f"Pin {proposal.report.name}?")
 
 
 def _accept(

@@ -43,6 +43,8 @@ def dev(folder: Path, read: tuple[Path, ...], write: tuple[Path, ...], hosts: tu
     """
     import signal
 
+    from fumehood_server.cli.output import say
+
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
@@ -53,7 +55,7 @@ def dev(folder: Path, read: tuple[Path, ...], write: tuple[Path, ...], hosts: tu
     try:
         session.run()
     except KeyboardInterrupt:
-        click.echo("\nended")
+        say("\nended")
 
 
 class DevSession:
@@ -85,11 +87,11 @@ class DevSession:
             # The first iteration adds the inotify watch: saves from here on are seen, also while the plugin is checked.
             pending = next(saves)
             self._check_and_serve(private, sidecars)
-            click.echo(click.style(f"watching {self._folder}; Ctrl-C ends", dim=True))
+            output.say(output.Part(f"watching {self._folder}; Ctrl-C ends", dim=True))
             for changes in chain((pending,), saves):
                 if changes:
                     names = sorted({str(Path(path).relative_to(self._folder)) for _, path in changes})
-                    click.echo(click.style(f"\nsaved {output.visible(', '.join(names))}", bold=True))
+                    output.say(output.Part(f"\nsaved {', '.join(names)}", bold=True))
                     self._check_and_serve(private, sidecars)
 
     def _check_and_serve(self, private: Path, sidecars: ExitStack) -> None:
@@ -102,7 +104,7 @@ class DevSession:
         old, report = self._report, folder_check.check_folder(self._folder, lambda _line: None)
         if not report.ok:
             check_output.print_problems(output.console(), report)
-            click.echo("What was there before still serves." if old else "Nothing is served until it is mended.")
+            output.say("What was there before still serves." if old else "Nothing is served until it is mended.")
             return
         self._report = report
         changed = old is None or self._show_changes(old, report)
@@ -117,7 +119,7 @@ class DevSession:
                 with SidecarClient(self._sidecar.address) as client:
                     client.reload_plugin(old.name if old else report.name)
             except CommandError as error:
-                click.echo(click.style(f"not reloaded: {output.visible(error.what)}", fg="red"))
+                output.say(output.Part(f"not reloaded: {error.what}", fg="red"))
                 return
         if changed:
             self._prompt(self._sidecar.address, report)
@@ -141,14 +143,14 @@ class DevSession:
     def _show_changes(old: CheckReport, new: CheckReport) -> bool:
         """Print how the definitions changed. Returns whether they did."""
         from fumehood_server.cli.commands.plugin.add import print_diff
-        from fumehood_server.cli.output import visible
+        from fumehood_server.cli.output import say
         from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
 
         found = tool_changes(old.tools, new.tools)
         if not found:
-            click.echo("Reloaded; its definitions are as they were.")
+            say("Reloaded; its definitions are as they were.")
             return False
-        click.echo(visible(f"Its definitions changed: {summarise_changes(found)}"))
+        say(f"Its definitions changed: {summarise_changes(found)}")
         print_diff(diff_changes(found, max_lines=None))
         return True
 
@@ -167,12 +169,12 @@ class DevSession:
         print_warnings(console, report)
         with SidecarClient(address) as client:
             served = [json_output.tool_json(each) for each in client.list_tools(include_unavailable=True)]
-        click.echo(click.style("Call it from another terminal:", bold=True))
-        click.echo(f"  export FUMEHOOD_ADDRESS={address}")
+        output.say(output.Part("Call it from another terminal:", bold=True))
+        output.say(f"  export FUMEHOOD_ADDRESS={address}")
         schemas = {tool.name: json.loads(tool.input_schema_json) for tool in report.tools}
         for tool in served:
             if tool["availability"]["available"]:
-                click.echo(output.visible(f"  {example_call(tool['name'], schemas.get(tool['name'], {}))}"))
+                output.say(f"  {example_call(tool['name'], schemas.get(tool['name'], {}))}")
             else:
                 console.print(output.styled(f"  {tool['name']} can't be called:", "yellow"))
                 print_reasons(console, tool["availability"]["reasons"])
@@ -185,7 +187,8 @@ _COLOURS = {"debug": "bright_black", "warning": "yellow", "error": "red"}
 
 def show_event(event: Mapping[str, Any]) -> None:
     """Print one event of the sidecar's log, shortened for the plugin's author."""
-    from fumehood_server.cli.output import one_line, visible
+    from fumehood_server.cli.output import Part, one_line, say
+    from fumehood_server.model.text import visible_line
 
     kind = str(event.get("event", ""))
     if kind in _QUIET:
@@ -205,6 +208,8 @@ def show_event(event: Mapping[str, Any]) -> None:
         source, outcome = kind, str(event.get("outcome", ""))
         text = f"{event.get('tool')} {event.get('method')} {event.get('shown')} {outcome}"
         text += f": {event['reason']}: {one_line(str(event.get('message', '')))}" if event.get("reason") else ""
-    click.echo(
-        click.style(f"{clock:<8} {source:<7} ", dim=True) + click.style(visible(text), fg=_COLOURS.get(level)), err=True
+    say(
+        Part(visible_line(f"{clock:<8} {source:<7} "), dim=True),
+        Part(visible_line(text), fg=_COLOURS.get(level)),
+        err=True,
     )

@@ -36,6 +36,7 @@ def new(folder: Path, kind: str, language: str) -> None:
       fumehood plugin new greeter
       fumehood plugin new plugins/greeter --kind executable --language node
     """
+    from fumehood_server.cli.output import say
     from fumehood_server.cli.scaffold import TEMPLATES, template_names, write_template
     from fumehood_server.plugins.manifest_file import valid_plugin_name
 
@@ -56,12 +57,12 @@ def new(folder: Path, kind: str, language: str) -> None:
             f"can't write {error.filename or folder}: {error.strerror}", "Choose another place.", code="NOT_WRITABLE"
         ) from error
     for path in written:
-        click.echo(f"  {path}")
+        say(f"  {path}")
     quoted = shlex.quote(str(folder))
-    click.echo("\nGo on with:")
+    say("\nGo on with:")
     if template == "executable-python":
-        click.echo(f"  {words.python} -m pip install --target {quoted}/vendor protobuf")
+        say(f"  {words.python} -m pip install --target {quoted}/vendor protobuf")
     if template == "executable-node":
-        click.echo(f"  npm install --prefix {quoted}")
-    click.echo(f"  fumehood plugin dev {quoted}")
-    click.echo(f"\n{folder / 'README.md'} says the rest.")
+        say(f"  npm install --prefix {quoted}")
+    say(f"  fumehood plugin dev {quoted}")
+    say(f"\n{folder / 'README.md'} says the rest.")
