@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import cast
 
 import fumehood_sandbox
@@ -17,6 +19,7 @@ from fumehood_server.calls import Executor
 from fumehood_server.config.config import SidecarConfig
 from fumehood_server.errors import FumehoodError
 from fumehood_server.model.plugin import WorkerSpec
+from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import Catalog, Log
@@ -24,6 +27,16 @@ from fumehood_server.rpc import Admission, ServerContext, serving
 from fumehood_server.secrets import SecretStore
 from fumehood_server.telemetry import configure_logging, get_logger
 from fumehood_server.workers import LogLine, LogSink, Pools, WorkerSettings
+
+
+class StateFolderError(FumehoodError):
+    """The state folder can't be used. The operator must make it writable, or name another."""
+
+    def __init__(self, folder: Path, problem: str) -> None:
+        """Keep the folder."""
+        super().__init__(f"can't keep state in {printable(folder)}: {problem}")
+        self.folder = folder
+
 
 Ready = Callable[[tuple[str, ...]], None]
 """Told the addresses, as gRPC writes them, once calls are taken there."""
@@ -40,6 +53,7 @@ def serve(
     Raises:
         ConfigError: the lock can't be read or written.
         ListenFailedError: an address can't be had.
+        StateFolderError: the state folder can't be made or written to.
     """
     flush = configure_logging(config.server.log_level.value, terminal=terminal)
     try:
@@ -74,7 +88,7 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
 
     stop = asyncio.Event()
     with _signals(stop, flush):
-        server.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_state_folder(server.state_dir)
         logs = LogSink(_forward)
         plugin_requests = PluginRequests(
             SecretStore(config.secrets), logs, limits=config.egress.limits, private=config.egress.private
@@ -101,6 +115,7 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
                         admission=Admission(max_arguments_bytes=server.max_arguments_bytes),
                     ),
                     listen=server.listen,
+                    socket_access=server.socket_access,
                     reflect=server.reflection,
                     max_arguments_bytes=server.max_arguments_bytes,
                     keepalive_s=server.keepalive_s,
@@ -121,6 +136,15 @@ async def _serve(config: SidecarConfig, *, locked: bool, ready: Ready | None, fl
                 await rpc.drain(server.drain_s)
     log.info("stopped")
     return 0
+
+
+def _make_state_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise StateFolderError(folder, error.strerror or str(error)) from error
 
 
 async def _unless(stop: asyncio.Event, loading: Coroutine[object, object, Catalog]) -> Catalog | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fumehood_sandbox import Level
 from fumehood_server.config.config import LimitsConfig, find_config, load_config
-from fumehood_server.config.listen import Listen
+from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.plugin import ToolGrant
 from fumehood_server.model.tool import DeclaredLimits, Permission
@@ -238,3 +238,29 @@ def test_limits_are_declared_or_default_and_never_above_the_cap(folder: Path) ->
     )
     assert (merged.memory_bytes, merged.cpu_s) == (limits.cap.memory_bytes, 10)
     assert (own.output_bytes, own.log_bytes_per_second) == (3 * 1024**2, 64 * 1024**2)
+
+
+def test_sockets_are_the_owners_alone_unless_a_mode_or_a_group_is_named(folder: Path) -> None:
+    def access(lines: str) -> SocketAccess:
+        return load_config(configure(folder, f"[server]\n{lines}\n")).server.socket_access
+
+    assert access("") == SocketAccess(mode=0o600)
+    assert access('socket_mode = "0666"') == SocketAccess(mode=0o666)
+    assert access('socket_group = "54321"') == SocketAccess(mode=0o660, group_id=54321, group="54321")
+    root = SocketAccess(mode=0o666, group_id=0, group="root")
+    assert access('socket_group = "root"\nsocket_mode = "0666"') == root
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ('socket_mode = "0777"', "unknown socket mode"),
+        ("socket_mode = 660", "the socket mode must be a string"),
+        ('socket_group = "no-such-group"', "there is no group"),
+        ('socket_group = "root"\nsocket_mode = "0600"', "nobody of `socket_group` may connect"),
+    ],
+)
+def test_a_wrong_socket_mode_or_group_is_refused_with_its_line(folder: Path, lines: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        load_config(configure(folder, f"[server]\n{lines}\n"))
+    assert caught.value.line == 1 + len(lines.splitlines())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
@@ -89,6 +92,8 @@ class SidecarClient:
                 socket.create_connection((host.strip("[]"), int(port)), timeout=self._connect_timeout_s).close()
         except (FileNotFoundError, ConnectionRefusedError):
             raise unreachable(self.target) from None
+        except PermissionError:
+            raise _forbidden(self.target) from None
         except TimeoutError:
             raise unreachable(self.target, "it does not answer") from None
         except (OSError, OverflowError, UnicodeError) as error:
@@ -181,6 +186,27 @@ def unreachable(target: str, why: str = "nobody listens there") -> CommandError:
         "Start it with `fumehood serve`, or say where it is with --address or FUMEHOOD_ADDRESS"
         " (`fumehood plugin dev` prints its own).",
         code="UNREACHABLE",
+        status=ExitStatus.UNREACHABLE,
+        details={"address": target},
+    )
+
+
+def _forbidden(target: str) -> CommandError:
+    """The error for a socket that this user may not connect to (unix(7)): a sidecar may well serve there."""
+    path = Path(target.removeprefix("unix:"))
+    try:
+        found = path.lstat()
+    except OSError:
+        why = f"user {os.geteuid()} may not pass through {path.parent}"
+    else:
+        mode = stat.S_IMODE(found.st_mode)
+        whose = f"user {found.st_uid}, group {found.st_gid}, mode {mode:04o}"
+        why = f"user {os.geteuid()} may not connect: the socket is of {whose}"
+    return CommandError(
+        f"can't reach the sidecar at {target}: {why}",
+        "Run this as the sidecar's user or as a member of the socket's group. Its operator opens it to a group with"
+        ' `socket_group = "NAME"` in [server] of fumehood.toml.',
+        code="FORBIDDEN",
         status=ExitStatus.UNREACHABLE,
         details={"address": target},
     )

@@ -237,5 +237,6 @@ def _sidecar(address: str | None) -> Finding:
             remedy = "`fumehood tools --all` says what the others lack" if tools < declared else ""
     except CommandError as error:
         # Most often doctor is asked before the first start.
-        status, detail, remedy = "note", error.what, "`fumehood serve` starts it"
+        absent = error.code == "UNREACHABLE"
+        status, detail, remedy = "note", error.what, "`fumehood serve` starts it" if absent else error.todo
     return Finding(area="sidecar", layer="sidecar", feature="socket", status=status, detail=detail, remedy=remedy)

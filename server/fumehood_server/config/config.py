@@ -8,10 +8,18 @@ from pathlib import Path
 
 from fumehood_sandbox import Backend, Limits
 
-from fumehood_server.config.config_file import CgroupUse, ConfigFile, LimitsTable, LogLevel, PluginTable, ServerTable
+from fumehood_server.config.config_file import (
+    CgroupUse,
+    ConfigFile,
+    LimitsTable,
+    LogLevel,
+    PluginTable,
+    ServerTable,
+    SocketMode,
+)
 from fumehood_server.config.egress import EgressConfig, read_denied, read_egress, read_granted
 from fumehood_server.config.grants import GrantError, Protected, check_links, protected_paths, resolve_grants
-from fumehood_server.config.listen import Listen, ListenError, parse_listen
+from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
 from fumehood_server.config.secrets import check_secret_links, read_secrets
 from fumehood_server.config.tables import read_table
 from fumehood_server.config.toml_source import Key, TomlSource, read_toml
@@ -32,6 +40,7 @@ class ServerConfig:
     """`[server]`. Paths are absolute."""
 
     listen: tuple[Listen, ...]
+    socket_access: SocketAccess
     state_dir: Path
     idle_stop_s: float
     """A worker without a call for this long is stopped."""
@@ -216,6 +225,7 @@ def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfi
             raise source.problem(("server", "listen", index), f'"{text}" is named twice', "remove one")
     return ServerConfig(
         listen=tuple(listen),
+        socket_access=_socket_access(table, source),
         state_dir=folder / table.state_dir,
         idle_stop_s=table.idle_stop_s,
         max_concurrent_calls=table.max_concurrent_calls,
@@ -225,6 +235,22 @@ def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfi
         log_level=table.log_level,
         reflection=table.reflection,
     )
+
+
+def _socket_access(table: ServerTable, source: TomlSource) -> SocketAccess:
+    mode = table.socket_mode
+    if table.socket_group is None:
+        return SocketAccess(mode=int(mode or SocketMode.OWNER, 8))
+    if mode is SocketMode.OWNER:
+        problem = f'`socket_mode` in [server] is "{mode}", so that nobody of `socket_group` may connect'
+        raise source.problem(
+            ("server", "socket_mode"), problem, f'write "{SocketMode.GROUP}", or leave out one of them'
+        )
+    try:
+        group_id = read_group(table.socket_group)
+    except ListenError as exc:
+        raise source.problem(("server", "socket_group"), exc.problem, exc.hint) from exc
+    return SocketAccess(mode=int(mode or SocketMode.GROUP, 8), group_id=group_id, group=table.socket_group)
 
 
 def _limits(table: LimitsTable, source: TomlSource) -> LimitsConfig:

@@ -33,10 +33,20 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class SocketMode(StrEnum):
+    """Who may connect to a unix socket (unix(7): connecting takes write permission)."""
+
+    OWNER = "0600"
+    GROUP = "0660"
+    EVERYBODY = "0666"
+
+
 class ServerTable(Table):
     """`[server]`."""
 
     listen: list[str] = Field(default=["unix:.fumehood/fumehood.sock"], min_length=1, max_length=16)
+    socket_mode: Annotated[SocketMode, one_of(SocketMode, "socket mode")] | None = None
+    socket_group: str | None = Field(default=None, min_length=1)
     state_dir: str = Field(default=".fumehood", min_length=1)
     idle_stop_s: float = Field(default=300.0, gt=0, le=86_400)
     max_concurrent_calls: int = Field(default=256, ge=1, le=10_000)

@@ -1,10 +1,12 @@
-"""Listen addresses: `unix:PATH` and loopback `HOST:PORT`."""
+"""Listen addresses: `unix:PATH`, with the mode and group of its file, and loopback `HOST:PORT`."""
 
 from __future__ import annotations
 
+import grp
 import ipaddress
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +34,36 @@ class Listen:
         if self.path is not None:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketAccess:
+    """Who but the sidecar's own user may connect to its unix sockets."""
+
+    mode: int = 0o600
+    group_id: int | None = None
+    """None leaves the sidecar's own group."""
+    group: str = ""
+    """As it was configured."""
+
+    @property
+    def opens_to_group(self) -> bool:
+        """Whether a group may connect."""
+        return bool(self.mode & stat.S_IWGRP)
+
+
+def read_group(text: str) -> int:
+    """The number of a group that is given by name or number.
+
+    Raises:
+        ListenError: there is none of that name.
+    """
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        return grp.getgrnam(text).gr_gid
+    except (KeyError, ValueError):
+        raise ListenError(f'there is no group "{text}"', "create it with groupadd, or give its number") from None
 
 
 class ListenError(ValueError):

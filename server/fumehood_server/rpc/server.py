@@ -11,7 +11,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from fumehood_server.config.listen import Listen
+from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.rpc import plugin_service, tool_service
@@ -19,7 +19,7 @@ from fumehood_server.rpc.health import HealthService
 from fumehood_server.rpc.plugin_service import PluginService
 from fumehood_server.rpc.plugins import live_state
 from fumehood_server.rpc.server_context import ServerContext
-from fumehood_server.rpc.sockets import ListenFailedError, claimed, private_umask
+from fumehood_server.rpc.sockets import ListenFailedError, bind_problem, claimed, open_to, private_umask
 from fumehood_server.rpc.tool_service import ToolService
 
 READ_GRACE_S = 0.1
@@ -69,7 +69,13 @@ class Serving:
 
 @contextlib.asynccontextmanager
 async def serving(
-    context: ServerContext, *, listen: Sequence[Listen], reflect: bool, max_arguments_bytes: int, keepalive_s: int
+    context: ServerContext,
+    *,
+    listen: Sequence[Listen],
+    socket_access: SocketAccess,
+    reflect: bool,
+    max_arguments_bytes: int,
+    keepalive_s: int,
 ) -> AsyncIterator[Serving]:
     """Serve within the block. Leaving it closes every stream after `ANSWER_GRACE_S`.
 
@@ -90,7 +96,7 @@ async def serving(
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         reflection.enable_server_reflection((*names, health_name, reflection.SERVICE_NAME), server)
     with contextlib.ExitStack() as stack:
-        targets = tuple(_bind(server, each, stack) for each in listen)
+        targets = tuple(_bind(server, each, socket_access, stack) for each in listen)
         await server.start()
         try:
             yield Serving(targets, context, health)
@@ -105,14 +111,16 @@ async def _stop(server: grpc.aio.Server) -> None:
     await server.stop(ANSWER_GRACE_S)
 
 
-def _bind(server: grpc.aio.Server, listen: Listen, sockets: contextlib.ExitStack) -> str:
+def _bind(server: grpc.aio.Server, listen: Listen, access: SocketAccess, sockets: contextlib.ExitStack) -> str:
     if listen.path is not None:
-        sockets.enter_context(claimed(listen.path))
+        sockets.enter_context(claimed(listen.path, access))
     try:
         with private_umask():
             port = server.add_insecure_port(listen.target)
     except RuntimeError as exc:
-        raise ListenFailedError(listen.target, "the address is in use or not this machine's") from exc
+        raise ListenFailedError(listen.target, *bind_problem(listen)) from exc
+    if listen.path is not None:
+        open_to(listen.path, access)
     return Listen(host=listen.host, port=port).target if listen.path is None else listen.target
 
 

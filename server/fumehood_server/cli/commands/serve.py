@@ -60,6 +60,7 @@ def serve(
       fumehood serve --config /etc/fumehood/fumehood.toml --locked --log-format json
     """
     os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_EXPERIMENTS)  # gRPC reads it when it is loaded
+    from fumehood_server.app import StateFolderError
     from fumehood_server.app import serve as run
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.output import note
@@ -76,9 +77,16 @@ def serve(
     except ListenFailedError as error:
         raise CommandError(
             str(error),
-            "Stop what is there, or choose another address with --listen.",
+            error.remedy or "Stop what is there, or choose another address with --listen.",
             code="LISTEN_FAILED",
             details={"address": error.target},
+        ) from error
+    except StateFolderError as error:
+        raise CommandError(
+            str(error),
+            f"Make it writable for user {os.geteuid()}, or name another one: `state_dir` in [server] of fumehood.toml.",
+            code="NOT_WRITABLE",
+            details={"folder": str(error.folder)},
         ) from error
 
 
