@@ -45,9 +45,9 @@ Ready = Callable[[tuple[str, ...]], None]
 def serve(
     config: SidecarConfig, *, locked: bool = False, ready: Ready | None = None, terminal: bool | None = None
 ) -> int:
-    """Serve until SIGTERM or SIGINT, then drain. A second signal ends the process at once. Returns the exit status.
+    """Serve until SIGTERM, SIGINT or SIGQUIT, then drain. Returns the exit status.
 
-    Must be called on the main thread. `locked` refuses plugins that are not pinned yet; `terminal` says whether the log
+    A second signal ends the process at once. Must be called on the main thread. `locked` refuses plugins that are not pinned yet; `terminal` says whether the log
     is for a person or JSON, and None asks stderr.
 
     Raises:
@@ -160,26 +160,38 @@ async def _unless(stop: asyncio.Event, loading: Coroutine[object, object, Catalo
 
 @contextlib.contextmanager
 def _signals(stop: asyncio.Event, flush: Callable[[], None]) -> Iterator[None]:
-    """The first signal asks for the drain. The second ends the process by that signal: the kernel ends the workers."""
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT)
+    """The first signal asks for the drain. The second ends the process by that signal: the kernel ends the workers.
 
-    def received(number: signal.Signals) -> None:
+    Signals of `_NO_ORDERS` would end it without a drain (signal(7)): they are logged, and nothing else.
+    """
+    loop = asyncio.get_running_loop()
+
+    def asked_to_end(number: signal.Signals) -> None:
         if not stop.is_set():
             stop.set()
             return
         flush()
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        # Not SIGQUIT, which would write the sidecar's memory to a core file.
+        last = signal.SIGINT if number == signal.SIGINT else signal.SIGTERM
+        loop.remove_signal_handler(last)
+        signal.signal(last, signal.SIG_DFL)
+        os.kill(os.getpid(), last)
 
-    for each in signals:
-        loop.add_signal_handler(each, received, each)
+    def ignored(number: signal.Signals) -> None:
+        get_logger().warning("signal_ignored", signal=number.name, message="it asks for nothing here")
+
+    handlers = {**dict.fromkeys(_END, asked_to_end), **dict.fromkeys(_NO_ORDERS, ignored)}
+    for each, handler in handlers.items():
+        loop.add_signal_handler(each, handler, each)
     try:
         yield
     finally:
-        for each in signals:
+        for each in handlers:
             loop.remove_signal_handler(each)
+
+
+_END = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+_NO_ORDERS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def _sandbox_problem(minimum: Backend) -> Reason | None:

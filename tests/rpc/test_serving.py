@@ -88,6 +88,25 @@ async def test_calls_that_outlast_the_drain_are_cancelled_and_answered(plugin_fo
         assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
+async def test_sighup_and_sigusr_end_nothing_and_sigquit_drains(plugin_folder: Path) -> None:
+    with running_sidecar([plugin_folder]) as sidecar:
+        async with sidecar.channel() as channel:
+            session = ToolServiceStub(channel).Session()
+            await session.write(pb.SessionRequest(call=call("wait", {"seconds": 1.5}), updates=True))
+            assert (await session.read()).HasField("update")
+            sent = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+            for number in sent:
+                sidecar.signal(number)
+            await session.write(pb.SessionRequest(call=call("echo", {"text": "still here"})))
+            assert text_of((await session.read()).finished) == "still here"
+            sidecar.signal(signal.SIGQUIT)
+            assert text_of((await session.read()).finished) == "waited"
+            assert await refused(session.read()) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+        assert await asyncio.to_thread(sidecar.wait) == 0
+        ignored = [line["signal"] for line in sidecar.log() if line["event"] == "signal_ignored"]
+        assert sorted(ignored) == sorted(number.name for number in sent)
+
+
 async def test_a_session_ends_with_the_drain_once_its_calls_are_answered(plugin_folder: Path) -> None:
     with running_sidecar([plugin_folder]) as sidecar:
         async with sidecar.channel() as channel:
@@ -177,8 +196,9 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(ListenFailedError, match="chmod"), claimed(folder / "s"):
+    with pytest.raises(ListenFailedError, match="others may write") as caught, claimed(folder / "s"):
         pass
+    assert caught.value.remedy == f"chmod go-w {folder}"
     folder.chmod(0o700)
     with claimed(folder / "s"):
         pass
