@@ -47,8 +47,8 @@ def serve(
 ) -> int:
     """Serve until SIGTERM, SIGINT or SIGQUIT, then drain. Returns the exit status.
 
-    A second signal ends the process at once. Must be called on the main thread. `locked` refuses plugins that are not pinned yet; `terminal` says whether the log
-    is for a person or JSON, and None asks stderr.
+    A second signal ends the process at once. Must be called on the main thread. `locked` refuses plugins that are not
+    pinned yet; `terminal` says whether the log is for a person or JSON, and None asks stderr.
 
     Raises:
         ConfigError: the lock can't be read or written.

@@ -9,6 +9,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fumehood_server.rpc.drain import Drain
+from fumehood_server.rpc.hang_up import hang_ups_end_it
 
 POLL_S = 5.0
 """How often a watched plugin is looked at for what changes by itself, such as a program that was removed."""
@@ -52,7 +53,8 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
         self, request: health_pb2.HealthCheckRequest, context: _Context
     ) -> None:
         """The status now and whenever it changes."""
-        await self._shutdown.until_end(self._watch(request, context))
+        with hang_ups_end_it():
+            await self._shutdown.until_end(self._watch(request, context))
 
     async def _watch(self, request: health_pb2.HealthCheckRequest, context: _Context) -> None:
         last = None

@@ -9,6 +9,7 @@ from fumehood.v1 import plugin_service_pb2 as pb
 
 from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.plugin import RegisteredPlugin
+from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.parsing import streaming, unary
 from fumehood_server.rpc.plugins import log_line, plugin_detail, plugin_summary
 from fumehood_server.rpc.status import abort
@@ -85,7 +86,8 @@ class PluginService:
             await abort(context, exc.refusal)
         if request.lines > MAX_LINES:
             await abort(context, Refusal(RefusalReason.REQUEST_INVALID, f"at most {MAX_LINES} lines"))
-        await self._server.drain.until_end(self._tail(name, request, context))
+        with hang_ups_end_it():
+            await self._server.drain.until_end(self._tail(name, request, context))
 
     async def _tail(
         self, name: str, request: pb.TailPluginLogsRequest, context: _Context[pb.TailPluginLogsRequest]

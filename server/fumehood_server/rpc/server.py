@@ -15,6 +15,7 @@ from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.rpc import plugin_service, tool_service
+from fumehood_server.rpc.hang_up import keep_hang_ups_from_log
 from fumehood_server.rpc.health import HealthService
 from fumehood_server.rpc.plugin_service import PluginService
 from fumehood_server.rpc.plugins import live_state
@@ -85,6 +86,7 @@ async def serving(
     Raises:
         ListenFailedError: an address can't be had.
     """
+    keep_hang_ups_from_log()
     names = (tool_service.SERVICE, plugin_service.SERVICE)
     health = HealthService(frozenset(names), _plugin_serves(context), context.drain)
     server = grpc.aio.server(options=_options(max_arguments_bytes, keepalive_s * 1000))

@@ -10,6 +10,7 @@ import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.model.call import CallOutcome, CallRequest, CallUpdate
+from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.outcomes import update_message
 
 if TYPE_CHECKING:
@@ -42,21 +43,20 @@ async def stream_call(
         return outcome
 
     try:
-        started = pb.CallStarted(call_id=request.call_id, tool=request.tool)
-        await context.write(pb.StreamToolResponse(started=started).SerializeToString())
-        async with asyncio.TaskGroup() as tasks:
-            end = tasks.create_task(ended())
-            while not end.done() or updates:
-                while updates:
-                    update = update_message(request.call_id, updates.popleft())
-                    await context.write(pb.StreamToolResponse(update=update).SerializeToString())
-                if not end.done():
-                    wake.clear()
-                    await wake.wait()
-        response = pb.StreamToolResponse()
-        server.results.fill(response.finished, end.result())
-        await context.write(response.SerializeToString())
-    except* grpc.aio.InternalError:  # whom it is for went away meanwhile
-        pass
+        with hang_ups_end_it():
+            started = pb.CallStarted(call_id=request.call_id, tool=request.tool)
+            await context.write(pb.StreamToolResponse(started=started).SerializeToString())
+            async with asyncio.TaskGroup() as tasks:
+                end = tasks.create_task(ended())
+                while not end.done() or updates:
+                    while updates:
+                        update = update_message(request.call_id, updates.popleft())
+                        await context.write(pb.StreamToolResponse(update=update).SerializeToString())
+                    if not end.done():
+                        wake.clear()
+                        await wake.wait()
+            response = pb.StreamToolResponse()
+            server.results.fill(response.finished, end.result())
+            await context.write(response.SerializeToString())
     finally:
         call.abandon()
