@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from fumehood_server.calls.normaliser import Normaliser, make_normaliser
 from fumehood_server.calls.strict_json import measure
 from fumehood_server.model.schema import compile_schema
 from fumehood_server.model.schema_cost import error_counts, visits
@@ -44,6 +45,8 @@ class Validator:
     """The highest of `visits`."""
     error_counts: tuple[int, ...]
     """How many errors there can be about one value, by its depth (`schema_cost.error_counts`)."""
+    normaliser: Normaliser | None
+    """For documents that are valid. None where there is nothing to normalise, and for output."""
 
     def can_take(self, text: str, value: object) -> bool:
         """Whether validating `value`, whose JSON is `text`, holds nobody up."""
@@ -54,6 +57,14 @@ class Validator:
         """Whether the schema looks at most `budget` times at all values of the document together."""
         size = measure(value)
         return size.values * max(self.visits[: size.depth + 1]) <= budget
+
+    def normalise(self, text: str, value: dict[str, Any]) -> str:
+        """The text of a valid `value` as the plugin gets it (`Normaliser.normalise`). Changes `value`."""
+        if self.normaliser is None:
+            return text
+        return self.normaliser.normalise(
+            text, value, lambda made, filled: self.can_take(made, filled) and self.is_valid(filled)
+        )
 
     def is_valid(self, value: Any) -> bool:  # noqa: ANN401 - any JSON value
         """Whether the value fits."""
@@ -100,7 +111,9 @@ class Validators:
             compiled = compile_schema(schema, mask=_MASK)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as exc:
             raise SchemaUnusableError(str(exc).splitlines()[0]) from exc
-        made = self._compiled[key] = Validator(compiled, counts, max(counts), error_counts(schema))
+        made = self._compiled[key] = Validator(
+            compiled, counts, max(counts), error_counts(schema), None if output else make_normaliser(schema)
+        )
         if len(self._compiled) > _CACHE_SIZE:
             self._compiled.popitem(last=False)
         return made

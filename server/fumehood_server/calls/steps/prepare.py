@@ -23,7 +23,7 @@ _MAX_MESSAGE = 300
 def prepare_arguments(tool: RegisteredTool, text: str, validators: Validators) -> str | CallError:
     """The arguments as JSON text for the plugin, or why the call ends here.
 
-    The caller's own text is kept unless a value had to be coerced, so that no number loses a digit on the way.
+    The caller's own text is kept where nothing has to be mended or settled, so that no number loses a digit on the way.
     """
     if not text:
         text = "{}"
@@ -42,10 +42,11 @@ def prepare_arguments(tool: RegisteredTool, text: str, validators: Validators) -
     if not validator.can_take(text, arguments):
         return _refused(tool, [_fault("", "size", "the arguments are too many or too deep for this tool's schema")])
     if validator.is_valid(arguments):
-        return text
+        return validator.normalise(text, arguments)
     mended = parse_exact(text)
     if coerce(validator, text, mended):
-        return json.dumps(mended, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(mended, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return validator.normalise(text, mended)
     return _refused(tool, _faults(validator, text, mended))
 
 

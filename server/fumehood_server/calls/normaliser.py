@@ -1,0 +1,287 @@
+"""Normalises arguments by their JSON Schema: whole numbers without a fraction, and the schema's defaults filled in.
+
+To JSON Schema 5.0 is an integer, and to most readers of typed JSON (Go, Rust, Java) it is none. A `default` is an
+annotation, which nobody but the author's own code would read. So both are settled here, once for every kind of plugin.
+
+A number is rewritten wherever a subschema that may apply says "integer": a whole number stands where any number may, so
+this never makes a valid document invalid. A default is filled in only where its subschema surely applies: through
+`$ref` and `allOf`, and through `anyOf` and `oneOf` where every other branch is refuted by a type, a constant or a name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from fumehood_server.calls.schema_places import TYPES, Node, build
+
+MAX_LOOKS = 4_000
+"""Looks of subschemas at the values of one document: some 10 ms. What holds more has its outermost defaults alone."""
+
+MAX_REWRITTEN_CHARS = 64 * 1024
+"""Longest text that is written anew, for numbers and inner defaults: its parser calls Python for each fraction."""
+
+MAX_FILLED_BYTES = 256 * 1024
+"""Defaults filled in to one document, which may have a place for them thousands of times."""
+
+_NUMBERS_A_LOOK = 16
+"""Items of a list of plain numbers, whose types are looked at by the interpreter's own loops."""
+
+_MAX_WHOLE = 2**53 - 1
+"""Beyond it a double doesn't tell one whole number from the next: such a number stays as it was written."""
+
+_MAX_CHOICES = 32
+"""An `enum` of a union's tag has few; longer ones are not compared."""
+_SAFE_DIGITS = 18
+"""Integers of so many digits fit into 64 bits, which is what orjson writes."""
+
+
+class _Written:
+    """A number that is handed on as it was written."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+_FRACTIONAL = frozenset({float, _Written})
+_VISITED = frozenset({dict, list, float, _Written})
+
+_Applied = tuple[Node, bool]
+"""A subschema that looks at a value, and whether the value surely has to fit it."""
+
+IsValid = Callable[[str, dict[str, Any]], bool]
+"""Whether arguments, as text and parsed, fit the schema. False also where finding out would take too long."""
+
+
+class Normaliser:
+    """The places of one schema at which arguments may have to be rewritten."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self, root: Node) -> None:
+        self._root = root
+
+    def normalise(self, text: str, arguments: dict[str, Any], is_valid: IsValid) -> str:
+        """The text, or another with numbers and defaults settled. `arguments` is what it parses to, and is changed.
+
+        Defaults that don't fit the schema that they stand in are not filled in.
+        """
+        seen = _Pass(arguments)
+        seen.run(self._root)
+        if not seen.changes:
+            return text
+        made = self._rewrite(text, seen)
+        if not seen.has_filled or is_valid(made, arguments):
+            return made
+        arguments = orjson.loads(text)
+        seen = _Pass(arguments, fills=False)
+        seen.run(self._root)
+        return self._rewrite(text, seen)
+
+    def _rewrite(self, text: str, seen: _Pass) -> str:
+        if seen.changes > len(seen.outermost) and not seen.over_budget and len(text) <= MAX_REWRITTEN_CHARS:
+            # Once more over the numbers as they were written, so that none of the others loses a digit.
+            exact = json.loads(text, parse_float=_Written, parse_int=_parse_int)
+            _Pass(exact, fills=seen.fills).run(self._root)
+            return orjson.dumps(exact, default=_write).decode()
+        if not seen.outermost:
+            return text
+        more = orjson.dumps(seen.outermost).decode()[1:]
+        before = text.rstrip()[:-1].rstrip()
+        return f"{before}{'' if before.endswith('{') else ','}{more}"
+
+
+def make_normaliser(schema: Mapping[str, Any]) -> Normaliser | None:
+    """The normaliser of a schema; None where it has neither integers nor defaults."""
+    root = build(schema)
+    return None if root is None else Normaliser(root)
+
+
+class _OverBudgetError(Exception):
+    """The document is too large to be looked at."""
+
+
+class _Pass:
+    """One walk over one document, which is changed in place."""
+
+    __slots__ = ("_document", "_filled_bytes", "_looks", "changes", "fills", "has_filled", "outermost", "over_budget")
+
+    def __init__(self, document: dict[str, Any], *, fills: bool = True) -> None:
+        """Without `fills`, defaults are left out."""
+        self._document = document
+        self._looks = self._filled_bytes = 0
+        self.fills = fills
+        self.has_filled = self.over_budget = False
+        self.changes = 0
+        self.outermost: dict[str, Any] = {}
+        """The defaults that were filled in at the top level, which is done first."""
+
+    def run(self, root: Node) -> None:
+        """Walk until the end or the budget's."""
+        try:
+            self._visit(self._document, [(root, True)])
+        except _OverBudgetError:
+            self.over_budget = True
+
+    def _visit(self, value: Any, applied: list[_Applied]) -> Any:  # noqa: ANN401 - any JSON value
+        """The value that stands in its place. Documents are at most 64 deep (`strict_json`), and so is this."""
+        nodes = self._closure(value, applied)
+        if type(value) is dict:
+            self._visit_object(value, nodes)
+        elif type(value) is list:
+            self._visit_array(value, nodes)
+        elif type(value) in _FRACTIONAL and any(node.whole for node, _ in nodes):
+            return self._whole(value)
+        return value
+
+    def _closure(self, value: Any, applied: list[_Applied]) -> list[_Applied]:  # noqa: ANN401 - any JSON value
+        """The nodes that look at the same value, each once: the sure ones first, since a node may be both."""
+        found: dict[int, _Applied] = {}
+        size = len(value) if type(value) is dict else 0
+        sure_ones = [node for node, sure in applied if sure]
+        maybe_ones = [node for node, sure in applied if not sure]
+        while sure_ones:
+            node = sure_ones.pop()
+            if id(node) in found:
+                continue
+            found[id(node)] = (node, True)
+            sure_ones += node.sure
+            maybe_ones += node.maybe
+            for group in node.branches:
+                self._count(len(group) * (1 + size))
+                left = [branch for keywords, branch in group if not _is_refuted(value, keywords)]
+                (sure_ones if len(left) == 1 else maybe_ones).extend(left)
+        while maybe_ones:
+            node = maybe_ones.pop()
+            if id(node) in found:
+                continue
+            found[id(node)] = (node, False)
+            maybe_ones += node.sure
+            maybe_ones += node.maybe
+            maybe_ones += (branch for group in node.branches for _, branch in group)
+        self._count(sum(1 + min(size, len(node.properties)) for node, _ in found.values()))
+        return list(found.values())
+
+    def _count(self, looks: int) -> None:
+        self._looks += looks
+        if self._looks > MAX_LOOKS:
+            raise _OverBudgetError
+
+    def _whole(self, value: float | _Written) -> object:
+        number = float(value.text) if type(value) is _Written else value
+        if not isinstance(number, float) or not number.is_integer() or abs(number) > _MAX_WHOLE:
+            return value
+        self.changes += 1
+        return int(number)
+
+    def _visit_object(self, value: dict[str, Any], nodes: list[_Applied]) -> None:
+        below: dict[str, list[_Applied]] = {}
+        for node, sure in nodes:
+            for name in node.properties.keys() & value.keys():
+                below.setdefault(name, []).append((node.properties[name], sure))
+            if node.additional is not None or node.others:
+                self._count(len(value))
+                may = _unnamed(node, sure=sure)
+                for name in value.keys() - node.names:
+                    below.setdefault(name, []).extend(may)
+        for node, sure in nodes if self.fills else ():
+            if sure and node.defaults:
+                self._fill_in(value, node.defaults)
+        for name, applied in below.items():
+            old = value[name]
+            if type(old) in _VISITED:
+                value[name] = self._visit(old, applied)
+
+    def _fill_in(self, value: dict[str, Any], defaults: Mapping[str, tuple[Any, int]]) -> None:
+        self._count(len(defaults))
+        for name, (default, size) in defaults.items():
+            if name in value:
+                continue
+            self._filled_bytes += size
+            if self._filled_bytes > MAX_FILLED_BYTES:
+                raise _OverBudgetError
+            value[name] = default
+            self.has_filled = True
+            self.changes += 1
+            if value is self._document:
+                self.outermost[name] = default
+
+    def _visit_array(self, value: list[Any], nodes: list[_Applied]) -> None:
+        start = max((len(node.prefix) for node, _ in nodes), default=0)
+        for index in range(min(start, len(value))):
+            applied = [(node.prefix[index], sure) for node, sure in nodes if index < len(node.prefix)]
+            applied += _items((node, sure) for node, sure in nodes if index >= len(node.prefix))
+            value[index] = self._visit(value[index], applied)
+        applied = _items(nodes)
+        if not applied:
+            return
+        if all(node.is_leaf() for node, _ in applied):
+            self._count(len(value) // _NUMBERS_A_LOOK)
+            if any(node.whole for node, _ in applied) and not _FRACTIONAL.isdisjoint(map(type, value)):
+                self._count(len(value))
+                value[start:] = [self._whole(each) if type(each) in _FRACTIONAL else each for each in value[start:]]
+            return
+        for index in range(start, len(value)):
+            value[index] = self._visit(value[index], applied)
+
+
+def _unnamed(node: Node, *, sure: bool) -> list[_Applied]:
+    """What looks at each property that a node doesn't name."""
+    found = [(each, False) for each in node.others]
+    if node.additional is not None:
+        found.append((node.additional, sure and not node.has_patterns))
+    return found
+
+
+def _items(nodes: Iterable[_Applied]) -> list[_Applied]:
+    found: list[_Applied] = []
+    for node, sure in nodes:
+        if node.items is not None:
+            found.append((node.items, sure))
+        found += ((each, False) for each in node.others)
+    return found
+
+
+def _is_refuted(value: Any, keywords: Mapping[str, Any]) -> bool:  # noqa: ANN401 - any JSON value
+    """Whether a value surely doesn't fit a subschema with these keywords. False says nothing."""
+    named = keywords.get("type")
+    if isinstance(named, str | list):
+        kinds = [TYPES.get(each, ()) for each in ([named] if isinstance(named, str) else named)]
+        if not any(type(value) in kind for kind in kinds) and type(value) is not _Written:
+            return True
+    if type(value) is not dict:
+        return False
+    required, properties = keywords.get("required"), keywords.get("properties")
+    if isinstance(required, list) and any(name not in value for name in required):
+        return True
+    if not isinstance(properties, dict):
+        return False
+    closed = keywords.get("additionalProperties") is False and "patternProperties" not in keywords
+    if closed and any(name not in properties for name in value):
+        return True
+    return any(_is_other_constant(value[name], properties[name]) for name in value.keys() & properties.keys())
+
+
+def _is_other_constant(value: Any, schema: Any) -> bool:  # noqa: ANN401 - any JSON
+    """Whether a text isn't the one, or none of those, that a schema names: what tells the members of a union apart."""
+    if type(value) is not str or not isinstance(schema, dict):
+        return False
+    if "const" in schema:
+        return bool(schema["const"] != value)
+    choices = schema.get("enum")
+    return isinstance(choices, list) and len(choices) <= _MAX_CHOICES and value not in choices
+
+
+def _parse_int(text: str) -> int | _Written:
+    return int(text) if len(text) <= _SAFE_DIGITS else _Written(text)
+
+
+def _write(value: object) -> orjson.Fragment:
+    if isinstance(value, _Written):
+        return orjson.Fragment(value.text)
+    raise TypeError(type(value).__name__)
