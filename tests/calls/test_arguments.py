@@ -3,8 +3,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from fumehood_server.calls.explanation import pointer
 from fumehood_server.calls.schemas import Validators
-from fumehood_server.calls.steps.prepare import MAX_FAULTS, pointer, prepare_arguments
+from fumehood_server.calls.steps.prepare import MAX_FAULTS, prepare_arguments
 from fumehood_server.calls.strict_json import MAX_DEPTH
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code

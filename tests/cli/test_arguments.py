@@ -10,7 +10,7 @@ import pytest
 from fumehood_server.cli.arguments import gather_arguments
 from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.output import json_or_text, to_json, visible
-from fumehood_server.cli.schema import example_call, parameters
+from fumehood_server.cli.schema import example_call, fields, value_words
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,7 +111,9 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(["$ref", "type", "anyOf", "oneOf", "allOf", "enum", "const", "items", "minimum", "default"])
+            st.sampled_from(
+                ["$ref", "type", "anyOf", "oneOf", "allOf", "enum", "const", "items", "properties", "default"]
+            )
             | st.text(max_size=4),
             inner,
             max_size=4,
@@ -124,8 +126,8 @@ JSON = st.recursive(
 @given(JSON, st.text(max_size=10))
 def test_no_schema_brings_a_command_down(hostile: Any, text: str) -> None:
     root = schema(key=hostile)
-    for each in parameters(root):
-        json.dumps([each.type_text, each.default, each.description])
+    for each in fields(root):
+        json.dumps([each.type_text, each.default, each.description, value_words(each.schema, root)])
     assert example_call("tool", {**root, "required": ["key"]}).startswith("fumehood call tool key=")
     with contextlib.suppress(CommandError):
         gather_arguments([f"key={text}"], None, root)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.cli.command import fumehood
+from tests.cli.fake import FakeSidecar
 from tests.sidecar import Sidecar
 
 TOOL_KEYS = [
@@ -162,3 +167,56 @@ def test_names_of_tools_and_plugins_are_completed(sidecar: Sidecar) -> None:
     assert completed("fumehood tools ad") == ["add_up"]
     assert completed("fumehood plugin show sa") == ["sample"]
     assert "doctor" in completed("fumehood do")
+    assert completed("fumehood call say t") == ["text="]
+    assert completed("fumehood call say style=l") == ["style=loud"]
+    assert completed("fumehood call say text=x style = l") == ["loud"], "bash makes a word of ="
+    assert completed("fumehood call say style = p text=x n") == ["note="]
+
+
+def test_bash_completes_the_names_and_values_of_arguments(sidecar: Sidecar) -> None:
+    program = Path(sys.executable).with_name("fumehood")
+    for typed, completed in (("(fumehood call say st)", "style="), ("(fumehood call say style = lo)", "loud")):
+        script = f"""
+            eval "$({program} completion bash)"
+            compopt() {{ told="$1 $2"; }}
+            COMP_WORDS={typed}; COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
+            _fumehood_completion {program}
+            echo "${{COMPREPLY[*]}}$told"
+        """
+        done = subprocess.run(
+            ["/bin/bash", "-c", script],
+            env={**os.environ, "FUMEHOOD_ADDRESS": sidecar.target},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == completed + ("-o nospace" if completed.endswith("=") else "")
+
+
+def test_a_name_that_a_shell_would_run_is_not_completed(fake: FakeSidecar) -> None:
+    names = {"$(touch x)": {}, "a;b": {}, "fine": {}, "x\nplain,y": {}}
+    fake.tools[0].definition.input_schema_json = json.dumps({"type": "object", "properties": names})
+    more = {"_FUMEHOOD_COMPLETE": "bash_complete", "COMP_WORDS": "fumehood call odd ", "COMP_CWORD": "3"}
+    assert fumehood(address=fake.target, more=more).stdout.splitlines() == ["plain,fine="]
+
+
+def test_the_fields_within_objects_and_lists_are_shown(fake: FakeSidecar) -> None:
+    condition = {
+        "type": "object",
+        "properties": {"op": {"enum": ["eq", "gt"], "description": "How."}, "value": {"type": "number", "default": 0}},
+        "required": ["op"],
+    }
+    schema = {
+        "type": "object",
+        "properties": {
+            "filters": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/c"}, {"$ref": "#/$defs/all"}]}},
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+        "$defs": {"c": condition, "all": {"type": "object", "properties": {"all": {"$ref": "#/properties/filters"}}}},
+    }
+    fake.tools[0].definition.input_schema_json = json.dumps(schema)
+    rows = [line.split() for line in fumehood("tools", "odd", address=fake.target).stdout.splitlines()]
+    assert ["filters[].op", "eq", "|", "gt", "required", "How."] in rows
+    assert ["filters[].value", "number", "0"] in rows
+    assert ["filters[].all[].op", "eq", "|", "gt", "required", "How."] in rows
+    assert ["labels.*", "string"] in rows

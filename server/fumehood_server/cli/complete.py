@@ -1,6 +1,9 @@
-"""Shell completion of tool and plugin names, listed by the running sidecar. Empty when there is none."""
+"""Shell completion of tools, their arguments and plugins, listed by the running sidecar. Empty when there is none."""
 
 from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
 
 import click
 
@@ -32,3 +35,36 @@ def plugin_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     except CommandError:
         return []
     return [name for name in names if name.startswith(incomplete) and name.isprintable()]
+
+
+def argument_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Names of the arguments that aren't given yet, each with its `=`; after a `=`, the values to choose from."""
+    from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.cli.output import json_or_text
+    from fumehood_server.cli.schema import parameters, value_words
+
+    try:
+        with SidecarClient(ctx.params.get("address"), connect_timeout_s=CONNECT_TIMEOUT_S) as client:
+            schema = json_or_text(client.get_tool(str(ctx.params.get("tool") or "")).definition.input_schema_json)
+    except CommandError:
+        return []
+    known = {each.name: each for each in parameters(schema)} if isinstance(schema, dict) else {}
+    # bash takes "=" for a word of its own; other shells leave NAME=VALUE whole.
+    words = [*(ctx.params.get("pairs") or ()), incomplete]
+    if "=" in words[-2:]:
+        at = len(words) - 1 - words[::-1].index("=")
+        name, start, before = words[at - 1] if at else "", "" if incomplete == "=" else incomplete, ""
+    else:
+        name, equals, start = incomplete.partition("=")
+        if not equals:
+            given = {word.partition("=")[0].removesuffix(":") for word in words[:-1]}
+            return [f"{each}=" for each in _typed(known) if each not in given and each.startswith(incomplete)]
+        before = f"{name}="
+    values = value_words(known[name].schema, schema) if name in known else []
+    return [f"{before}{value}" for value in _typed(values) if value.startswith(start)]
+
+
+def _typed(words: Iterable[str]) -> list[str]:
+    """Those words that a shell takes as they are: a plugin's author wrote them, and they land on the command line."""
+    return [word for word in words if shlex.quote(word) == word]

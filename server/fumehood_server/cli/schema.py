@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fumehood_server.cli.output import one_line
@@ -15,6 +15,10 @@ Schema = Mapping[str, Any]
 _MAX_DEPTH = 8
 """How far references and nestings are followed: a schema may refer to itself."""
 
+_MAX_FIELDS = 200
+"""Rows of one tool. A schema may refer to itself in many places."""
+
+_MAX_FIELD_DEPTH = 4
 _MAX_EXAMPLES = 3
 _ANY = "any"
 
@@ -34,12 +38,45 @@ class Parameter:
 
 def parameters(schema: Schema) -> list[Parameter]:
     """The top-level properties of an object schema, the required ones first."""
+    return _properties(schema, schema)
+
+
+def fields(schema: Schema) -> list[Parameter]:
+    """The parameters, each followed by the fields within it: `filters[].op`, `options.depth`, `labels.*`."""
+    found: dict[tuple[str, str], Parameter] = {}
+
+    def add(parameter: Parameter, depth: int) -> None:
+        key = parameter.name, parameter.type_text
+        if key in found or len(found) == _MAX_FIELDS:
+            return
+        found[key] = parameter
+        if depth < _MAX_FIELD_DEPTH:
+            for each in _within(parameter.name, parameter.schema, schema):
+                add(each, depth + 1)
+
+    for each in parameters(schema):
+        add(each, 1)
+    return list(found.values())
+
+
+def _within(name: str, schema: Schema, root: Schema, depth: int = 0) -> Iterator[Parameter]:
+    """The fields of an object, or of a list's objects, whichever branch they stand in."""
+    for branch in choices(schema, root) if depth <= _MAX_FIELD_DEPTH else ():
+        for each in _properties(branch, root):
+            yield replace(each, name=f"{name}.{each.name}")
+        if isinstance(branch.get("additionalProperties"), Mapping) and branch["additionalProperties"]:
+            yield _parameter(f"{name}.*", branch["additionalProperties"], root, required=False)
+        if isinstance(branch.get("items"), Mapping):
+            yield from _within(f"{name}[]", resolve(branch["items"], root), root, depth + 1)
+
+
+def _properties(schema: Schema, root: Schema) -> list[Parameter]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return []
     required = schema.get("required")
-    names = set(required) if isinstance(required, list) else set()
-    found = [_parameter(str(name), each, schema, required=name in names) for name, each in properties.items()]
+    names = set(map(str, required)) if isinstance(required, list) else set()
+    found = [_parameter(str(name), each, root, required=name in names) for name, each in properties.items()]
     return sorted(found, key=lambda parameter: not parameter.required)
 
 
@@ -119,6 +156,17 @@ def _values(schema: Schema) -> list[Any]:
 def _type_of(value: object) -> str:
     named = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
     return named.get(type(value), "null")
+
+
+def value_words(schema: Schema, root: Schema) -> list[str]:
+    """The values that an argument may be chosen from, as they are typed; empty where the schema names none."""
+    found: list[str] = []
+    for each in choices(schema, root):
+        items = resolve(each.get("items"), root)
+        found += (_value_text(value) for value in [*_values(each), *_values(items)])
+        if each.get("type") == "boolean":
+            found += ["true", "false"]
+    return list(dict.fromkeys(found))
 
 
 def type_text(schema: Schema, root: Schema, depth: int = 0) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fumehood_server.calls.explanation import explain
 from fumehood_server.calls.schemas import SchemaUnusableError, Validator, Validators
-from fumehood_server.calls.steps.prepare import pointer
 from fumehood_server.calls.strict_json import JsonError, parse
 from fumehood_server.model.call import Block, CallError
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
@@ -104,13 +104,7 @@ def _check_details(tool: RegisteredTool, details_json: str, validators: Validato
 def _faults(validator: Validator, details_json: str, details: object) -> list[dict[str, str]]:
     if not validator.can_explain(details_json, details):
         return [{"pointer": "", "rule": "size", "message": "it does not fit, and is too large to say where"}]
-    faults = []
-    for error in validator.errors(details):
-        path = pointer(list(error.instance_path))
-        faults.append({"pointer": path, "rule": error.kind.name, "message": error.message[:300]})
-        if len(faults) == _MAX_FAULTS:
-            break
-    return faults
+    return explain(validator.errors(details), unknown="in the output schema", limit=_MAX_FAULTS, at_names=False)
 
 
 def _invalid(tool: RegisteredTool, faults: list[dict[str, str]]) -> CallError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fumehood_server.cli.address import address_option
-from fumehood_server.cli.complete import tool_names
+from fumehood_server.cli.complete import argument_words, tool_names
 from fumehood_server.cli.failure import ExitStatus
 from fumehood_server.model.tool import MAX_TIMEOUT_S
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Call a tool.")
 @click.argument("tool", shell_complete=tool_names)
-@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
+@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=argument_words)
 @click.option("--args", "whole", metavar="JSON|@FILE|-", help="All arguments as one JSON object; - reads stdin.")
 @click.option("--stream", is_flag=True, help="Show how the call is getting on.")
 @click.option(

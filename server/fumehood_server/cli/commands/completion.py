@@ -6,6 +6,9 @@ import click
 
 from fumehood_server.cli.failure import CommandError
 
+_BASH_END = "    return 0\n}\n"
+"""The end of click's function for bash."""
+
 
 @click.command(short_help="Completion for bash, zsh or fish.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -26,4 +29,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     made = get_completion_class(shell)
     if made is None:
         raise CommandError(f"no completion for {shell}", "There are bash, zsh and fish.")
-    say(made(ctx.find_root().command, {}, "fumehood", "_FUMEHOOD_COMPLETE").source())
+    script = made(ctx.find_root().command, {}, "fumehood", "_FUMEHOOD_COMPLETE").source()
+    if shell == "bash":  # the others put no space after a "=", or take it back
+        script = script.replace(_BASH_END, f"    [[ ${{COMPREPLY[0]}} == *= ]] && compopt -o nospace\n{_BASH_END}")
+    say(script)

@@ -176,9 +176,9 @@ def _terms(tool: JsonObject) -> str:
 
 def _parameters(console: Console, schema: Any, heading: str, nothing: str) -> None:  # noqa: ANN401 - any JSON
     from fumehood_server.cli import output
-    from fumehood_server.cli.schema import parameters
+    from fumehood_server.cli.schema import fields
 
-    found = parameters(schema) if isinstance(schema, dict) else []
+    found = fields(schema) if isinstance(schema, dict) else []
     if not found:
         if nothing:
             console.print(nothing)
