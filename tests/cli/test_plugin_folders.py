@@ -12,6 +12,7 @@ import google.protobuf
 import pytest
 
 from tests.cli.command import TIMEOUT_S, fumehood
+from tests.plugins.support import cli, executable
 from tests.sidecar import running_sidecar, write_plugin
 
 REPORT_KEYS = [
@@ -147,6 +148,36 @@ def test_check_names_the_line_of_the_plugin_s_own_file_where_its_import_fails(tm
     assert f"{folder}/broken.py:3: ModuleNotFoundError: No module named 'nowhere_to_be_found'" in done.stdout
     problem = fumehood("plugin", "check", folder, "--json").json["problems"][0]
     assert (problem["file"], problem["line"]) == (f"{folder}/broken.py", 3)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("echo cannot find the moon >&2; exit 3", ["exited with status 3", "cannot find the moon"]),
+        ("echo Hello, I am your plugin", ["in the middle of a frame", "something was printed to stdout"]),
+        ("/bin/cat /etc/shadow >&2", ["ended at start, before it was ready"]),
+    ],
+)
+def test_check_starts_a_program_in_its_sandbox_and_says_why_it_is_not_ready(
+    script: str, told: list[str], tmp_path: Path
+) -> None:
+    folder = executable(tmp_path / "starts")
+    (folder / "run").write_text(f"#!/bin/sh\n{script}\n")
+    done = fumehood("plugin", "check", folder)
+    assert done.status == 1
+    assert "No problems." not in done.stdout
+    assert all(each in done.stdout for each in ["starts did not start: ", *told]), done.stdout
+    report = fumehood("plugin", "check", folder, "--json").json
+    assert (report["ok"], report["problems"][0]["code"]) == (False, "describe_failed")
+
+
+def test_check_starts_a_program_that_speaks_the_protocol(tmp_path: Path) -> None:
+    done = fumehood("plugin", "check", cli(tmp_path / "greps"))
+    assert (done.status, "No problems." in done.stdout) == (0, True), done.stdout
+    absent = fumehood("plugin", "check", cli(tmp_path / "absent", binary="no-such-program"))
+    assert absent.status == 0
+    assert "it could not be started here: " in absent.stdout
+    assert '"no-such-program" was not found' in absent.stdout
 
 
 def test_check_shows_what_the_plugin_asks_for(tmp_path: Path) -> None:

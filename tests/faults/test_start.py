@@ -45,7 +45,7 @@ async def test_an_exit_before_anybody_watches_is_told_as_any_other(bench: Bench)
     await bench.honest()
 
 
-@pytest.mark.parametrize("case", ["never_ready", "stops_itself_at_start", "closes_stdout_at_start"])
+@pytest.mark.parametrize("case", ["never_ready", "stops_itself_at_start"])
 async def test_a_plugin_that_never_says_ready_is_ended(bench: Bench, case: str) -> None:
     async with Pools(bench.logs, dataclasses.replace(SETTINGS, start_timeout_s=1.0)) as pools:
         error = await Bench(pools, bench.logs, token=bench.token).start_error(bench.spec(case))
@@ -73,6 +73,7 @@ async def test_another_version_is_named(bench: Bench) -> None:
         ("log_before_ready", "frame_before_ready"),
         ("ready_twice", "second_ready"),
         ("floods_at_start", "too_many_unknown_frames"),
+        ("closes_stdout_at_start", "stdout_closed"),
     ],
 )
 async def test_breaking_the_wire_at_start_is_a_protocol_error(bench: Bench, case: str, violation: str) -> None:

@@ -10,6 +10,7 @@ from fumehood_sandbox import Level
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation
+from fumehood_server.model.worker import CancelReason
 from fumehood_server.workers import LogLine, Pools
 
 from .bench import BOUND_S, SETTINGS, Bench, Updates, ended, error_of, invocation
@@ -81,6 +82,56 @@ async def test_a_half_frame_and_an_exit_is_an_exit(bench: Bench) -> None:
     assert error.code is Code.TOOL_UNAVAILABLE
     assert error.details["mid_frame"] is True
     assert bench.left() == []
+
+
+async def test_a_closed_stdout_of_a_process_that_lives_on_is_named(bench: Bench) -> None:
+    error = error_of(await bench.call(bench.spec(), "closes_stdout"))
+    assert (error.code, error.details["violation"]) == (Code.TOOL_PROTOCOL_ERROR, "stdout_closed")
+    assert bench.left() == []
+
+
+async def test_an_unfinished_frame_is_told_where_the_deadline_comes_first(bench: Bench) -> None:
+    async with Pools(bench.logs, replace(SETTINGS, frame_stall_s=60.0, cancel_grace_s=0.1)) as pools:
+        patient = Bench(pools, bench.logs, token=bench.token)
+        async with patient.sole_worker(patient.spec()) as worker:
+            updates = Updates()
+            attempt = worker.invoke(invocation("update_and_half_frame", updates))
+            await updates.first()
+            error = error_of(await attempt.end(CancelReason.DEADLINE))
+    assert error.code is Code.TOOL_TIMEOUT
+    assert error.details["mid_frame"] is True
+    assert "printed to stdout" in error.message
+
+
+async def test_an_unfinished_frame_is_told_of_a_process_that_is_never_ready(bench: Bench) -> None:
+    async with Pools(bench.logs, replace(SETTINGS, start_timeout_s=1.0)) as pools:
+        starts = Bench(pools, bench.logs, token=bench.token)
+        error = await starts.start_error(starts.spec("prints_at_start"))
+    assert error.details["mid_frame"] is True
+    assert "did not say Ready within 1 s, in the middle of a frame" in error.message
+
+
+async def test_a_call_that_was_not_sent_is_told_nothing_of_the_one_that_crashed(bench: Bench) -> None:
+    spec = bench.spec()
+    async with bench.sole_worker(spec) as worker:
+        crashed = error_of(await ended(worker.invoke(invocation("exits_with_words"))))
+        unsent = error_of(await ended(worker.invoke(invocation("echo"))))
+    assert "words of the crashed call" in crashed.message
+    assert unsent.details["dispatched"] is False
+    assert "words" not in repr(unsent)
+    assert "exit" not in unsent.details
+
+
+async def test_a_call_that_waits_for_the_next_start_is_told_nothing_of_the_one_that_crashed(bench: Bench) -> None:
+    async with Pools(bench.logs, replace(SETTINGS, backoff_first_s=60.0, backoff_last_s=60.0)) as pools:
+        slow = Bench(pools, bench.logs, token=bench.token)
+        spec = slow.spec()
+        crashed = error_of(await slow.call(spec, "exits_with_words"))
+        assert "words of the crashed call" in crashed.message
+        await slow.until_gone()
+        refused = await slow.start_error(spec)
+    assert refused.details["retry_after_s"] > 0
+    assert "words" not in repr(refused)
 
 
 async def test_a_process_that_broke_the_wire_is_replaced(bench: Bench) -> None:

@@ -46,6 +46,10 @@ async def test_a_good_plugin_is_reported_with_what_it_asks_for(tmp_path: Path) -
         (tool_toml("t", schema=GOOD.replace("false", "true")), "allows unknown arguments"),
         (tool_toml("t"), "the argument text has no description"),
         (
+            tool_toml("t", schema='{"type": "object", "properties": {"n": {"type": "integer", "default": "x"}}}'),
+            "the default of the argument n does not fit",
+        ),
+        (
             tool_toml("t", extra="[tool.limits]\nprocesses = 100000"),
             "limits.processes = 100000 is above the cap",
         ),

@@ -44,6 +44,7 @@ def main(config: "dict[str, Any]", make_modules: "Callable[[dict[str, Any]], dic
     """
     status: int = config["status_fd"]
     try:
+        os.dup2(config["stdout_fd"], 1)
         ruleset = make_ruleset(config["landlock"])
         if config["relay_fd"] is not None:
             port = open_relay(status, config["relay_fd"])

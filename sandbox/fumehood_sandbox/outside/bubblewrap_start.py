@@ -87,10 +87,13 @@ def _start_in(leaf: Leaf | None, plan: StartPlan, stack: ExitStack) -> Launching
     checked = plan.checked
     status_read, status_write = _pipe(stack)
     info_read, info_write = _pipe(stack)
+    stdout_read, stdout_write = _pipe(stack)
     ours, theirs = _relay_channel(stack) if checked.policy.relay else (None, None)
     relay_fd = theirs.fileno() if theirs is not None else None
     bounded = leaf.controls if leaf is not None else frozenset[Control]()
-    stage_fd = _owned(stack, _inner_file(plan, bounded, status_fd=status_write, relay_fd=relay_fd))
+    stage_fd = _owned(
+        stack, _inner_file(plan, bounded, status_fd=status_write, stdout_fd=stdout_write, relay_fd=relay_fd)
+    )
     filter_fd = _owned(stack, memory_file("fumehood-seccomp", plan.filter_bytes))
     arguments = bubblewrap_arguments(
         checked, plan.identity, filter_fd=filter_fd, info_fd=info_write, forks=plan.control_fd is not None
@@ -98,7 +101,7 @@ def _start_in(leaf: Leaf | None, plan: StartPlan, stack: ExitStack) -> Launching
     thread = plan.cgroups.joining_thread if leaf is not None else None
     spawner = spawner_for(leaf, thread, "\0".join((*arguments, "")).encode(), stack)
     command = [plan.bwrap, "--args", str(spawner.arguments_fd), "--", *stage_command(stage_fd)]
-    inherited = [status_write, info_write, stage_fd, filter_fd, spawner.arguments_fd]
+    inherited = [status_write, info_write, stdout_write, stage_fd, filter_fd, spawner.arguments_fd]
     inherited += [grant.fd for grant in (*checked.read, *checked.write)]
     inherited += [fd for fd in (plan.identity.user_namespace_fd, relay_fd, plan.control_fd) if fd is not None]
     mapped = list(idmapped_mounts(checked, plan.identity, stack))
@@ -107,6 +110,11 @@ def _start_in(leaf: Leaf | None, plan: StartPlan, stack: ExitStack) -> Launching
         inherited += [mapping_fd, *(fd for mount in mapped for fd in (mount.fd, mount.user_namespace_fd))]
         command = stage_command(mapping_fd)
     popen, attach = spawner.spawn(command, inherited)
+    # bubblewrap's two processes keep 0, 1 and 2 for as long as they live, so the end of its stdout would only tell of
+    # their death. They close every other descriptor.
+    if popen.stdout is not None:
+        popen.stdout.close()
+    popen.stdout = os.fdopen(os.dup(stdout_read), "rb", buffering=0)
     os.set_blocking(status_read, False)
     os.set_blocking(info_read, False)
     channel = ours.dup() if ours is not None else None
@@ -125,7 +133,9 @@ def _receipt(plan: StartPlan, leaf: Leaf | None) -> Receipt:
     return Receipt(policy.level, "bubblewrap", policy.digest(), layers)
 
 
-def _inner_file(plan: StartPlan, bounded: frozenset[Control], *, status_fd: int, relay_fd: int | None) -> int:
+def _inner_file(
+    plan: StartPlan, bounded: frozenset[Control], *, status_fd: int, stdout_fd: int, relay_fd: int | None
+) -> int:
     ruleset = landlock_ruleset(plan.checked, plan.landlock_abi, forks=plan.control_fd is not None)
     return inner_file(
         plan.checked,
@@ -133,6 +143,7 @@ def _inner_file(plan: StartPlan, bounded: frozenset[Control], *, status_fd: int,
         plan.identity,
         ruleset,
         status_fd=status_fd,
+        stdout_fd=stdout_fd,
         bounded=bounded,
         relay_fd=relay_fd,
         control_fd=plan.control_fd,

@@ -66,18 +66,21 @@ def inner_file(
     landlock: Ruleset,
     *,
     status_fd: int,
+    stdout_fd: int,
     relay_fd: int | None,
     bounded: frozenset[Control],
     control_fd: int | None = None,
 ) -> int:
     """Write the inner stage's file and return its descriptor, which the caller closes.
 
-    `bounded` is what a cgroup does for the process, so that no limit of its own needs to. `relay_fd` is where the
-    relay's socket is handed out, `control_fd` where a zygote gets its requests.
+    `bounded` is what a cgroup does for the process, so that no limit of its own needs to. `stdout_fd` becomes the
+    program's stdout; `relay_fd` is where the relay's socket is handed out, `control_fd` where a zygote gets its
+    requests.
     """
     policy = checked.policy
     config = {
         "status_fd": status_fd,
+        "stdout_fd": stdout_fd,
         "rlimits": rlimits(policy.limits, bounded, forks=program.forks if isinstance(program, PythonModule) else 0),
         "zygote": None if control_fd is None else _zygote(checked, control_fd),
         "kept_fds": () if control_fd is None else (control_fd,),

@@ -12,7 +12,7 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import safe_to_repeat
 from fumehood_server.model.worker import CancelReason
 
-_TOLD_BY_WORKER = ("ended_by", "outcome_unknown", "tool_finished")
+_TOLD_BY_WORKER = ("ended_by", "outcome_unknown", "tool_finished", "mid_frame", "violation")
 """Details that a worker adds about how it ended a call."""
 
 
@@ -53,6 +53,13 @@ def after_dispatch(tool: RegisteredTool, error: CallError, told: Mapping[str, An
     details = {**error.details, **{key: told[key] for key in _TOLD_BY_WORKER if key in told}}
     repeatable = safe_to_repeat(tool.definition.side_effects, idempotent=tool.definition.idempotent)
     message = error.message
+    if details.get("mid_frame"):
+        message += (
+            " Its process had begun a frame and not ended it: most often something was printed to stdout, which is the "
+            "wire; print to stderr."
+        )
+    elif "violation" in told:
+        message += f" Its process had broken the wire protocol ({told['violation']})."
     if details.get("outcome_unknown"):
         message += " Nobody knows whether it took effect."
     return replace(error, message=message, details=details, retryable=error.retryable and repeatable)

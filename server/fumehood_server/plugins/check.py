@@ -1,4 +1,4 @@
-"""Static check of a plugin's folder, for `fumehood plugin check` and `fumehood plugin add`."""
+"""Check of a plugin's folder, and of its start, for `fumehood plugin check` and `fumehood plugin add`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import jsonschema_rs
 from fumehood_sandbox import Level
 
 from fumehood_server.config.config import LimitsConfig, SandboxConfig, default_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.capability import Capability, CapabilityKind, parse_capability
+from fumehood_server.model.plugin import Kind
+from fumehood_server.model.schema import compile_schema
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason, ToolDefinition
 from fumehood_server.plugins.changes import ToolChange, tool_changes
 from fumehood_server.plugins.definitions import definition_digest
-from fumehood_server.plugins.loading import Describe, LoadedPlugin, PluginRefusedError, load_plugin
+from fumehood_server.plugins.loading import Describe, LoadedPlugin, PluginRefusedError, load_plugin, try_start
 from fumehood_server.plugins.lock import Pinned, pin_plugins, read_lock
 
 _SHORT_DESCRIPTION_CHARS = 20
@@ -107,17 +111,23 @@ class PinProposal:
 async def check_plugin(
     folder: Path, *, describe: Describe, limits: LimitsConfig | None = None, sandbox: SandboxConfig | None = None
 ) -> CheckReport:
-    """Read the plugin in `folder` as a sidecar would, with no grant and no lock. Problems are in the report."""
+    """Read the plugin in `folder` as a sidecar would, with no grant and no lock, and start it until it says Ready.
+
+    Problems are in the report.
+    """
     limits = limits or default_config(Path("/")).limits
+    sandbox = sandbox or SandboxConfig()
+    untried: ConfigError | None = None
     try:
-        loaded = await load_plugin(
-            folder, describe=describe, limits=limits, sandbox=sandbox or SandboxConfig(), pins=lambda _: None
-        )
+        loaded = await load_plugin(folder, describe=describe, limits=limits, sandbox=sandbox, pins=lambda _: None)
+        if loaded.manifest.kind is not Kind.PYTHON:  # which has been started to be loaded
+            untried = await try_start(loaded, describe=describe, limits=limits, sandbox=sandbox)
     except PluginRefusedError as exc:
         return CheckReport(folder=folder, name=exc.name, loaded=None, problems=exc.reasons, faults=exc.problems)
-    return CheckReport(
-        folder=folder, name=loaded.manifest.name, loaded=loaded, problems=(), warnings=_warnings(loaded, limits)
-    )
+    warnings = _warnings(loaded, limits)
+    if untried is not None:
+        warnings = (Advice("", f"it could not be started here: {untried}"), *warnings)
+    return CheckReport(folder=folder, name=loaded.manifest.name, loaded=loaded, problems=(), warnings=warnings)
 
 
 async def propose_pin(
@@ -174,6 +184,11 @@ def _tool_warnings(tool: ToolDefinition, limits: LimitsConfig) -> list[str]:
         for name, each in schema.get("properties", {}).items()
         if isinstance(each, dict) and not each.get("description")
     ]
+    found += [
+        f"the default of the argument {name} does not fit its own schema: it is not filled in"
+        for name, each in schema.get("properties", {}).items()
+        if isinstance(each, dict) and "default" in each and not _default_fits(each, schema)
+    ]
     merged = {name: value for each in limits.merge(tool.limits) for name, value in asdict(each).items()}
     found += [
         f"limits.{name} = {declared} is above the cap of {cap}, which holds"
@@ -181,3 +196,12 @@ def _tool_warnings(tool: ToolDefinition, limits: LimitsConfig) -> list[str]:
         if (declared := getattr(tool.limits, name)) is not None and declared > cap
     ]
     return found
+
+
+def _default_fits(rule: dict[str, Any], schema: dict[str, Any]) -> bool:
+    """Whether a property's default is valid by the property's schema. True also where that can't be told alone."""
+    shared: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    try:
+        return compile_schema({**shared, **rule}).is_valid(rule["default"])
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError):
+        return True

@@ -143,17 +143,58 @@ async def _describe(
 ) -> tuple[tuple[ToolDefinition, ...], str]:
     """The definitions of a plugin's code, and its version."""
     try:
-        maker = SpecMaker(
-            manifest=manifest,
-            digest=digest,
-            built=build(manifest.kind, manifest.folder, entrypoint=manifest.entrypoint),
-            grants=Grants(max_side_effects=Level.NONE),
-            limits=limits,
-            sandbox=sandbox,
-            max_workers=1,
-        )
+        maker = _spec_maker(manifest, digest, limits, sandbox)
+    except ConfigError as exc:
+        raise _invalid(manifest.name, (exc,)) from exc
+    described = await _ready(manifest, maker.describing_spec(), describe, "could not be asked for its tools")
+    return checked_tools(manifest, described.tools), described.version
+
+
+async def try_start(
+    loaded: LoadedPlugin, *, describe: Describe, limits: LimitsConfig, sandbox: SandboxConfig
+) -> ConfigError | None:
+    """Start a plugin that isn't started to be loaded, without grants, until it says Ready.
+
+    Returns why it can't be tried on this machine, which may lack its program.
+
+    Raises:
+        PluginRefusedError: it was started, and did not become ready.
+    """
+    try:
+        maker = _spec_maker(loaded.manifest, loaded.digest, limits, sandbox)
+    except ConfigError as exc:
+        return exc
+    # What it needs in order to run at all, such as Node's address space, its tools say.
+    levels = list(Level)
+    first = min(loaded.tools, key=lambda tool: levels.index(tool.side_effects))
+    await _ready(loaded.manifest, maker.spec(first.side_effects, first.limits), describe, "did not start")
+    return None
+
+
+def _spec_maker(manifest: Manifest, digest: str, limits: LimitsConfig, sandbox: SandboxConfig) -> SpecMaker:
+    """Specs without grants."""
+    return SpecMaker(
+        manifest=manifest,
+        digest=digest,
+        built=build(
+            manifest.kind,
+            manifest.folder,
+            entrypoint=manifest.entrypoint,
+            command=manifest.command,
+            binary=manifest.binary,
+        ),
+        grants=Grants(max_side_effects=Level.NONE),
+        limits=limits,
+        sandbox=sandbox,
+        max_workers=1,
+    )
+
+
+async def _ready(manifest: Manifest, spec: WorkerSpec, describe: Describe, failed: str) -> Described:
+    """The `Ready` of a plugin that is started for it and ended. `failed` says what failed if there is none."""
+    try:
         async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
-            described = await describe(maker.describing_spec())
+            return await describe(spec)
     except ConfigError as exc:
         raise _invalid(manifest.name, (exc,)) from exc
     except SandboxUnavailableError as exc:
@@ -162,13 +203,12 @@ async def _describe(
         message = f"{manifest.name} did not describe itself within {DESCRIBE_TIMEOUT_S:g} s"
         raise PluginRefusedError(manifest.name, (Reason("describe_failed", message),)) from exc
     except WorkerUnavailableError as exc:
-        message = f"{manifest.name} could not be asked for its tools: {exc.error.message}"
+        message = f"{manifest.name} {failed}: {exc.error.message}"
         code = _REASON_CODES.get(exc.error.code, "describe_failed")
         raise PluginRefusedError(manifest.name, (Reason(code, message),)) from exc
     except (FumehoodError, SandboxError, OSError) as exc:
-        message = f"{manifest.name} could not be asked for its tools: {exc}"
+        message = f"{manifest.name} {failed}: {exc}"
         raise PluginRefusedError(manifest.name, (Reason("describe_failed", message),)) from exc
-    return checked_tools(manifest, described.tools), described.version
 
 
 def checked_tools(manifest: Manifest, declared: Sequence[tool_pb2.ToolDefinition]) -> tuple[ToolDefinition, ...]:

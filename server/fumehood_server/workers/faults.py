@@ -21,6 +21,10 @@ _MESSAGE_LINE_CHARACTERS = 160
 _DETAIL_LINE_CHARACTERS = 1000
 
 
+PRINTED = "most often something was printed to stdout, which is the wire: print to stderr"
+"""What a frame that is none, or never ends, most often is."""
+
+
 class Violation(StrEnum):
     """Rules of the wire that a plugin can break. Stable words: an error carries one as `details.violation`."""
 
@@ -89,30 +93,32 @@ def death_error(plugin: str, description: str, last_lines: Sequence[str], *, rea
     """A plugin's process ended by itself or by somebody outside."""
     when = "during the call" if ready else "at start, before it was ready"
     details: dict[str, Any] = {"plugin": plugin, "exit": description, "phase": "call" if ready else "start"}
-    if mid_frame:
-        details["mid_frame"] = True
-    return with_last_lines(
-        CallError(
-            code=Code.TOOL_UNAVAILABLE,
-            message=f'plugin "{plugin}" ended {when}: {description}',
-            retryable=True,
-            details=details,
-        ),
-        last_lines,
+    error = CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f'plugin "{plugin}" ended {when}: {description}',
+        retryable=True,
+        details=details,
     )
+    return with_last_lines(in_mid_frame(error) if mid_frame else error, last_lines)
 
 
-def never_ready_error(plugin: str, timeout_s: float, last_lines: Sequence[str]) -> CallError:
+def never_ready_error(
+    plugin: str, timeout_s: float, last_lines: Sequence[str], *, mid_frame: bool = False
+) -> CallError:
     """A plugin's process lives and does not say `Ready`."""
-    return with_last_lines(
-        CallError(
-            code=Code.TOOL_UNAVAILABLE,
-            message=f'plugin "{plugin}" was started and did not say Ready within {timeout_s:g} s',
-            retryable=True,
-            details={"plugin": plugin, "phase": "start", "timeout_s": timeout_s},
-        ),
-        last_lines,
+    error = CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f'plugin "{plugin}" was started and did not say Ready within {timeout_s:g} s',
+        retryable=True,
+        details={"plugin": plugin, "phase": "start", "timeout_s": timeout_s},
     )
+    return with_last_lines(in_mid_frame(error) if mid_frame else error, last_lines)
+
+
+def in_mid_frame(error: CallError) -> CallError:
+    """The error, with the word that the process had begun a frame and not ended it."""
+    message = f"{error.message}, in the middle of a frame ({PRINTED})"
+    return replace(error, message=message, details={**error.details, "mid_frame": True})
 
 
 def unverified_error(plugin: str, reason: Reason) -> CallError:
@@ -249,6 +255,17 @@ def backoff_error(cause: CallError, retry_after_s: float) -> CallError:
     )
 
 
+def earlier_call_error(cause: CallError) -> CallError:
+    """A process ended by `cause`, which is a call's own: others are told no more of it than that."""
+    plugin = str(cause.details.get("plugin", ""))
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f'the process of plugin "{plugin}" ended during an earlier call',
+        retryable=True,
+        details={"plugin": plugin, "phase": "dispatch"},
+    )
+
+
 def lost_call_error(cause: CallError, level: Level, *, dispatched: bool) -> CallError:
     """What a call ends with whose worker ended by `cause`: a repeatable one with the cause, another as unknown.
 
@@ -257,12 +274,13 @@ def lost_call_error(cause: CallError, level: Level, *, dispatched: bool) -> Call
     False when not one byte of the call reached the process, whatever its level.
     """
     if not dispatched:
+        # What the process died of, and its last lines, are another call's, whose caller may be somebody else.
+        plugin = str(cause.details.get("plugin", ""))
         return CallError(
             code=Code.TOOL_UNAVAILABLE,
-            message=f"the call was not sent: {cause.message}",
+            message=f'the call was not sent: the process of plugin "{plugin}" ended before',
             retryable=True,
-            details={**cause.details, "dispatched": False},
-            caused_by=cause,
+            details={"plugin": plugin, "phase": "dispatch", "dispatched": False},
         )
     if safe_to_repeat(level):
         return cause

@@ -158,6 +158,16 @@ def two_results(call: int) -> None:
     write(result(call) + result(call))
 
 
+def update_and_half_frame(call: int) -> None:
+    write(update(call) + b"Hello, I am a plugin!\n")
+    hang()
+
+
+def exits_with_words(_: int) -> None:
+    write(b"words of the crashed call\n", STDERR)
+    os._exit(4)
+
+
 def update_after_result(call: int) -> None:
     write(result(call) + update(call))
 
@@ -380,6 +390,7 @@ CASES: dict[str, Callable[[], None]] = {
     "log_before_ready": says(log(0, b"early")),
     "too_many_tools": says(frame(1, field(1, 1) + field(3, b"") * 1025)),
     "ready_twice": says(ready() + ready()),
+    "prints_at_start": says(b"Hello, I am a plugin!\n"),
     "closes_stdout_at_start": lambda: closes_stdout(0),
     "stops_itself_at_start": lambda: stops_itself(0),
     "floods_at_start": lambda: stdout_flood_of_empty_frames(0),

@@ -276,15 +276,17 @@ class SharedPool:
             self._backoff.reset()
         elif life.failed and life.cause is not None and life.cause.code is not Code.TOOL_RESOURCE_EXHAUSTED:
             # A limit that its first call reached says nothing against starting it for the next caller.
-            self._fail(life.cause)
+            untouched = worker.table.untouched
+            self._fail(life.cause, life.cause if untouched else faults.earlier_call_error(life.cause))
 
-    def _fail(self, error: CallError) -> None:
-        """A worker ended before it served anything."""
+    def _fail(self, error: CallError, told: CallError | None = None) -> None:
+        """A worker ended before it served anything. `told` is what callers are told who wait for another one."""
         now = self._clock()
-        self._backoff.fail(now, error)
+        told = told or error
+        self._backoff.fail(now, told)
         self._context.log.problem(error.message)
         if not self._places:
-            self._waiters.fail_all(faults.backoff_error(error, self._backoff.left_s(now)))
+            self._waiters.fail_all(faults.backoff_error(told, self._backoff.left_s(now)))
         self._wakeup.notify()
 
     def _info_without_process(self, worker_id: str, state: WorkerState) -> WorkerInfo:

@@ -64,6 +64,14 @@ class PendingRequests(Protocol):
         """Give up what an attempt has requested, and refuse what it requests from now on."""
 
 
+class Incoming(Protocol):
+    """What comes from the process (`wire.frame_reader.FrameReader`)."""
+
+    @property
+    def mid_frame(self) -> bool:
+        """Whether a frame has begun that is not whole."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
     """What the attempts of one process share."""
@@ -73,6 +81,7 @@ class AttemptContext:
     life: Lifecycle
     table: AttemptTable
     writer: PipeWriter
+    reader: Incoming
     requests: PendingRequests
     meter: Meter
 
@@ -200,9 +209,13 @@ class WorkerAttempt:
         spec = self._context.spec
         error = None if self.limit is None else exhausted_error(spec.plugin, self.limit)
         reason = self.cancel_reason or CancelReason.CALLER
-        return faults.cancelled_error(
+        made = faults.cancelled_error(
             spec.plugin, spec.policy.level, reason, step, tool_finished=tool_finished, error=error
         )
+        closed = self._context.life.closed_pipe
+        if closed is not None and step is not EscalationStep.CANCEL_FRAME:
+            made = replace(made, details={**made.details, "violation": closed.violation.value})
+        return faults.in_mid_frame(made) if self._context.reader.mid_frame else made
 
     def lose(self, cause: CallError, step: EscalationStep) -> None:
         """Its process is gone, by `cause`; by `step` if that was for its own sake."""

@@ -9,14 +9,12 @@ from typing import Protocol
 from fumehood.v1 import plugin_pb2
 from google.protobuf.message import DecodeError
 
-from fumehood_server.workers.faults import Violation
+from fumehood_server.workers.faults import PRINTED, Violation
 from fumehood_server.workers.wire.decoder import FrameDecoder, FrameError
 from fumehood_server.workers.wire.pipes import PipeReader
 
 FRAMES_PER_ITERATION = 64
 """A full pipe can hold thousands of tiny frames. After this many, the loop goes on with everybody else (0.2 ms)."""
-
-_PRINTED = "most often something was printed to stdout, which is the wire: print to stderr"
 
 
 class FrameHandler(Protocol):
@@ -86,7 +84,7 @@ class FrameReader(PipeReader):
             self._refuse(Violation(error.fault.value), error.problem)
             return
         except DecodeError:
-            self._refuse(Violation.FRAME_MALFORMED, f"a frame is not a PluginFrame message; {_PRINTED}")
+            self._refuse(Violation.FRAME_MALFORMED, f"a frame is not a PluginFrame message; {PRINTED}")
             return
         if not self._decoder.pending_bytes:
             self._stop_stall_timer()
@@ -99,7 +97,7 @@ class FrameReader(PipeReader):
             self._hand_on()
 
     def _stalled(self) -> None:
-        self._refuse(Violation.FRAME_STALLED, f"a frame began and was not whole after {self._stall_s:g} s; {_PRINTED}")
+        self._refuse(Violation.FRAME_STALLED, f"a frame began and was not whole after {self._stall_s:g} s; {PRINTED}")
 
     def _refuse(self, violation: Violation, problem: str) -> None:
         self.stop()

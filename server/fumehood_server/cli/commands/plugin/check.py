@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def check(folder: Path, as_json: bool) -> int:
     """Read the plugin in FOLDER as a sidecar would, and say everything that is wrong with it, each with file and line.
 
-    A python plugin is imported for it, inside the sandbox of level none. Exit status 1 when something is wrong.
+    The plugin is started for it in its sandbox, with nothing granted, until it says that it is ready; a python plugin
+    is imported at level none. Exit status 1 when something is wrong.
 
     \b
     Examples:
