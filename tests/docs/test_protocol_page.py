@@ -26,8 +26,9 @@ from fumehood_server.secrets import source
 from fumehood_server.workers import settings
 from fumehood_server.workers.faults import EscalationStep, Violation
 from fumehood_server.workers.output import stderr
+from fumehood_server.workers.process import frame_dispatch
 from fumehood_server.workers.process import requests as router
-from fumehood_server.workers.wire import FrameDecoder, messages
+from fumehood_server.workers.wire import FrameDecoder, frame_reader, messages
 
 from tests.examples.test_plugins import needs_node
 from tests.sidecar import running_sidecar
@@ -141,6 +142,13 @@ LIMITS = Limits()
     ("title", "row", "told", "kept"),
     [
         ("## 3.5", "one frame", "4 MiB", settings.MAX_FRAME_BYTES == 4 * MIB),
+        (
+            "## 3.5",
+            "fields of a frame",
+            "8,192; 20,480 in `Ready`",
+            (frame_dispatch.MAX_ELEMENTS, frame_dispatch.MAX_READY_ELEMENTS) == (8192, 20_480),
+        ),
+        ("## 3.5", "fields of a frame over 64 KiB", "8,192", frame_reader.UNCOUNTED_BYTES == 64 * KIB),
         ("## 3.5", "arguments of a call", "1 MiB", ServerTable().max_arguments_bytes == MIB),
         ("## 3.5", "nesting", "64", strict_json.MAX_DEPTH == 64),
         ("## 3.5", "`Update.message`", "8 KiB", messages.MAX_LINE_BYTES == 8 * KIB),

@@ -72,6 +72,8 @@ async def test_another_version_is_named(bench: Bench) -> None:
         ("update_before_ready", "frame_before_ready"),
         ("log_before_ready", "frame_before_ready"),
         ("ready_twice", "second_ready"),
+        ("two_million_tools", "too_many_elements"),
+        ("two_million_capabilities", "too_many_elements"),
         ("floods_at_start", "too_many_unknown_frames"),
         ("closes_stdout_at_start", "stdout_closed"),
     ],

@@ -21,6 +21,9 @@ VIOLATIONS = [
     ("garbage", "frame_malformed"),
     ("huge_frame", "frame_too_large"),
     ("endless_length", "length_too_long"),
+    ("two_million_blocks", "too_many_elements"),
+    ("two_million_headers", "too_many_elements"),
+    ("headers_that_end_too_late", "frame_malformed"),
     ("half_frame_then_stall", "frame_stalled"),
     ("unknown_invocation", "unknown_invocation"),
     ("invocation_zero", "unknown_invocation"),
@@ -150,9 +153,9 @@ async def test_updates_and_log_lines_arrive_in_order(bench: Bench) -> None:
     assert (line.source, line.level, line.message, line.call_id) == ("log", "info", "a word", "call-noisy")
 
 
-async def test_a_result_of_two_million_blocks_is_refused_and_the_worker_lives(bench: Bench) -> None:
+async def test_a_result_of_thirty_thousand_blocks_is_refused_and_the_worker_lives(bench: Bench) -> None:
     spec = bench.spec()
-    error = error_of(await bench.call(spec, "two_million_blocks"))
+    error = error_of(await bench.call(spec, "thirty_thousand_blocks"))
     assert error.code is Code.TOOL_RESOURCE_EXHAUSTED
     assert error.details["limit"] == "content_blocks"
     assert (await bench.call(spec, "echo")).error is None

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 from fumehood_server.egress.errors import EgressRefusedError, Reason
 from fumehood_server.egress.messages import Headers
+from fumehood_server.model.plugin_requests import MAX_HEADER_FIELDS
 
-_MAX_FIELDS = 256
-"""Of one head. Each costs time, however short."""
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -61,9 +60,9 @@ def checked_headers(headers: Headers, *, max_bytes: int, any_method: bool) -> He
     Raises:
         EgressRefusedError: `HEADER_NOT_ALLOWED`, or `REQUEST_TOO_LARGE` when there are too many.
     """
-    if len(headers) > _MAX_FIELDS or sum(len(name) + len(value) + 4 for name, value in headers) > max_bytes:
+    if len(headers) > MAX_HEADER_FIELDS or sum(len(name) + len(value) + 4 for name, value in headers) > max_bytes:
         raise EgressRefusedError(
-            Reason.REQUEST_TOO_LARGE, f"the header has more than {_MAX_FIELDS} fields or {max_bytes} bytes"
+            Reason.REQUEST_TOO_LARGE, f"the header has more than {MAX_HEADER_FIELDS} fields or {max_bytes} bytes"
         )
     kept = []
     for name, value in headers:
@@ -106,4 +105,4 @@ def end_to_end_headers(headers: Iterable[tuple[str, str]]) -> Headers:
 
 def head_too_large(headers: Headers, max_bytes: int) -> bool:
     """Whether a response's head is over the caps."""
-    return len(headers) > _MAX_FIELDS or sum(len(name) + len(value) + 4 for name, value in headers) > max_bytes
+    return len(headers) > MAX_HEADER_FIELDS or sum(len(name) + len(value) + 4 for name, value in headers) > max_bytes

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from fumehood_server.model.plugin import WorkerSpec
 
 
+MAX_HEADER_FIELDS = 256
+"""Header fields of one request. Each costs time, however short."""
+
+
 @dataclass(slots=True)
 class EgressUsage:
     """Bytes on the network for one call, heads and bodies, so far."""

@@ -30,6 +30,7 @@ class Violation(StrEnum):
 
     LENGTH_TOO_LONG = "length_too_long"
     FRAME_TOO_LARGE = "frame_too_large"
+    TOO_MANY_ELEMENTS = "too_many_elements"
     FRAME_MALFORMED = "frame_malformed"
     FRAME_STALLED = "frame_stalled"
     FRAME_BEFORE_READY = "frame_before_ready"

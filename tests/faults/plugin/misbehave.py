@@ -172,8 +172,20 @@ def update_after_result(call: int) -> None:
     write(result(call) + update(call))
 
 
+def thirty_thousand_blocks(call: int) -> None:
+    write(frame(4, field(1, call) + field(2, b"") * 30_000))
+
+
 def two_million_blocks(call: int) -> None:
     write(frame(4, field(1, call) + field(2, b"") * 2_000_000))
+
+
+def two_million_headers(call: int) -> None:
+    write(frame(5, field(1, call) + field(2, 1) + field(5, b"") * 2_000_000))
+
+
+def headers_that_end_too_late(call: int) -> None:
+    write(frame(5, field(1, call) + varint(5 << 3 | 2) + varint(1 << 20) + bytes(100_000)))
 
 
 def fails_with_details(call: int, details: bytes) -> None:
@@ -389,6 +401,8 @@ CASES: dict[str, Callable[[], None]] = {
     "update_before_ready": says(update(1)),
     "log_before_ready": says(log(0, b"early")),
     "too_many_tools": says(frame(1, field(1, 1) + field(3, b"") * 1025)),
+    "two_million_tools": says(frame(1, field(1, 1) + field(3, b"") * 2_000_000)),
+    "two_million_capabilities": says(frame(1, field(1, 1) + field(3, field(8, b"") * 2_000_000))),
     "ready_twice": says(ready() + ready()),
     "prints_at_start": says(b"Hello, I am a plugin!\n"),
     "closes_stdout_at_start": lambda: closes_stdout(0),

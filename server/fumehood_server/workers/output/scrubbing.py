@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fumehood_server.workers.output.logs import without_secrets
+from fumehood_server.workers.wire.messages import MAX_BLOCKS
 
 if TYPE_CHECKING:
     from fumehood.v1 import plugin_pb2
@@ -19,11 +20,11 @@ def scrub_update(message: plugin_pb2.Update, redactor: Redactor) -> None:
 
 
 def scrub_result(message: plugin_pb2.Result, redactor: Redactor) -> None:
-    """Take them out of a result, in place.
+    """Take them out of a result, in place; of its blocks only if they are few enough to be passed on.
 
     Details that are no JSON afterwards stay as they are then: they fail the check of results, as they must.
     """
-    for content in message.content:
+    for content in message.content if len(message.content) <= MAX_BLOCKS else ():
         kind = content.WhichOneof("block")
         if kind == "text":
             content.text = redactor.text(content.text)

@@ -28,6 +28,11 @@ UNKNOWN_FRAMES_BURST = 1000
 UNKNOWN_FRAMES_PER_SECOND = 100.0
 """Frames that say nothing we know are ignored, so that newer plugins work; a stream of nothing else is an attack."""
 
+MAX_ELEMENTS = 8192
+"""Fields of a frame. The largest result, of 1,024 blobs with their media types, has half of them."""
+MAX_READY_ELEMENTS = 20_480
+"""Fields of `Ready`: 1,024 tools that set every field and require eight things."""
+
 _LEVELS = {
     plugin_pb2.LOG_LEVEL_DEBUG: "debug",
     plugin_pb2.LOG_LEVEL_WARNING: "warning",
@@ -74,6 +79,11 @@ class FrameDispatcher:
     def closed(self) -> bool:
         """See `FrameHandler`."""
         return self._to.life.requested is EndRequest.KILL
+
+    @property
+    def max_elements(self) -> int:
+        """See `FrameHandler`."""
+        return MAX_ELEMENTS if self.greeted else MAX_READY_ELEMENTS
 
     def take_violation(self, violation: Violation, problem: str) -> None:
         """See `FrameHandler`."""

@@ -266,12 +266,12 @@ class _SecretRequest:
 class _HttpRequest:
     """An HTTP request. It is answered with a head and pieces of the body, or with a failure in place of either."""
 
-    __slots__ = ("_after_head", "_ask", "_invocation_id", "_request_id")
+    __slots__ = ("_after_head", "_invocation_id", "_message", "_request_id")
 
     def __init__(self, attempt: WorkerAttempt, message: plugin_pb2.HttpRequest) -> None:
         self._invocation_id = attempt.invocation_id
         self._request_id = message.request_id
-        self._ask = messages.http_ask(message)
+        self._message = message
         self._after_head = False
 
     def refusal(self, error: PluginRequestError) -> bytes:
@@ -281,7 +281,7 @@ class _HttpRequest:
     async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, writer: PipeWriter) -> None:
         """See `_Request`."""
         await writer.drained(HIGH_WATER_BYTES)
-        async with plugin_requests.http(caller, self._ask) as answer:
+        async with plugin_requests.http(caller, messages.http_ask(self._message)) as answer:
             writer.send(messages.http_response(self._invocation_id, self._request_id, answer))
             self._after_head = True
             async for piece in answer.body():

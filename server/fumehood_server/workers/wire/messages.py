@@ -9,7 +9,7 @@ import orjson
 from fumehood.v1 import content_pb2, plugin_pb2
 
 from fumehood_server.model.call import Block, CallError, CallUpdate
-from fumehood_server.model.plugin_requests import OutboundRequest
+from fumehood_server.model.plugin_requests import MAX_HEADER_FIELDS, OutboundRequest
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, InvocationResult
@@ -31,7 +31,7 @@ MAX_UPDATE_DATA_BYTES = 65_536
 """`Update.data_json` (plugin.proto)."""
 
 MAX_BLOCKS = 1024
-"""`Result.content` (plugin.proto). A frame could hold two million empty blocks, which would hold up the event loop."""
+"""`Result.content` (plugin.proto)."""
 
 MAX_TOOLS = 1024
 """`Ready.tools` (plugin.proto)."""
@@ -134,11 +134,11 @@ def secret_response(invocation_id: int, request_id: int, *, value: bytes = b"", 
 
 
 def http_ask(message: plugin_pb2.HttpRequest) -> OutboundRequest:
-    """A plugin's request, as it is."""
+    """A plugin's request, as it is. Of too many header fields so many are left that it is refused for them."""
     return OutboundRequest(
         method=message.method,
         url=message.url,
-        headers=tuple((header.name, header.value) for header in message.headers),
+        headers=tuple((header.name, header.value) for header in message.headers[: MAX_HEADER_FIELDS + 1]),
         body=message.body,
         timeout_s=message.timeout.ToNanoseconds() / _NANOS if message.HasField("timeout") else None,
         max_response_bytes=message.max_response_bytes or None,
