@@ -22,6 +22,7 @@ from fumehood_server.egress.redirects import next_request
 from fumehood_server.egress.resolver import Resolver, SystemResolver
 from fumehood_server.egress.response import StreamedResponse, has_body
 from fumehood_server.egress.stream import Dialler
+from fumehood_server.egress.turns import Turns
 from fumehood_server.egress.url import parse_url
 from fumehood_server.model.tool import MAX_TIMEOUT_S
 
@@ -41,6 +42,7 @@ class Broker:
         """Without arguments: the system's resolver, the network, the log."""
         self.connector = Connector(resolver or SystemResolver(), dialler or TcpDialler())
         self.sink = sink
+        self.turns = Turns()
         self._rate_limiters: defaultdict[str, RateLimiter] = defaultdict(
             RateLimiter
         )  # by plugin: bounded by the configuration
@@ -119,7 +121,7 @@ class Broker:
             url.host, url.port, access, owner=origin.plugin, tls=url.scheme == "https", on_dial=record.set_address
         )
         counted = CountedStream(stream, record.byte_count, access.limits.max_received_bytes)
-        exchange = Exchange(counted, max_head_bytes=access.limits.max_head_bytes)
+        exchange = Exchange(counted, self.turns.of(origin.plugin), max_head_bytes=access.limits.max_head_bytes)
         try:
             head = await exchange.send_request(outgoing)
         except BaseException:

@@ -9,14 +9,14 @@ import h11
 
 from fumehood_server.egress.errors import EgressFailedError, Reason
 from fumehood_server.egress.headers import head_too_large
+from fumehood_server.egress.http_receiver import HttpReceiver
 from fumehood_server.egress.messages import MAX_PIECE_BYTES, Headers
 from fumehood_server.egress.stream import Stream
+from fumehood_server.egress.turns import PluginTurns
 from fumehood_server.egress.url import Url
 
 _MAX_INFORMATIONAL = 10
 """Responses 1xx before the one that counts: a server may send any number (RFC 9110 section 15.2)."""
-_EVENTS_AT_A_TIME = 200
-"""h11 events between two yields to the event loop: a body of one-byte chunks would keep it busy for long."""
 _HTTP_HEAD_TOO_LARGE = 431
 """h11's hint for a head that does not end."""
 
@@ -42,14 +42,13 @@ class ResponseHead:
 class Exchange:
     """One request and its response. Close it in any case; cancelling a wait leaves it fit for closing only."""
 
-    def __init__(self, stream: Stream, *, max_head_bytes: int) -> None:
-        """Take over the stream."""
+    def __init__(self, stream: Stream, turns: PluginTurns, *, max_head_bytes: int) -> None:
+        """Take over the stream. Reading a body that comes in very small pieces takes `turns`."""
         self._stream = stream
         self._max_head_bytes = max_head_bytes
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=max_head_bytes)
+        self._receiver = HttpReceiver(self._http, stream, turns)
         self._sending: asyncio.Task[None] | None = None
-        self._eof = False
-        self._body_ended = False
 
     async def send_request(self, request: CheckedRequest) -> ResponseHead:
         """Send the request and read the head of its response.
@@ -76,29 +75,12 @@ class Exchange:
         Raises:
             EgressFailedError: `BODY_TRUNCATED`, `CONNECTION_LOST`, `RESPONSE_INVALID` or `RESPONSE_TOO_LARGE`.
         """
-        body = bytearray()
-        taken = 0
-        while not self._body_ended and len(body) < MAX_PIECE_BYTES:
-            try:
-                event = self._next_event(in_body=True)
-            except EgressFailedError:
-                if body:
-                    break  # hand out what came before the error first; h11 raises it again
-                raise
-            if isinstance(event, h11.Data):
-                body += event.data
-            elif isinstance(event, h11.EndOfMessage):
-                self._body_ended = True
-            elif event is not h11.NEED_DATA:
-                raise EgressFailedError(Reason.BODY_TRUNCATED, "the response's body ends too early")
-            elif body:
-                break
-            else:
-                await self._receive(in_body=True)
-            taken += 1
-            if not taken % _EVENTS_AT_A_TIME:
-                await asyncio.sleep(0)
-        return bytes(body)
+        try:
+            return await self._receiver.read_body()
+        except OSError as error:
+            raise _body_truncated() from error
+        except h11.RemoteProtocolError as error:
+            raise (_body_truncated() if self._receiver.eof else _response_invalid(error)) from error
 
     async def close(self) -> None:
         """End the connection."""
@@ -117,8 +99,7 @@ class Exchange:
 
     async def _read_head(self) -> ResponseHead:
         for _ in range(_MAX_INFORMATIONAL + 1):
-            while (event := self._next_event(in_body=False)) is h11.NEED_DATA:
-                await self._receive(in_body=False)
+            event = await self._next_head()
             if isinstance(event, h11.Response):
                 headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
                 if head_too_large(headers, self._max_head_bytes):
@@ -131,33 +112,31 @@ class Exchange:
                 break
         raise EgressFailedError(Reason.RESPONSE_INVALID, "the server sent something that is no response")
 
-    def _next_event(self, *, in_body: bool) -> object:
-        """What h11 makes of the bytes that are here: an event, or `h11.NEED_DATA`."""
+    async def _next_head(self) -> object:
         try:
-            return self._http.next_event()
-        except h11.RemoteProtocolError as error:
-            if self._eof:
-                raise self._lost(in_body=in_body) from error
-            if error.error_status_hint == _HTTP_HEAD_TOO_LARGE and not in_body:
-                raise self._head_too_large() from error
-            raise EgressFailedError(Reason.RESPONSE_INVALID, f"the response is not valid HTTP/1.1: {error}") from error
-
-    async def _receive(self, *, in_body: bool) -> None:
-        """Wait for more bytes, or for the end of them."""
-        try:
-            data = await self._stream.receive_some()
+            return await self._receiver.next_head()
         except OSError as error:
-            raise self._lost(in_body=in_body) from error
-        self._eof = not data
-        self._http.receive_data(data)
+            raise _connection_lost() from error
+        except h11.RemoteProtocolError as error:
+            if self._receiver.eof:
+                raise _connection_lost() from error
+            if error.error_status_hint == _HTTP_HEAD_TOO_LARGE:
+                raise self._head_too_large() from error
+            raise _response_invalid(error) from error
 
     def _head_too_large(self) -> EgressFailedError:
         return EgressFailedError(
             Reason.HEAD_TOO_LARGE, f"the response's head has too many fields, or more than {self._max_head_bytes} bytes"
         )
 
-    @staticmethod
-    def _lost(*, in_body: bool) -> EgressFailedError:
-        if in_body:
-            return EgressFailedError(Reason.BODY_TRUNCATED, "the connection ended before the response's body did")
-        return EgressFailedError(Reason.CONNECTION_LOST, "the connection ended before there was a response")
+
+def _response_invalid(error: h11.RemoteProtocolError) -> EgressFailedError:
+    return EgressFailedError(Reason.RESPONSE_INVALID, f"the response is not valid HTTP/1.1: {error}")
+
+
+def _body_truncated() -> EgressFailedError:
+    return EgressFailedError(Reason.BODY_TRUNCATED, "the connection ended before the response's body did")
+
+
+def _connection_lost() -> EgressFailedError:
+    return EgressFailedError(Reason.CONNECTION_LOST, "the connection ended before there was a response")

@@ -8,8 +8,10 @@ import h11
 
 from fumehood_server.egress.errors import EgressError, EgressRefusedError, Reason
 from fumehood_server.egress.headers import end_to_end_headers
+from fumehood_server.egress.http_receiver import HttpReceiver
 from fumehood_server.egress.messages import Headers
 from fumehood_server.egress.stream import Stream
+from fumehood_server.egress.turns import PluginTurns
 
 _DROPPED_FIELDS = frozenset({"host", "content-length", "expect", "http2-settings"})
 """Fields that are not forwarded, beside the hop-by-hop ones. `Host` is made anew from the URL."""
@@ -35,10 +37,11 @@ class ProxyRequest:
 class ProxyConnection:
     """The server side of one connection, which serves one request."""
 
-    def __init__(self, stream: Stream, *, max_head_bytes: int) -> None:
-        """Take over the stream."""
+    def __init__(self, stream: Stream, turns: PluginTurns, *, max_head_bytes: int) -> None:
+        """Take over the stream. Reading a body that comes in very small pieces takes `turns`."""
         self.stream = stream
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=max_head_bytes)
+        self._receiver = HttpReceiver(self._http, stream, turns)
         self._answered = False
 
     async def read_request(self) -> ProxyRequest | None:
@@ -48,7 +51,10 @@ class ProxyConnection:
             EgressRefusedError: `PROXY_REQUEST_INVALID`.
             OSError: the program left.
         """
-        event = await self._next_event()
+        try:
+            event = await self._receiver.next_head()
+        except h11.RemoteProtocolError as error:
+            raise _invalid(error) from error
         if not isinstance(event, h11.Request):
             return None
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
@@ -71,24 +77,23 @@ class ProxyConnection:
             OSError: the program left.
         """
         body = bytearray()
-        while True:
-            if self._http.they_are_waiting_for_100_continue:
-                await self._send(h11.InformationalResponse(status_code=100, headers=[]))
-            event = await self._next_event()
-            if isinstance(event, h11.EndOfMessage):
-                return bytes(body)
-            if not isinstance(event, h11.Data):
-                raise EgressRefusedError(Reason.PROXY_REQUEST_INVALID, "the request's body ends too early")
-            body += event.data
-            if len(body) > max_bytes:
-                raise EgressRefusedError(Reason.REQUEST_TOO_LARGE, f"the body has more than {max_bytes} bytes")
+        if self._http.they_are_waiting_for_100_continue:
+            await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+        try:
+            while piece := await self._receiver.read_body():
+                body += piece
+                if len(body) > max_bytes:
+                    raise EgressRefusedError(Reason.REQUEST_TOO_LARGE, f"the body has more than {max_bytes} bytes")
+        except h11.RemoteProtocolError as error:
+            raise _invalid(error) from error
+        return bytes(body)
 
     async def accept_tunnel(self) -> bytes:
         """Answer CONNECT with 200. Returns what the program has sent into the tunnel already."""
         self._http.next_event()  # the end of the request: there is no body, see `read_request`
         await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
         self._answered = True
-        return bytes(self._http.trailing_data[0])
+        return self._receiver.take_unread()
 
     async def send_head(self, status: int, headers: Headers) -> None:
         """Send the status and the header fields."""
@@ -123,14 +128,6 @@ class ProxyConnection:
         await self.send_body(text)
         await self.send_end()
 
-    async def _next_event(self) -> object:
-        try:
-            while (event := self._http.next_event()) is h11.NEED_DATA:
-                self._http.receive_data(await self.stream.receive_some())
-        except h11.RemoteProtocolError as error:
-            raise EgressRefusedError(Reason.PROXY_REQUEST_INVALID, f"not a valid HTTP/1.1 request: {error}") from error
-        return event
-
     async def _send(self, event: h11.Event) -> None:
         try:
             data = self._http.send(event)
@@ -138,3 +135,7 @@ class ProxyConnection:
             raise ConnectionAbortedError(str(error)) from error
         if data:
             await self.stream.send_all(data)
+
+
+def _invalid(error: h11.RemoteProtocolError) -> EgressRefusedError:
+    return EgressRefusedError(Reason.PROXY_REQUEST_INVALID, f"not a valid HTTP/1.1 request: {error}")

@@ -67,7 +67,8 @@ class Relay:
 
     async def _serve_one(self, stream: Stream, access: Access, current_origin: CurrentOrigin) -> None:
         limits = access.limits
-        connection = ProxyConnection(stream, max_head_bytes=limits.max_head_bytes)
+        turns = self._broker.turns.of(current_origin().plugin)
+        connection = ProxyConnection(stream, turns, max_head_bytes=limits.max_head_bytes)
         try:
             await self._broker.wait_for_rate(access, current_origin())
             request = await self._read_head(connection, current_origin)
@@ -118,6 +119,7 @@ class Relay:
                 connection.stream,
                 outer,
                 record.byte_count,
+                self._broker.turns.of(origin.plugin),
                 early=early,
                 max_bytes=limits.max_tunnel_bytes,
                 timeout_s=limits.tunnel_timeout_s,
@@ -167,7 +169,7 @@ class Relay:
         try:
             await self._broker.wait_for_rate(access, origin)
             AuditRecord(origin, "", "").emit_event(self._broker.sink, error=problem, whole=False)
-            await ProxyConnection(stream, max_head_bytes=0).send_error(problem)
+            await ProxyConnection(stream, self._broker.turns.of(origin.plugin), max_head_bytes=0).send_error(problem)
             await stream.close_gracefully()
         except OSError:
             return

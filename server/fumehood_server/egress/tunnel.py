@@ -7,6 +7,7 @@ import asyncio
 from fumehood_server.egress.byte_count import ByteCount
 from fumehood_server.egress.errors import EgressFailedError, Reason
 from fumehood_server.egress.stream import Stream
+from fumehood_server.egress.turns import PluginTurns
 
 
 class ProgramDisconnectedError(ConnectionError):
@@ -14,12 +15,19 @@ class ProgramDisconnectedError(ConnectionError):
 
 
 async def tunnel(
-    inner: Stream, outer: Stream, byte_count: ByteCount, *, early: bytes, max_bytes: int, timeout_s: float
+    inner: Stream,
+    outer: Stream,
+    byte_count: ByteCount,
+    turns: PluginTurns,
+    *,
+    early: bytes,
+    max_bytes: int,
+    timeout_s: float,
 ) -> None:
     """Copy bytes until both sides have sent EOF. The EOF of one is passed to the other, which may go on sending.
 
-    `early` is what was received from the program before. `byte_count` counts what goes to `outer` as sent. The caller
-    closes both streams.
+    `early` is what was received from the program before. `byte_count` counts what goes to `outer` as sent. A side that
+    sends very small pieces is read in `turns`. The caller closes both streams.
 
     Raises:
         EgressFailedError: `TUNNEL_TOO_LARGE`, `TIMEOUT`, or `CONNECTION_LOST` where `outer` was lost.
@@ -37,6 +45,7 @@ async def tunnel(
         while data:
             count(sent=len(data))
             await outer.send_all(data)
+            await turns.pace(len(data))
             data = await _read_program(inner)
         outer.send_eof()
 
@@ -44,6 +53,7 @@ async def tunnel(
         while data := await outer.receive_some():
             count(received=len(data))
             await _write_program(inner, data)
+            await turns.pace(len(data))
         inner.send_eof()
 
     try:

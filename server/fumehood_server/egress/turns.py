@@ -1,0 +1,45 @@
+"""Round-robin scheduling on the event loop: one turn in each iteration, plugin by plugin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+SMALL_PIECE_BYTES = 1024
+
+
+class PluginTurns:
+    """The turns of one plugin. At most one of its tasks waits among those of the other plugins."""
+
+    def __init__(self, everybody: asyncio.Lock) -> None:
+        """Share `everybody` with the other plugins."""
+        self._ours = asyncio.Lock()
+        self._everybody = everybody
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn, and hold it for the block, which must not await. Everybody else on the loop runs before."""
+        async with self._ours, self._everybody:
+            await asyncio.sleep(0)
+            yield
+
+    async def pace(self, piece_bytes: int) -> None:
+        """After a very small piece was read, wait for a turn. What comes meanwhile is one piece for the next read."""
+        if piece_bytes < SMALL_PIECE_BYTES:
+            async with self.turn():
+                pass
+
+
+class Turns:
+    """The turns of all plugins, by name: as many as the configuration has."""
+
+    def __init__(self) -> None:
+        """Nobody waits yet."""
+        everybody = asyncio.Lock()
+        self._by_plugin: defaultdict[str, PluginTurns] = defaultdict(lambda: PluginTurns(everybody))
+
+    def of(self, plugin: str) -> PluginTurns:
+        """Those of one plugin."""
+        return self._by_plugin[plugin]
