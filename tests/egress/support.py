@@ -38,8 +38,9 @@ class Names:
     table: dict[str, list[list[str]]]
     asked: list[str] = field(default_factory=list)
 
-    async def resolve(self, name: str, *, owner: str) -> tuple[IPv4Address | IPv6Address, ...]:
+    async def resolve(self, name: str, *, owner: str, timeout_s: float) -> tuple[IPv4Address | IPv6Address, ...]:
         assert owner
+        assert timeout_s > 0
         self.asked.append(name)
         answers = self.table.get(name)
         if answers is None:

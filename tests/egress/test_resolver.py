@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import queue
 
 import pytest
-from fumehood_server.egress import EgressFailedError, Reason
+from fumehood_server.egress import EgressError, EgressFailedError, EgressRefusedError, Reason
 from fumehood_server.egress.resolver import SystemResolver
 
 pytestmark = pytest.mark.promise("S803")
 
+BOUND_S = 30.0
+
 
 class _Lookups:
-    """Look-ups that end when they are told to."""
+    """Look-ups that end when they are told to, each in the thread that it was given."""
 
     def __init__(self) -> None:
-        self.running: list[asyncio.Future[list[str]]] = []
+        self.running = 0
+        self._begun: asyncio.Queue[None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._answers: queue.Queue[list[str]] = queue.Queue()
 
-    def __call__(self, _: str) -> Awaitable[list[str]]:
-        future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-        self.running.append(future)
-        return future
+    def __call__(self, name: str) -> list[str]:
+        if name == "quick.test":
+            return ["1.1.1.1"]
+        self._loop.call_soon_threadsafe(self._begin)
+        return self._answers.get(timeout=BOUND_S)
+
+    def _begin(self) -> None:
+        self.running += 1
+        self._begun.put_nowait(None)
+
+    async def begun(self, count: int) -> None:
+        async with asyncio.timeout(BOUND_S):
+            for _ in range(count):
+                await self._begun.get()
 
     def answer(self, *addresses: str) -> None:
-        self.running.pop(0).set_result(list(addresses))
+        self.running -= 1
+        self._answers.put(list(addresses))
 
 
 async def _settled() -> None:
@@ -34,41 +50,72 @@ async def _settled() -> None:
 
 async def test_a_name_of_the_hosts_file_is_resolved() -> None:
     resolver = SystemResolver()
-    assert {str(each) for each in await resolver.resolve("localhost", owner="a")} & {"127.0.0.1", "::1"}
+    found = await resolver.resolve("localhost", owner="a", timeout_s=BOUND_S)
+    assert {str(each) for each in found} & {"127.0.0.1", "::1"}
     with pytest.raises(EgressFailedError) as failure:
-        await resolver.resolve("a..b", owner="a")  # refused by the library before anything is asked
+        await resolver.resolve("a..b", owner="a", timeout_s=BOUND_S)  # the library refuses it before anything is asked
     assert failure.value.reason is Reason.NAME_NOT_RESOLVED
 
 
-async def test_one_plugin_has_two_look_ups_and_all_have_four() -> None:
+async def test_plugins_with_slow_names_have_two_look_ups_each_and_nobody_waits_for_them() -> None:
     lookups = _Lookups()
     resolver = SystemResolver(lookups)
-    tasks = [asyncio.create_task(resolver.resolve("x.test", owner="greedy")) for _ in range(5)]
+    tasks = [
+        asyncio.create_task(resolver.resolve("slow.test", owner=owner, timeout_s=BOUND_S))
+        for owner in ("a", "b", "c", "d", "e")
+        for _ in range(3)
+    ]
+    await lookups.begun(10)
+    quick = await resolver.resolve("quick.test", owner="f", timeout_s=BOUND_S)
+    assert [str(each) for each in quick] == ["1.1.1.1"]
     await _settled()
-    assert len(lookups.running) == 2
-    others = [asyncio.create_task(resolver.resolve("y.test", owner=owner)) for owner in ("b", "c", "d")]
-    await _settled()
-    assert len(lookups.running) == 4
-    for _ in range(8):
+    assert lookups.running == 10
+    for _ in range(15):
         lookups.answer("1.1.1.1", "1.1.1.1", "1.0.0.1")
-        await _settled()
-    for answer in await asyncio.gather(*tasks, *others):
+    for answer in await asyncio.gather(*tasks):
         assert [str(each) for each in answer] == ["1.1.1.1", "1.0.0.1"]
-    assert not resolver._running
 
 
-async def test_who_stops_waiting_frees_no_slot_until_the_look_up_ends() -> None:
+async def test_who_stops_waiting_frees_no_place_until_the_look_up_ends() -> None:
     lookups = _Lookups()
     resolver = SystemResolver(lookups)
     for _ in range(2):
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(resolver.resolve("slow.test", owner="a"), 0.01)
-    third = asyncio.create_task(resolver.resolve("next.test", owner="a"))
+        with pytest.raises(EgressFailedError) as failure:
+            await resolver.resolve("slow.test", owner="a", timeout_s=0.01)
+        assert failure.value.reason is Reason.NAME_NOT_RESOLVED
+    await lookups.begun(2)
+    third = asyncio.create_task(resolver.resolve("slow.test", owner="a", timeout_s=BOUND_S))
     await _settled()
-    assert len(lookups.running) == 2
+    assert lookups.running == 2
     lookups.answer("1.1.1.1")
-    await _settled()
-    assert len(lookups.running) == 2
-    lookups.answer("1.1.1.1")
+    await lookups.begun(1)
+    assert lookups.running == 2
+    lookups.answer("1.0.0.1")
     lookups.answer("1.0.0.1")
     assert [str(each) for each in await third] == ["1.0.0.1"]
+
+
+async def test_a_look_up_without_a_place_is_refused_as_one_of_too_many() -> None:
+    lookups = _Lookups()
+    resolver = SystemResolver(lookups)
+
+    async def reason(timeout_s: float) -> Reason:
+        with pytest.raises(EgressError) as error:
+            await resolver.resolve("slow.test", owner="a", timeout_s=timeout_s)
+        assert isinstance(error.value, EgressRefusedError)
+        assert error.value.retryable
+        return error.value.reason
+
+    under_way = [
+        asyncio.create_task(resolver.resolve("slow.test", owner="a", timeout_s=BOUND_S)) for _ in range(2 + 64)
+    ]
+    await lookups.begun(2)
+    assert await reason(BOUND_S) is Reason.TOO_MANY_LOOKUPS, "at once: 64 wait already"
+    for task in under_way[2:]:
+        task.cancel()
+    await asyncio.wait(under_way[2:])
+    assert await reason(0.01) is Reason.TOO_MANY_LOOKUPS, "control: one that may wait, in vain"
+    for _ in range(2):
+        lookups.answer("1.1.1.1")
+    await asyncio.gather(*under_way[:2])
+    assert await resolver.resolve("quick.test", owner="a", timeout_s=BOUND_S)

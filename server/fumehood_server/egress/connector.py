@@ -64,11 +64,7 @@ class Connector:
         raise failure or EgressFailedError(Reason.NAME_NOT_RESOLVED, f'the name "{host}" has no address')
 
     async def _look_up(self, host: Host, access: Access, owner: str) -> tuple[IPAddress, ...]:
-        try:
-            async with asyncio.timeout(access.limits.connect_timeout_s):
-                return await self._resolver.resolve(host.name, owner=owner)
-        except TimeoutError:
-            raise EgressFailedError(Reason.NAME_NOT_RESOLVED, f'the look-up of "{host}" took too long') from None
+        return await self._resolver.resolve(host.name, owner=owner, timeout_s=access.limits.connect_timeout_s)
 
 
 def _check_address(host: Host, address: IPAddress, port: int, access: Access) -> None:

@@ -29,6 +29,7 @@ class Reason(StrEnum):
     TOO_MANY_REDIRECTS = "too_many_redirects"
     PROXY_REQUEST_INVALID = "proxy_request_invalid"
     RELAY_BUSY = "relay_busy"
+    TOO_MANY_LOOKUPS = "too_many_lookups"
     # The network or the server failed.
     NAME_NOT_RESOLVED = "name_not_resolved"
     CONNECT_FAILED = "connect_failed"
@@ -52,6 +53,7 @@ class Reason(StrEnum):
 _RETRYABLE = frozenset(
     {
         Reason.RELAY_BUSY,
+        Reason.TOO_MANY_LOOKUPS,
         Reason.NAME_NOT_RESOLVED,
         Reason.CONNECT_FAILED,
         Reason.CONNECTION_LOST,
