@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
+import sys
+from types import FrameType
 
 import pytest
 from fumehood_server.workers.output.logs import MAX_KEPT_BYTES, MAX_LINES, MAX_QUEUED_LINES, LogLine, LogSink, clean
-from fumehood_server.workers.output.stderr import StderrLines
+from fumehood_server.workers.output.stderr import LINES_PER_ITERATION, StderrLines, StderrReader
 from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
 from hypothesis import given
@@ -44,6 +48,61 @@ def test_a_line_never_holds_controls_and_is_never_too_long(text: str) -> None:
 )
 def test_controls_are_escaped_and_nothing_else(text: str, shown: str) -> None:
     assert clean(text) == shown
+
+
+def test_a_line_of_controls_alone_is_escaped_by_one_call() -> None:
+    calls = 0
+
+    def profile(_: FrameType, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    sys.setprofile(profile)
+    try:
+        shown = clean("\x00" * MAX_LINE_BYTES)
+    finally:
+        sys.setprofile(None)
+    assert shown == "\\x00" * (MAX_LINE_BYTES // 4)
+    assert calls < 50
+
+
+async def test_the_lines_of_one_read_are_logged_by_portions_and_all_at_the_end() -> None:
+    lines = 1000
+    log = LogSink().of("p")
+    ends: list[int] = []
+    stderr = StderrLines(log, "w", TokenBucket(burst=lines, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    reader = StderrReader(ours, stderr, lambda: ends.append(1))
+    reader.resume()
+    os.write(theirs, b"".join(b"%d\n" % number for number in range(lines)))
+    os.close(theirs)
+    seen = [0]
+    async with asyncio.timeout(20):
+        while not ends:
+            await asyncio.sleep(0)
+            seen.append(len(log.last(lines)))
+    os.close(ours)
+    assert [line.message for line in log.last(lines)] == [str(number) for number in range(lines)]
+    assert max(after - before for before, after in itertools.pairwise(seen)) == LINES_PER_ITERATION
+
+
+async def test_a_reader_that_is_stopped_has_logged_all_that_it_read() -> None:
+    log = LogSink().of("p")
+    stderr = StderrLines(log, "w", TokenBucket(burst=1000, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    reader = StderrReader(ours, stderr, lambda: None)
+    reader.resume()
+    os.write(theirs, b"line\n" * 500)
+    async with asyncio.timeout(20):
+        while not log.last(1):  # noqa: ASYNC110 - the log tells of new lines by subscription alone
+            await asyncio.sleep(0)
+    assert len(log.last(1000)) < 500
+    reader.stop()
+    assert len(log.last(1000)) == 500
+    os.close(ours)
+    os.close(theirs)
 
 
 @given(st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"."))), st.integers(1, 50))

@@ -32,6 +32,7 @@ class Worker:
     ends: int = 0
     broken: int = 0
     closed: bool = False
+    max_elements: int = 100
     close_after: int = 0
     """Nothing counts any more after this frame. 0: all count."""
     writer: PipeWriter | None = None
