@@ -65,7 +65,7 @@ class PendingRequests(Protocol):
 
 
 class Incoming(Protocol):
-    """What comes from the process (`wire.frame_reader.FrameReader`)."""
+    """What comes from the process (`worker_output.WorkerOutput`)."""
 
     @property
     def mid_frame(self) -> bool:
@@ -81,7 +81,7 @@ class AttemptContext:
     life: Lifecycle
     table: AttemptTable
     writer: PipeWriter
-    reader: Incoming
+    output: Incoming
     requests: PendingRequests
     meter: Meter
 
@@ -215,7 +215,7 @@ class WorkerAttempt:
         closed = self._context.life.closed_pipe
         if closed is not None and step is not EscalationStep.CANCEL_FRAME:
             made = replace(made, details={**made.details, "violation": closed.violation.value})
-        return faults.in_mid_frame(made) if self._context.reader.mid_frame else made
+        return faults.in_mid_frame(made) if self._context.output.mid_frame else made
 
     def lose(self, cause: CallError, step: EscalationStep) -> None:
         """Its process is gone, by `cause`; by `step` if that was for its own sake."""

@@ -119,7 +119,7 @@ class ProcessWorker:
             life=life,
             table=self.table,
             writer=self._writer,
-            reader=self._reader,
+            output=self._output,
             requests=self._requests,
             meter=self._meter,
         )
@@ -196,7 +196,7 @@ class ProcessWorker:
         if not await self._until(lambda: self.state is not WorkerState.STARTING, within_s=timeout_s):
             words = self._log.last_words(self.worker_id)
             if not self.life.exited:
-                timeout_s, mid_frame = self._settings.start_timeout_s, self._reader.mid_frame
+                timeout_s, mid_frame = self._settings.start_timeout_s, self._output.mid_frame
                 self.life.fail(faults.never_ready_error(self.spec.plugin, timeout_s, words, mid_frame=mid_frame))
         elif self.state is WorkerState.READY:
             problem = await definitions_error(self.spec, self.greeting)
