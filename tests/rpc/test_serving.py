@@ -16,8 +16,9 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.plugin_service_pb2_grpc import PluginServiceStub
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_server.rpc.sockets import ListenFailedError, claimed
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from tests.rpc.support import BOUND_S, call, refused, text_of
 from tests.sidecar import Sidecar, running_sidecar
@@ -41,14 +42,29 @@ async def test_tcp_is_served_beside_the_unix_socket(plugin_folder: Path) -> None
             assert text_of(result) == "tcp"
 
 
-async def test_reflection_names_the_services(channel: grpc.aio.Channel) -> None:
-    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-    stream = stub.ServerReflectionInfo(
-        iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=BOUND_S
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_names_the_services_and_describes_each(channel: grpc.aio.Channel, version: str) -> None:
+    ask = channel.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
     )
-    answer = await stream.read()
-    named = {service.name for service in answer.list_services_response.service}
-    assert {"fumehood.v1.ToolService", "fumehood.v1.PluginService", "grpc.health.v1.Health"} <= named
+    stream = ask(timeout=BOUND_S)
+    await stream.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    named = {service.name for service in (await stream.read()).list_services_response.service}
+    reflections = {f"grpc.reflection.{each}.ServerReflection" for each in ("v1", "v1alpha")}
+    assert named == {
+        "fumehood.v1.ToolService",
+        "fumehood.v1.PluginService",
+        "grpc.health.v1.Health",
+        *reflections,
+    }
+    for name in sorted(named):
+        await stream.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=name))
+        (described, *_) = (await stream.read()).file_descriptor_response.file_descriptor_proto
+        file = FileDescriptorProto.FromString(described)
+        assert name in {f"{file.package}.{service.name}" for service in file.service}
+    await stream.done_writing()
 
 
 async def test_sigterm_lets_calls_finish_and_refuses_new_ones(plugin_folder: Path) -> None:

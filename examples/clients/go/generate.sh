@@ -2,12 +2,11 @@
 # Generates the Go code of the protocol into gen/. Needs Go, and protoc as Python's grpcio-tools bring it (`make setup`).
 # With --check it generates elsewhere and fails where the committed code differs.
 #
-# The protos name no Go package, because that depends on who generates: the M flags say it from outside. To generate into
-# your own module, change MODULE. The generators are the `tool`s of go.mod, so their versions are pinned.
+# All files are of one Go package, so they import none of each other: they lie in whatever module they are generated into.
+# The generators are the `tool`s of go.mod, so their versions are pinned.
 set -eu
 cd "$(dirname "$0")"
 
-MODULE=fumehood/examples/clients/go
 PROTOS=../../../protos
 FILES="error content tool tool_service" # plugin_service.proto is for operators, plugin.proto for plugins
 
@@ -16,17 +15,15 @@ trap 'rm -rf "$work"' EXIT
 
 generate() { # into $1
     GOBIN="$work" go install tool
-    package="$MODULE/gen/fumehood/v1;fumehoodv1" flags="" paths=""
+    paths=""
     for file in $FILES; do
-        flags="$flags --go_opt=Mfumehood/v1/$file.proto=$package --go-grpc_opt=Mfumehood/v1/$file.proto=$package"
         paths="$paths fumehood/v1/$file.proto"
     done
     mkdir -p "$1"
     # shellcheck disable=SC2086 # words are wanted
     python3 -m grpc_tools.protoc -I "$PROTOS" \
         --plugin=protoc-gen-go="$work/protoc-gen-go" --plugin=protoc-gen-go-grpc="$work/protoc-gen-go-grpc" \
-        --go_out="$1" --go_opt=module="$MODULE/gen" --go-grpc_out="$1" --go-grpc_opt=module="$MODULE/gen" \
-        $flags $paths
+        --go_out="$1" --go_opt=paths=source_relative --go-grpc_out="$1" --go-grpc_opt=paths=source_relative $paths
 }
 
 if [ "${1:-}" = --check ]; then

@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66umehood/v1/content.proto\x12\x0b\x66umehood.v1\"E\n\x07\x43ontent\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12!\n\x04\x62lob\x18\x02 \x01(\x0b\x32\x11.fumehood.v1.BlobH\x00\x42\x07\n\x05\x62lock\"(\n\x04\x42lob\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x12\n\nmedia_type\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66umehood/v1/content.proto\x12\x0b\x66umehood.v1\"E\n\x07\x43ontent\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12!\n\x04\x62lob\x18\x02 \x01(\x0b\x32\x11.fumehood.v1.BlobH\x00\x42\x07\n\x05\x62lock\"(\n\x04\x42lob\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x12\n\nmedia_type\x18\x02 \x01(\tB5\n\x0b\x66umehood.v1B\x0c\x43ontentProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fumehood.v1.content_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\013fumehood.v1B\014ContentProtoP\001Z\026fumehood/v1;fumehoodv1'
   _globals['_CONTENT']._serialized_start=42
   _globals['_CONTENT']._serialized_end=111
   _globals['_BLOB']._serialized_start=113

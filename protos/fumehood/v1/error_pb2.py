@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x66umehood/v1/error.proto\x12\x0b\x66umehood.v1\"\xb2\x01\n\x0bSystemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12.\n\x08\x63\x61tegory\x18\x02 \x01(\x0e\x32\x1c.fumehood.v1.FailureCategory\x12\x11\n\tretryable\x18\x03 \x01(\x08\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x14\n\x0c\x64\x65tails_json\x18\x05 \x01(\t\x12+\n\tcaused_by\x18\x06 \x01(\x0b\x32\x18.fumehood.v1.SystemError*\x9b\x02\n\x0f\x46\x61ilureCategory\x12 \n\x1c\x46\x41ILURE_CATEGORY_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x46\x41ILURE_CATEGORY_INFERENCE\x10\x01\x12\x19\n\x15\x46\x41ILURE_CATEGORY_TOOL\x10\x02\x12\x1f\n\x1b\x46\x41ILURE_CATEGORY_CONSTRAINT\x10\x03\x12\x1f\n\x1b\x46\x41ILURE_CATEGORY_VALIDATION\x10\x04\x12\"\n\x1e\x46\x41ILURE_CATEGORY_ORCHESTRATION\x10\x05\x12\"\n\x1e\x46\x41ILURE_CATEGORY_CONFIGURATION\x10\x06\x12!\n\x1d\x46\x41ILURE_CATEGORY_CANCELLATION\x10\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x66umehood/v1/error.proto\x12\x0b\x66umehood.v1\"\xb2\x01\n\x0bSystemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12.\n\x08\x63\x61tegory\x18\x02 \x01(\x0e\x32\x1c.fumehood.v1.FailureCategory\x12\x11\n\tretryable\x18\x03 \x01(\x08\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x14\n\x0c\x64\x65tails_json\x18\x05 \x01(\t\x12+\n\tcaused_by\x18\x06 \x01(\x0b\x32\x18.fumehood.v1.SystemError*\x9b\x02\n\x0f\x46\x61ilureCategory\x12 \n\x1c\x46\x41ILURE_CATEGORY_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x46\x41ILURE_CATEGORY_INFERENCE\x10\x01\x12\x19\n\x15\x46\x41ILURE_CATEGORY_TOOL\x10\x02\x12\x1f\n\x1b\x46\x41ILURE_CATEGORY_CONSTRAINT\x10\x03\x12\x1f\n\x1b\x46\x41ILURE_CATEGORY_VALIDATION\x10\x04\x12\"\n\x1e\x46\x41ILURE_CATEGORY_ORCHESTRATION\x10\x05\x12\"\n\x1e\x46\x41ILURE_CATEGORY_CONFIGURATION\x10\x06\x12!\n\x1d\x46\x41ILURE_CATEGORY_CANCELLATION\x10\x07\x42\x33\n\x0b\x66umehood.v1B\nErrorProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fumehood.v1.error_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\013fumehood.v1B\nErrorProtoP\001Z\026fumehood/v1;fumehoodv1'
   _globals['_FAILURECATEGORY']._serialized_start=222
   _globals['_FAILURECATEGORY']._serialized_end=505
   _globals['_SYSTEMERROR']._serialized_start=41

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.model.plugin import PluginState
@@ -19,6 +18,7 @@ from fumehood_server.rpc.hang_up import keep_hang_ups_from_log
 from fumehood_server.rpc.health import HealthService
 from fumehood_server.rpc.plugin_service import PluginService
 from fumehood_server.rpc.plugins import live_state
+from fumehood_server.rpc.reflection import add_reflection
 from fumehood_server.rpc.server_context import ServerContext
 from fumehood_server.rpc.sockets import ListenFailedError, bind_problem, claimed, open_to, private_umask
 from fumehood_server.rpc.tool_service import ToolService
@@ -96,7 +96,7 @@ async def serving(
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if reflect:
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        reflection.enable_server_reflection((*names, health_name, reflection.SERVICE_NAME), server)
+        add_reflection(server, (*names, health_name))
     with contextlib.ExitStack() as stack:
         targets = tuple(_bind(server, each, socket_access, stack) for each in listen)
         await server.start()

@@ -175,7 +175,8 @@ const file_fumehood_v1_content_proto_rawDesc = "" +
 	"\x04Blob\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1d\n" +
 	"\n" +
-	"media_type\x18\x02 \x01(\tR\tmediaTypeb\x06proto3"
+	"media_type\x18\x02 \x01(\tR\tmediaTypeB5\n" +
+	"\vfumehood.v1B\fContentProtoP\x01Z\x16fumehood/v1;fumehoodv1b\x06proto3"
 
 var (
 	file_fumehood_v1_content_proto_rawDescOnce sync.Once

@@ -212,7 +212,9 @@ const file_fumehood_v1_error_proto_rawDesc = "" +
 	"\x1bFAILURE_CATEGORY_VALIDATION\x10\x04\x12\"\n" +
 	"\x1eFAILURE_CATEGORY_ORCHESTRATION\x10\x05\x12\"\n" +
 	"\x1eFAILURE_CATEGORY_CONFIGURATION\x10\x06\x12!\n" +
-	"\x1dFAILURE_CATEGORY_CANCELLATION\x10\ab\x06proto3"
+	"\x1dFAILURE_CATEGORY_CANCELLATION\x10\aB3\n" +
+	"\vfumehood.v1B\n" +
+	"ErrorProtoP\x01Z\x16fumehood/v1;fumehoodv1b\x06proto3"
 
 var (
 	file_fumehood_v1_error_proto_rawDescOnce sync.Once

@@ -1447,7 +1447,8 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\rExecutionMode\x12\x1e\n" +
 	"\x1aEXECUTION_MODE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17EXECUTION_MODE_PARALLEL\x10\x01\x12\x1d\n" +
-	"\x19EXECUTION_MODE_SEQUENTIAL\x10\x02b\x06proto3"
+	"\x19EXECUTION_MODE_SEQUENTIAL\x10\x02B2\n" +
+	"\vfumehood.v1B\tToolProtoP\x01Z\x16fumehood/v1;fumehoodv1b\x06proto3"
 
 var (
 	file_fumehood_v1_tool_proto_rawDescOnce sync.Once

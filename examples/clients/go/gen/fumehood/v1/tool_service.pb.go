@@ -452,8 +452,9 @@ type CallToolRequest struct {
 	// The arguments: one JSON object as text, since a `Struct` would turn every integer into a double. Empty means
 	// `{}`. At most 1 MiB by default; the sidecar's configuration says.
 	ArgumentsJson string `protobuf:"bytes,2,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
-	// Identifies the call: 1 to 128 characters of `[A-Za-z0-9._:-]`. Empty means that the sidecar makes one.
-	// ALREADY_EXISTS while a call of the same id is under way.
+	// Identifies the call: 1 to 128 characters of `[A-Za-z0-9._:-]`. Empty means that the sidecar makes one that can't
+	// be guessed. Whoever knows it can cancel the call, or have a call of this id refused: put something random into
+	// ids of your own where callers don't trust each other. ALREADY_EXISTS while a call of the same id is under way.
 	CallId string `protobuf:"bytes,3,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// What the call belongs to.
 	Context *CallContext `protobuf:"bytes,4,opt,name=context,proto3" json:"context,omitempty"`
@@ -1368,7 +1369,8 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"StreamTool\x12\x1e.fumehood.v1.StreamToolRequest\x1a\x1f.fumehood.v1.StreamToolResponse0\x01\x12H\n" +
 	"\aSession\x12\x1b.fumehood.v1.SessionRequest\x1a\x1c.fumehood.v1.SessionResponse(\x010\x01\x12M\n" +
 	"\n" +
-	"CancelCall\x12\x1e.fumehood.v1.CancelCallRequest\x1a\x1f.fumehood.v1.CancelCallResponseb\x06proto3"
+	"CancelCall\x12\x1e.fumehood.v1.CancelCallRequest\x1a\x1f.fumehood.v1.CancelCallResponseB9\n" +
+	"\vfumehood.v1B\x10ToolServiceProtoP\x01Z\x16fumehood/v1;fumehoodv1b\x06proto3"
 
 var (
 	file_fumehood_v1_tool_service_proto_rawDescOnce sync.Once
