@@ -102,7 +102,7 @@ def greet(name: str) -> str:
     """Greet somebody."""
     return f"Hello, {name}!"
 
-print(ToolTester(plugin).call("greet", name="Ada").text)
+print(ToolTester(plugin).call("greet", name="Ada").content[0].text)
 '''
 
 
