@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import queue
 import re
 import signal
@@ -234,3 +236,70 @@ def test_doctor_tells_what_is_the_weakest_that_is_accepted(tmp_path: Path) -> No
     (file,) = [each for each in done.json["findings"] if each["area"] == "configuration"]
     assert (done.status, file["status"]) == (1, "missing")
     assert "namespaces" in file["detail"] + file["remedy"]
+
+
+def findings(folder: Path, area: str) -> tuple[int, dict[str, tuple[str, str, str]]]:
+    done = fumehood("doctor", "--json", folder=folder)
+    found = [each for each in done.json["findings"] if each["area"] == area]
+    key = "feature" if area == "configuration" else "layer"
+    return done.status, {each[key]: (each["status"], each["detail"], each["remedy"]) for each in found}
+
+
+def test_doctor_tells_secrets_that_can_not_be_used(tmp_path: Path) -> None:
+    for name, mode in (("good", 0o600), ("open", 0o644)):
+        (tmp_path / name).write_text("a secret of some length")
+        (tmp_path / name).chmod(mode)
+    lines = [f'[secrets.{name.upper()}]\nfile = "{name}"' for name in ("good", "open", "absent")]
+    (tmp_path / "fumehood.toml").write_text("\n".join([*lines, '[secrets.VARIABLE]\nenv = "NO_SUCH_VARIABLE"']))
+    status, found = findings(tmp_path, "configuration")
+    assert status == 1
+    assert found["secret OPEN"][0] == "missing"
+    assert "others may use" in found["secret OPEN"][1]
+    assert found["secret ABSENT"][::2] == ("missing", "create the file, with mode 600")
+    assert found["secret VARIABLE"][0] == "note"
+    assert "secret GOOD" not in found
+    (tmp_path / "fumehood.toml").write_text(lines[0])
+    assert findings(tmp_path, "configuration")[0] == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's plugins are other users than the sidecar")
+def test_doctor_tells_granted_paths_that_the_plugins_user_can_not_use(tmp_path: Path) -> None:
+    write_plugin(tmp_path / "small", "small", CODE)
+    for name, mode in (("open", 0o644), ("mixed", 0o600)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("x")
+        (tmp_path / name / "file").chmod(mode)
+        os.chown(tmp_path / name, 54320, 54320)
+        os.chown(tmp_path / name / "file", 54321, 54321)
+
+    def grant(*paths: str) -> dict[str, tuple[str, str, str]]:
+        (tmp_path / "fumehood.toml").write_text(f'[[plugin]]\npath = "small"\nread = {json.dumps(paths)}\n')
+        _, found = findings(tmp_path, "configuration")
+        return {key: value for key, value in found.items() if key.startswith("grant")}
+
+    assert grant("open") == {}
+    (mixed,) = grant("open", "mixed").values()
+    assert mixed[0] == "missing"
+    assert f"{tmp_path}/mixed: user " in mixed[1]
+    assert "1 of 1 entries can't be read, such as file" in mixed[1]
+    assert "chmod" in mixed[2]
+
+
+def test_doctor_tells_what_differs_from_what_is_served(tmp_path: Path) -> None:
+    folder = write_plugin(tmp_path / "small", "small", CODE)
+    write_plugin(tmp_path / "other", "other", CODE.replace('"small"', '"other"'))
+    (tmp_path / "fumehood.toml").write_text('[[plugin]]\npath = "small"\n')
+    with running("serve", "--log-format", "json", folder=tmp_path) as serving:
+        serving.wait_for("^listening ")
+        _, found = findings(tmp_path, "sidecar")
+        assert list(found) == ["sidecar"], "control: nothing differs"
+        (folder / "small.py").write_text(CODE + "\n# changed\n")
+        more = '[[plugin]]\npath = "small"\nmax_side_effects = "write"\n[[plugin]]\npath = "other"\n'
+        (tmp_path / "fumehood.toml").write_text(more)
+        done = fumehood("doctor", "--json", folder=tmp_path)
+        details = [each["detail"] for each in done.json["findings"] if each["feature"] == "change"]
+        assert details == [
+            f"{tmp_path}/other: not served yet",
+            f"{tmp_path}/small: granted up to write, served up to read",
+            f"{tmp_path}/small: its files are not those that are served",
+        ]

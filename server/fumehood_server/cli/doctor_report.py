@@ -15,6 +15,7 @@ from fumehood_sandbox import Backend, Report, bubblewraps, probe
 from fumehood_server.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fumehood_server.cli.doctor_changes import Change
     from fumehood_server.plugins.lock import Lock
     from fumehood_server.plugins.manifest import Manifest
 
@@ -61,7 +62,7 @@ def make_doctor_report(config_path: Path | None, address: str | None) -> DoctorR
     from fumehood_server.cli.folder_check import sandbox_of
 
     sandbox = _sandbox(sandbox_of(config_path).minimum)
-    return DoctorReport((*_machine(), *sandbox, *_configuration(config_path), _sidecar(address)))
+    return DoctorReport((*_machine(), *sandbox, *_configuration(config_path), *_sidecar(address, config_path)))
 
 
 def _machine() -> list[Finding]:
@@ -157,6 +158,7 @@ def _probe_findings(area: str, report: Report, *, needed: bool) -> list[Finding]
 
 
 def _configuration(config_path: Path | None) -> list[Finding]:
+    from fumehood_server.cli.doctor_access import grant_problems, secret_problems
     from fumehood_server.config import find_config, load_config
     from fumehood_server.plugins.lock import read_lock
     from fumehood_server.plugins.manifest import try_manifest
@@ -197,6 +199,16 @@ def _configuration(config_path: Path | None) -> list[Finding]:
             )
         else:
             findings.append(_pinned(reading.manifest, lock))
+            granted = grant_problems(plugin, reading.manifest.name, config.sandbox)
+            findings += [
+                _configured(f"grant to {reading.manifest.name}", MISSING, f"{path}: {problem}", remedy)
+                for path, (problem, remedy) in granted.items()
+            ]
+    findings += [
+        # A variable may well be set where the sidecar is started, and not here.
+        _configured(f"secret {name}", "note" if config.secrets[name].variable else MISSING, problem, remedy)
+        for name, (problem, remedy) in secret_problems(config.secrets).items()
+    ]
     return findings
 
 
@@ -225,18 +237,33 @@ def _configured(feature: str, status: str, detail: str, remedy: str = "") -> Fin
     )
 
 
-def _sidecar(address: str | None) -> Finding:
+def _sidecar(address: str | None, config_path: Path | None) -> list[Finding]:
     from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.doctor_changes import pending_changes
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.output import plural
 
+    changes: list[Finding] = []
     try:
         with SidecarClient(address, connect_timeout_s=1.0) as client:
             declared, tools = len(client.list_tools(include_unavailable=True)), len(client.list_tools())
             status, detail = "ok", f"serving at {client.target}, {tools} of {plural(declared, 'tool')} can be called"
             remedy = "`fumehood tools --all` says what the others lack" if tools < declared else ""
+            changes = [_change(each) for each in pending_changes(client, config_path)]
     except CommandError as error:
         # Most often doctor is asked before the first start.
         absent = error.code == "UNREACHABLE"
         status, detail, remedy = "note", error.what, "`fumehood serve` starts it" if absent else error.todo
-    return Finding(area="sidecar", layer="sidecar", feature="socket", status=status, detail=detail, remedy=remedy)
+    socket = Finding(area="sidecar", layer="sidecar", feature="socket", status=status, detail=detail, remedy=remedy)
+    return [socket, *changes]
+
+
+def _change(change: Change) -> Finding:
+    return Finding(
+        area="sidecar",
+        layer=change.name,
+        feature="change",
+        status="note",
+        detail=change.detail,
+        remedy=change.remedy,
+    )
