@@ -60,6 +60,86 @@ def test_a_new_python_plugin_passes_its_own_test_and_the_check_and_can_be_called
     assert json.loads(called.stdout) == {"greetings": ["Guten Tag, Ada!"]}
 
 
+def test_a_new_cli_plugin_passes_its_own_test_and_the_check_and_can_be_called(tmp_path: Path) -> None:
+    assert fumehood("plugin", "new", "prints", "--kind", "cli", folder=tmp_path).status == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "prints"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    report = fumehood("plugin", "check", "prints", "--json", folder=tmp_path)
+    assert (report.status, report.json["problems"], report.json["warnings"]) == (0, [], [])
+    with running_sidecar([tmp_path / "prints"]) as sidecar:
+        called = fumehood("call", "prints_hello", "names=Ada", "names=-n", "--json", address=sidecar.target)
+    assert called.json["content"][0]["text"] == "Hello, Ada!\nHello, -n!\n"
+    assert called.json["details"] == {"exit_code": 0, "truncated": False}
+
+
+GIT = """
+[plugin]
+name = "history"
+version = "1"
+kind = "cli"
+binary = "git"
+
+[[tool]]
+name = "git_log"
+description = "Show the subjects of the commits of a repository."
+side_effects = "read"
+idempotent = true
+requires = ["read"]
+argv = ["log", "--format=%s"]
+working_folder = "{repository}"
+[tool.input_schema]
+type = "object"
+required = ["repository"]
+properties.repository.type = "string"
+
+[[tool]]
+name = "sort_lines"
+description = "Sort the lines of a text by a program of its own."
+side_effects = "none"
+binary = "sort"
+argv = []
+stdin = "{text}"
+[tool.input_schema]
+type = "object"
+properties.text = {type = "string", default = "b\\na"}
+
+[[tool]]
+name = "absent"
+description = "Run a program that is not installed here."
+side_effects = "none"
+binary = "no-such-program"
+argv = []
+[tool.input_schema]
+type = "object"
+"""
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_git_reads_a_granted_repository_beside_tools_with_programs_of_their_own(tmp_path: Path) -> None:
+    repository, plugin = tmp_path / "repository", tmp_path / "history"
+    plugin.mkdir()
+    (plugin / "plugin.toml").write_text(GIT)
+    who = ["-c", "user.name=A", "-c", "user.email=a@b"]
+    commit = ["-C", str(repository), *who, "commit", "-q", "--allow-empty", "-m", "First"]
+    for command in (["init", "-q", str(repository)], commit):
+        subprocess.run(["git", *command], check=True)  # noqa: S607 - whichever git the machine has
+    grants = f'[[plugin]]\npath = "{plugin}"\nread = ["{repository}"]\n'
+    with running_sidecar([], more=grants) as sidecar:
+        log = fumehood("call", "git_log", f"repository={repository}", address=sidecar.target)
+        lines = fumehood("call", "sort_lines", "--json", address=sidecar.target)
+        absent = fumehood("tools", "absent", "--json", address=sidecar.target).json["tool"]["availability"]
+    assert (log.status, log.stdout.splitlines()[0]) == (0, "First"), log.stderr
+    assert lines.json["content"][0]["text"] == "a\nb\n"
+    assert [reason["code"] for reason in absent["reasons"]] == ["binary_missing"]
+
+
 def test_a_new_plugin_named_like_a_module_of_python_hides_nothing(tmp_path: Path) -> None:
     fumehood("plugin", "new", "json", folder=tmp_path)
     assert not (tmp_path / "json" / "json.py").exists()

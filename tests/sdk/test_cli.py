@@ -58,7 +58,7 @@ def test_arguments_reach_the_program_as_they_are_and_its_output_comes_back(tmp_p
     with shim(tmp_path, script, '["{a}", "--x={b}"]') as client:
         result = client.call("it", '{"a": "$(id); \\u00e9 \\n"}')
         stdout = f"{tmp_path}/program 2\n[$(id); é \n][--x=by default]"
-        assert json.loads(result.details_json) == {"exit_code": 0, "stdout": stdout, "truncated": False}
+        assert json.loads(result.details_json) == {"exit_code": 0, "truncated": False}
         assert result.content[0].text == stdout
 
 
@@ -111,7 +111,7 @@ def test_output_beyond_the_limit_is_cut_and_said_to_be(tmp_path: Path) -> None:
             result = client.call("it", json.dumps({"a": character}))
             details = json.loads(result.details_json)
             assert (details["exit_code"], details["truncated"]) == (0, True)
-            assert 0 < len(details["stdout"]) < 1 << 20
+            assert 0 < len(result.content[0].text) < 1 << 20
             assert result.ByteSize() < 1 << 20
 
 
@@ -120,6 +120,59 @@ def test_output_beyond_the_tools_own_limit_is_cut(tmp_path: Path) -> None:
         result = client.call("it", '{"a": 1}')
         assert json.loads(result.details_json)["truncated"] is True
         assert len(result.details_json) + len(result.content[0].text) <= 20000
+
+
+def test_output_is_told_in_the_details_where_the_schema_names_it(tmp_path: Path) -> None:
+    schema = """output_schema = '{"type": "object", "properties": {"stdout": {"type": "string"}}}'"""
+    with shim(tmp_path, 'echo "$2"', tool=schema) as client:
+        result = client.call("it", '{"a": "once"}')
+        assert json.loads(result.details_json) == {"exit_code": 0, "truncated": False, "stdout": "once\n"}
+        assert list(result.content) == []
+
+
+def test_output_that_is_json_becomes_the_details(tmp_path: Path) -> None:
+    with shim(tmp_path, 'echo "$2"', tool='output = "json"') as client:
+        result = client.call("it", json.dumps({"a": '{"n": [1, 2.5]} '}))
+        assert (json.loads(result.details_json), list(result.content)) == ({"n": [1, 2.5]}, [])
+        assert client.call("it", '{"a": "{"}').error.reason == "invalid_output"
+    with shim(tmp_path, "seq 100000", tool='output = "json"\n[tool.limits]\noutput_bytes = 20000') as client:
+        assert client.call("it", '{"a": 1}').error.reason == "output_too_large"
+
+
+def test_stdin_is_a_template_that_reaches_the_program_whole(tmp_path: Path) -> None:
+    with shim(tmp_path, "cat", "[]", tool='stdin = "{a}"') as client:
+        for text in ("it's\n$(id)", "x" * 200_000, "ü"):
+            assert client.call("it", json.dumps({"a": text})).content[0].text == text
+        assert client.call("it", "{}").content[0].text == ""
+        assert client.call("it", '{"a": {"n": [1, 1.50, "x"]}}').content[0].text == '{"n":[1,1.5,"x"]}'
+    with shim(tmp_path, "exit 0", "[]", tool='stdin = "{a}"') as client:
+        assert not client.call("it", json.dumps({"a": "x" * 500_000})).HasField("error"), "it need not be read"
+
+
+def test_variables_are_templates_and_one_without_a_value_is_left_out(tmp_path: Path) -> None:
+    tool = '[tool.environment]\nMODE = "by {b}"\nWHO = "{a}"'
+    with shim(tmp_path, 'echo "$MODE ${WHO-nobody} ${PATH:+path}"', "[]", tool=tool) as client:
+        assert client.call("it", '{"a": "$(id)"}').content[0].text == "by by default $(id) path\n"
+        assert client.call("it", "{}").content[0].text == "by by default nobody path\n"
+
+
+def test_the_working_folder_is_the_callers_or_lies_in_the_plugins(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with shim(tmp_path, "pwd", "[]", tool='working_folder = "{a}"') as client:
+        assert client.call("it", '{"a": "/usr"}').content[0].text == "/usr\n"
+        assert client.call("it", '{"a": "data"}').content[0].text == f"{tmp_path}/data\n"
+        absent = client.call("it", '{"a": "/no/such/folder"}').error
+        assert (absent.reason, json.loads(absent.details_json)["arguments"][0]["pointer"]) == (
+            "invalid_arguments",
+            "/a",
+        )
+    with shim(tmp_path, "pwd", "[]", tool='working_folder = "data"') as client:
+        assert client.call("it", "{}").content[0].text == f"{tmp_path}/data\n"
+
+
+def test_a_tool_may_run_a_program_of_its_own(tmp_path: Path) -> None:
+    with shim(tmp_path, "echo plugin", "[]", tool='binary = "echo"\n') as client:
+        assert client.call("it", "{}").content[0].text == "\n"
 
 
 def test_stderr_of_a_success_goes_to_the_log(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -46,13 +47,15 @@ class _Subreaper:
         self._started: set[int] = set()
         self._is_subreaper = False
 
-    def start_program(self, argv: list[str], program: str) -> subprocess.Popen[bytes]:
+    def start_program(
+        self, argv: list[str], program: str, *, stdin: int, env: Mapping[str, str] | None, cwd: str | None
+    ) -> subprocess.Popen[bytes]:
         with self._lock:  # the new process is no orphan, so it must be in the set before anyone looks
             if not self._is_subreaper:
                 if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
                     raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
                 self._is_subreaper = True
-            process = _popen(argv, program, process_group=None)
+            process = _popen(argv, program, process_group=None, stdin=stdin, env=env, cwd=cwd)
             self._started.add(process.pid)
         return process
 
@@ -88,25 +91,42 @@ class _UngroupedTree(ProcessTree):
 _subreaper = _Subreaper()
 
 
-def start_process_tree(argv: list[str], program: str) -> ProcessTree:
-    """Start a program with pipes for stdout and stderr and an empty stdin.
+def start_process_tree(
+    argv: list[str],
+    program: str,
+    *,
+    stdin: int = subprocess.DEVNULL,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> ProcessTree:
+    """Start a program with pipes for stdout and stderr.
 
     Raises:
         OSError: it can't be started.
     """
     try:
-        return ProcessTree(_popen(argv, program, process_group=0))
+        return ProcessTree(_popen(argv, program, process_group=0, stdin=stdin, env=env, cwd=cwd))
     except PermissionError:  # of setpgid(2), or of execve(2), which will say so once more
-        return _UngroupedTree(_subreaper.start_program(argv, program))
+        return _UngroupedTree(_subreaper.start_program(argv, program, stdin=stdin, env=env, cwd=cwd))
 
 
-def _popen(argv: list[str], program: str, *, process_group: int | None) -> subprocess.Popen[bytes]:
+def _popen(
+    argv: list[str],
+    program: str,
+    *,
+    process_group: int | None,
+    stdin: int,
+    env: Mapping[str, str] | None,
+    cwd: str | None,
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv,
         executable=program,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         process_group=process_group,
+        env=env,
+        cwd=cwd,
         bufsize=0,
     )

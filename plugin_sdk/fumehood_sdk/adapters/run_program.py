@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fumehood_sdk.adapters.process_tree import ProcessTree, start_process_tree
 
@@ -57,8 +58,31 @@ class Wakeup:
             self.fd = -1
 
 
+class Surroundings:
+    """What a program is given beside its arguments."""
+
+    __slots__ = ("environment", "folder", "stdin")
+
+    def __init__(self, stdin: bytes | None, environment: Mapping[str, str] | None, folder: str | None) -> None:
+        self.stdin = stdin
+        """None: it is empty."""
+        self.environment = environment
+        """None: this process's own."""
+        self.folder = folder
+        """Its working folder. None: this process's own."""
+
+
+NOTHING = Surroundings(None, None, None)
+
+
 def run_program(
-    argv: list[str], program: str, *, stdout_limit_bytes: int, wakeup: Wakeup, cancelled: Callable[[], bool]
+    argv: list[str],
+    program: str,
+    *,
+    stdout_limit_bytes: int,
+    wakeup: Wakeup,
+    cancelled: Callable[[], bool],
+    given: Surroundings = NOTHING,
 ) -> FinishedProgram:
     """Run a program to its end, and end whatever it left.
 
@@ -68,7 +92,14 @@ def run_program(
     Raises:
         OSError: it can't be started.
     """
-    tree = start_process_tree(argv, program)
+    stdin = None if given.stdin is None else _file_of(given.stdin)
+    try:
+        tree = start_process_tree(
+            argv, program, stdin=subprocess.DEVNULL if stdin is None else stdin, env=given.environment, cwd=given.folder
+        )
+    finally:
+        if stdin is not None:
+            os.close(stdin)
     try:
         return _ProgramMonitor(tree, stdout_limit_bytes, wakeup, cancelled).wait_for_end()
     finally:
@@ -76,6 +107,20 @@ def run_program(
         for stream in (tree.process.stdout, tree.process.stderr):
             if stream is not None:
                 stream.close()
+
+
+def _file_of(content: bytes) -> int:
+    """A file in memory, read from its start: a program that doesn't read its stdin holds nobody up, as a pipe would."""
+    fd = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 class _ProgramMonitor:

@@ -108,6 +108,34 @@ class Template:
         return out
 
 
+class TextTemplate:
+    """One string of a template that stands alone: the program's stdin, a variable or its working folder."""
+
+    __slots__ = ("_word",)
+
+    def __init__(self, text: str, place: str) -> None:
+        """Read it. `place` is its key in the manifest.
+
+        Raises:
+            TemplateError: it is malformed.
+        """
+        self._word = _parse_word(text, None, place)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arguments that it holds."""
+        return self._word.names
+
+    def render(self, arguments: Mapping[str, object]) -> str | None:
+        """The text for a call's arguments; None where one of them is missing or null.
+
+        Raises:
+            ArgumentError: an argument is neither text, a number nor true or false.
+        """
+        values = [arguments.get(name) for name in self._word.names]
+        return None if None in values else _join_parts(self._word, values)
+
+
 def _parse_words(argv: Sequence[object]) -> Iterable[_Word]:
     for index, element in enumerate(argv):
         place = f"argv.{index}"

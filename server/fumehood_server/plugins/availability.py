@@ -77,8 +77,9 @@ class AvailabilityScan:
             if signature != loaded.manifest.signature:
                 message = f"the manifest of {name} is not the one that was read"
                 reasons.append(Reason("plugin_changed", message, "reload the plugin"))
-        program = _program_path(registration)
-        if program and not self._executable(program):
+        for program in _program_paths(registration):
+            if self._executable(program):
+                continue
             message = f"{program}, which {name} runs, is not there or may not be executed"
             reasons.append(Reason("binary_missing", message, "install it"))
         return reasons
@@ -91,12 +92,12 @@ class AvailabilityScan:
         ]
 
     def _of_binaries(self, requires: tuple[str, ...], policy: Policy, registration: Registration) -> list[Reason]:
-        own = registration.loaded.manifest.binary if registration.loaded else ""
+        own = _found_binaries(registration)
         reasons: list[Reason] = []
         for text in requires:
             needed = parse_capability(text)
-            # A cli plugin's own program may lie off the sandbox's PATH: it is started by the path that was found.
-            if needed.kind is not CapabilityKind.BINARY or needed.name == own:
+            # A cli plugin's own programs may lie off the sandbox's PATH: they are started by the paths that were found.
+            if needed.kind is not CapabilityKind.BINARY or needed.name in own:
                 continue
             if not self._is_on_path(needed.name, policy):
                 message = f'the program "{needed.name}" is not on the sandbox\'s PATH'
@@ -147,11 +148,23 @@ def _secret_problem(secret: SecretSource) -> Reason | None:
     return None
 
 
-def _program_path(registration: Registration) -> str:
-    """The program of this machine that the plugin's worker runs; empty for a python plugin."""
+def _program_paths(registration: Registration) -> tuple[str, ...]:
+    """The programs of this machine that the plugin's worker runs; none for a python plugin."""
     if registration.loaded is None or registration.built is None:
-        return ""
+        return ()
     program = registration.built.program
     if isinstance(program, Executable):
-        return program.argv[0] if program.argv[0].startswith("/") else ""
-    return program.argv[-1] if registration.loaded.manifest.kind is Kind.CLI else ""
+        return program.argv[:1] if program.argv[0].startswith("/") else ()
+    if registration.loaded.manifest.kind is not Kind.CLI:
+        return ()
+    first, *others = program.argv[1:]
+    return (*([first] if first else ()), *(argument.partition("=")[2] for argument in others))
+
+
+def _found_binaries(registration: Registration) -> tuple[str, ...]:
+    """The names of a cli plugin's programs that were found when it was loaded."""
+    if registration.loaded is None or registration.built is None or registration.loaded.manifest.kind is not Kind.CLI:
+        return ()
+    first, *others = registration.built.program.argv[1:]
+    named = tuple(argument.partition("=")[0] for argument in others)
+    return (registration.loaded.manifest.binary, *named) if first else named

@@ -182,6 +182,7 @@ def _spec_maker(manifest: Manifest, digest: str, limits: LimitsConfig, sandbox: 
             entrypoint=manifest.entrypoint,
             command=manifest.command,
             binary=manifest.binary,
+            binaries=manifest.binaries,
         ),
         grants=Grants(max_side_effects=Level.NONE),
         limits=limits,

@@ -11,6 +11,7 @@ from fumehood_server.config.tables import try_table
 from fumehood_server.config.toml_source import Key, TomlSource, read_toml
 from fumehood_server.errors import ConfigError, PluginInvalidError
 from fumehood_server.model.capability import CapabilityError, parse_capability
+from fumehood_server.model.nearest import nearest
 from fumehood_server.model.plugin import Kind
 from fumehood_server.model.tool import ToolDefinition
 from fumehood_server.plugins.cli_template import check_template
@@ -20,6 +21,11 @@ from fumehood_server.plugins.manifest_file import ManifestFile, PluginTable, Too
 MANIFEST_NAME = "plugin.toml"
 
 _ENTRYPOINT = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CLI_KEYS = ("argv", "success_exit_codes", "binary", "stdin", "environment", "working_folder", "output")
+"""Keys of a tool that kind `cli` alone has."""
+
+_OUTPUTS = ("text", "json")
 _STARTS_WITH = {Kind.PYTHON: "entrypoint", Kind.EXECUTABLE: "command", Kind.CLI: "binary"}
 _EXAMPLES = {
     "entrypoint": 'entrypoint = "module:attribute"',
@@ -43,7 +49,9 @@ class Manifest:
     command: tuple[str, ...]
     """Kind `executable`: program and arguments. Else empty."""
     binary: str
-    """Kind `cli`: name of the program. Else empty."""
+    """Kind `cli`: name of the program, of the first one where each tool names its own. Else empty."""
+    binaries: tuple[str, ...]
+    """Kind `cli`: the names of all programs, `binary` first."""
     concurrency: int
     """Most calls at once in one worker."""
     tools: tuple[ToolDefinition, ...]
@@ -74,11 +82,14 @@ def try_manifest(folder: Path) -> ManifestReading:
     file, problems = try_table(ManifestFile, source)
     if file is None:
         return ManifestReading(name, None, tuple(problems))
-    problems += _check_start(file.plugin, source, folder)
+    problems += _check_start(file, source, folder)
     tools = _read_tools(file, source, problems)
     if problems:
         return ManifestReading(name, None, tuple(sorted(problems, key=lambda each: each.line)))
     plugin = file.plugin
+    binaries = tuple(
+        dict.fromkeys(each for each in (plugin.binary, *(table.binary for table in file.tool)) if each is not None)
+    )
     manifest = Manifest(
         folder=folder,
         name=plugin.name,
@@ -87,7 +98,8 @@ def try_manifest(folder: Path) -> ManifestReading:
         description=plugin.description,
         entrypoint=plugin.entrypoint or "",
         command=tuple(plugin.command or ()),
-        binary=plugin.binary or "",
+        binary=binaries[0] if binaries else "",
+        binaries=binaries,
         concurrency=plugin.concurrency,
         tools=tuple(tools),
         signature=signature,
@@ -116,8 +128,9 @@ def _name(source: TomlSource, folder: Path) -> str:
     return str(name) if valid_plugin_name(name) else folder.name
 
 
-def _check_start(plugin: PluginTable, source: TomlSource, folder: Path) -> list[ConfigError]:
+def _check_start(file: ManifestFile, source: TomlSource, folder: Path) -> list[ConfigError]:
     """Check the key that says what to start: that of the kind, and no other."""
+    plugin = file.plugin
     needed = _STARTS_WITH[plugin.kind]
     problems = [
         source.problem(("plugin", key), f'`{key}` is not for kind "{plugin.kind}"', f"write {_EXAMPLES[needed]}")
@@ -125,6 +138,8 @@ def _check_start(plugin: PluginTable, source: TomlSource, folder: Path) -> list[
         if key != needed and getattr(plugin, key) is not None
     ]
     value = getattr(plugin, needed)
+    if value is None and plugin.kind is Kind.CLI and file.tool and all(table.binary for table in file.tool):
+        return problems
     if value is None:
         text = f'`{needed}` is missing in [plugin] of kind "{plugin.kind}"'
         return [*problems, source.problem(("plugin",), text, f"write {_EXAMPLES[needed]}")]
@@ -208,15 +223,27 @@ def _read_tool(table: ToolTable, plugin: PluginTable) -> tuple[ToolDefinition | 
         limits=table.limits.model_dump(exclude_none=True),
     )
     if plugin.kind is Kind.CLI:
-        raw = replace(raw, requires=(*raw.requires, f"binary:{plugin.binary}"))
+        raw = replace(raw, requires=(*raw.requires, f"binary:{table.binary or plugin.binary}"))
     definition, problems = check_definition(raw)
     return definition, (*problems, *_check_argv(table, plugin.kind, definition))
 
 
 def _check_argv(table: ToolTable, kind: Kind, definition: ToolDefinition | None) -> tuple[FieldProblem, ...]:
     if kind is not Kind.CLI:
-        keys = [key for key in ("argv", "success_exit_codes") if getattr(table, key) is not None]
+        keys = [key for key in _CLI_KEYS if getattr(table, key) is not None]
         return tuple(FieldProblem(key, 'is for kind "cli" alone', "remove it") for key in keys)
+    problems: list[FieldProblem] = []
+    if table.binary is not None and (problem := _binary_problem(table.binary)):
+        problems.append(FieldProblem("binary", problem, f"write {_EXAMPLES['binary']}"))
+    if table.output not in (None, *_OUTPUTS):
+        problems.append(FieldProblem("output", f'unknown word "{table.output[:80]}"', nearest(table.output, _OUTPUTS)))
+    wrong = [name for name in table.environment or () if not _VARIABLE.fullmatch(name)]
+    problems += (FieldProblem("environment", f'"{name[:80]}" is not the name of a variable') for name in wrong)
     if table.argv is None:
-        return (FieldProblem("argv", "is missing", 'the arguments of the program, such as ["--", "{path}"]'),)
-    return check_template(table.argv, definition.input_schema_json) if definition else ()
+        problems.append(FieldProblem("argv", "is missing", 'the arguments of the program, such as ["--", "{path}"]'))
+    if definition is None:
+        return tuple(problems)
+    texts = {"stdin": table.stdin, "working_folder": table.working_folder}
+    texts |= {f"environment.{name}": text for name, text in (table.environment or {}).items()}
+    given = {place: text for place, text in texts.items() if text is not None}
+    return (*problems, *check_template(table.argv or (), definition.input_schema_json, given))

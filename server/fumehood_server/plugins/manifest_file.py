@@ -93,6 +93,11 @@ class ToolTable(Table):
     isolation: str = ""
     execution_mode: str = ""
     argv: list[Any] | None = Field(default=None, max_length=256)
+    binary: str | None = None
+    stdin: str | None = None
+    environment: dict[str, str] | None = Field(default=None, max_length=64)
+    working_folder: str | None = None
+    output: str | None = None
     success_exit_codes: list[Annotated[int, Field(ge=0, le=255)]] | None = Field(default=None, min_length=1)
     input_schema: Annotated[str, check_with(_schema_text)] = ""
     output_schema: Annotated[str, check_with(_schema_text)] = ""

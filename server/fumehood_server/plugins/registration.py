@@ -69,6 +69,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
             entrypoint=manifest.entrypoint,
             command=manifest.command,
             binary=manifest.binary,
+            binaries=manifest.binaries,
         )
     except PluginInvalidError as exc:
         if exc.key not in {"plugin.binary", "plugin.command"}:

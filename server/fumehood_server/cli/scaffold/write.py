@@ -17,6 +17,7 @@ TEMPLATES = {
     ("python", "python"): "python",
     ("executable", "python"): "executable-python",
     ("executable", "node"): "executable-node",
+    ("cli", "python"): "cli",
 }
 """Template by kind and language."""
 

@@ -37,10 +37,12 @@ def build(
     entrypoint: str = "",
     command: tuple[str, ...] = (),
     binary: str = "",
+    binaries: tuple[str, ...] = (),
 ) -> BuiltProgram:
     """Decide how a plugin in `folder` is run. Looks files up, starts nothing.
 
-    `entrypoint` is read for kind `python`, `command` for `executable`, `binary` for `cli`.
+    `entrypoint` is read for kind `python`, `command` for `executable`, `binary` for `cli`, and `binaries` for all that
+    its tools run. Of several, those that are there are mounted: the tools of the others can't run (`availability`).
 
     Raises:
         PluginInvalidError: the command, binary or entrypoint is malformed or can't be found; its `key` says which.
@@ -50,7 +52,7 @@ def build(
     if kind is Kind.PYTHON:
         return _python(folder, entrypoint)
     if kind is Kind.CLI:
-        return _cli(folder, binary)
+        return _cli(folder, tuple(dict.fromkeys((binary, *binaries))))
     return _executable(folder, command)
 
 
@@ -77,16 +79,25 @@ def _python(folder: Path, entrypoint: str) -> BuiltProgram:
     )
 
 
-def _cli(folder: Path, binary: str) -> BuiltProgram:
-    found = executables.find_executable(binary, folder, search_path=_search_path())
-    if found is None:
-        raise _invalid(folder, "binary", f'"{binary}" was not found', hint="install it, or correct the name")
+def _cli(folder: Path, binaries: tuple[str, ...]) -> BuiltProgram:
+    path = _search_path()
+    found = {name: executables.find_executable(name, folder, search_path=path) for name in binaries}
+    there = {name: each for name, each in found.items() if each is not None}
+    if not there:
+        raise _invalid(folder, "binary", f'"{binaries[0]}" was not found', hint="install it, or correct the name")
+    first = there[binaries[0]].path if binaries[0] in there else ""
+    others = (f"{name}={each.path}" for name, each in there.items() if name != binaries[0])
+    mounts = dict.fromkeys(mount for each in there.values() for mount in each.mounts)
+    environment = dict(_environment(python=False))
+    if "git" in there:
+        # Inside, the plugin's user owns nothing that it was granted, and git refuses what others own.
+        environment |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
     return BuiltProgram(
         program=PythonModule(
-            "fumehood_sdk.adapters.cli", argv=(str(folder / "plugin.toml"), found.path), path=(sdk_site.SITE,)
+            "fumehood_sdk.adapters.cli", argv=(str(folder / "plugin.toml"), first, *others), path=(sdk_site.SITE,)
         ),
-        runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), *found.mounts, _own(folder)),
-        environment=_environment(python=False),
+        runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), *mounts, _own(folder)),
+        environment=tuple(sorted(environment.items())),
         working_directory="/tmp",  # noqa: S108 - the sandbox's own, a private tmpfs
     )
 

@@ -14,10 +14,11 @@ from fumehood_server.cli.failure import CommandError
 @click.argument("folder", type=click.Path(path_type=Path), metavar="NAME")
 @click.option(
     "--kind",
-    type=click.Choice(["python", "executable"]),
+    type=click.Choice(["python", "executable", "cli"]),
     default="python",
     show_default=True,
-    help="python: decorated functions, with our SDK. executable: a program that speaks the protocol itself.",
+    help="python: decorated functions, with our SDK. executable: a program that speaks the protocol itself. "
+    "cli: a program that is there already.",
 )
 @click.option(
     "--language",
@@ -42,7 +43,9 @@ def new(folder: Path, kind: str, language: str) -> None:
 
     template = TEMPLATES.get((kind, language))
     if template is None:
-        raise CommandError(f"kind {kind} is in Python", "Leave --language out, or choose --kind executable.")
+        raise CommandError(
+            f"kind {kind} has no language to choose", "Leave --language out, or choose --kind executable."
+        )
     if not valid_plugin_name(folder.name):
         raise CommandError(
             f'"{folder.name}" is not a plugin\'s name', "1 to 64 of a-z, 0-9, _ and -, starting with a letter."
