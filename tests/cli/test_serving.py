@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fumehood_server.cli.saved_files import is_source
 
 from tests.cli.command import COMMAND, TIMEOUT_S, environment, fumehood
 from tests.sidecar import write_plugin
@@ -68,11 +69,11 @@ class Running:
 
 
 @contextmanager
-def running(*arguments: str | Path, folder: Path) -> Iterator[Running]:
+def running(*arguments: str | Path, folder: Path, more: dict[str, str] | None = None) -> Iterator[Running]:
     with subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         cwd=folder,
-        env=environment(more={"PYTHONUNBUFFERED": "1"}),
+        env=environment(more={"PYTHONUNBUFFERED": "1", **(more or {})}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -169,7 +170,10 @@ def test_dev_serves_reloads_on_save_shows_the_change_and_leaves_nothing(tmp_path
         address = dev.wait_for("export FUMEHOOD_ADDRESS=").split("=")[1]
         dev.wait_for("fumehood call echo text=")
         dev.wait_for("^watching ")
-        assert fumehood("call", "echo", "text=hi", address=address).stdout == "hi\n"
+        (plugin / "target").mkdir()
+        (plugin / "target" / "built").write_text("by a compiler")
+        # A call that comes before it is taken up is refused, for the plugin isn't what it was.
+        assert "hi\n" in (fumehood("call", "echo", "text=hi", address=address).stdout for _ in range(20))
         dev.wait_for("stderr  echoing")
         dev.wait_for("call    echo OK in ")
 
@@ -185,12 +189,68 @@ def test_dev_serves_reloads_on_save_shows_the_change_and_leaves_nothing(tmp_path
 
         module.write_text("def broken(:\n")
         dev.wait_for("small.py:1: SyntaxError")
-        dev.wait_for("What was there before still serves.")
+        dev.wait_for("What was there before still serves, in the processes that run already.")
         assert fumehood("tools", "--all", "--json", address=address).json["tools"][0]["name"] == "echo"
+        assert fumehood("call", "echo", "text=hi", address=address).stdout == "hihi\n"
+        assert not any("target" in line for line in dev.seen)
 
         assert dev.end(signal.SIGINT) == 0
     assert fumehood("tools", address=address).status == 3
     assert not Path(address.removeprefix("unix:")).parent.exists()
+
+
+def test_dev_says_that_nothing_serves_where_no_process_runs(tmp_path: Path) -> None:
+    plugin = write_plugin(tmp_path / "small", "small", CODE)
+    with running("plugin", "dev", plugin, folder=tmp_path) as dev:
+        dev.wait_for("^watching ")
+        (plugin / "small.py").write_text("def broken(:\n")
+        dev.wait_for("Nothing is served until it is mended: no process of what was there before runs.")
+
+
+def test_dev_grants_secrets_from_a_file_and_from_the_environment(tmp_path: Path) -> None:
+    code = """
+        from fumehood_sdk import Context, Plugin
+        plugin = Plugin("asks", version="1.0.0")
+
+        @plugin.tool(side_effects="none", requires=["secret:FILED", "secret:SET"])
+        def lengths(ctx: Context) -> list[int]:
+            \"\"\"The lengths of the secrets.\"\"\"
+            return [len(ctx.secret(name)) for name in ("FILED", "SET")]
+    """
+    plugin = write_plugin(tmp_path / "asks", "asks", code)
+    (tmp_path / "key.txt").write_text("filed secret value\n")
+    (tmp_path / "key.txt").chmod(0o600)
+    options = ("--secret", "FILED=key.txt", "--secret", "SET")
+    with running("plugin", "dev", plugin, *options, folder=tmp_path, more={"SET": "a set secret"}) as dev:
+        address = dev.wait_for("export FUMEHOOD_ADDRESS=").split("=")[1]
+        dev.wait_for("^watching ")
+        done = fumehood("call", "lengths", "--json", address=address)
+    assert done.json["details"] == [18, 12], done.stdout
+    absent = fumehood("plugin", "dev", plugin, "--secret", "NOT_SET", folder=tmp_path)
+    assert (absent.status, "no environment variable of that name" in absent.stderr) == (2, True)
+
+
+def test_a_build_counts_as_a_save_only_where_it_makes_the_plugins_program(tmp_path: Path) -> None:
+    (tmp_path / "plugin.toml").write_text('[plugin]\ncommand = ["./target/release/server"]\n')
+    saved = ["main.rs", "plugin.toml", "src/build.rs", "target/release/server"]
+    built = [
+        "target/release/server.d",
+        ".git/index",
+        "a.pyc",
+        "node_modules/x/y.js",
+        ".main.rs.swp",
+        "main.rs~",
+        "4913",
+    ]
+    assert [name for name in saved + built if is_source(tmp_path, str(tmp_path / name))] == saved
+
+
+def test_a_state_folder_that_can_not_be_made_is_told_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "fumehood.toml").write_text('[server]\nstate_dir = "/proc/none"\n')
+    done = fumehood("serve", folder=tmp_path)
+    assert (done.status, "Traceback" in done.stderr) == (1, False)
+    assert "error: /proc/none: " in done.stderr
+    assert "choose another place" in done.stderr
 
 
 def test_dev_waits_for_a_plugin_that_is_broken_at_first_and_takes_it_once_it_is_mended(tmp_path: Path) -> None:

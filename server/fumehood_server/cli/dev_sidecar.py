@@ -40,6 +40,14 @@ Show = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DevSecret:
+    """A secret of the plugin under development: from a file, or else from the environment variable of its name."""
+
+    name: str
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DevGrants:
     """Grants of the plugin under development."""
 
@@ -52,6 +60,9 @@ class DevGrants:
     """As in `[sandbox]`."""
     allowed_tools: Sequence[str] = ()
     """Tools that would need an approval, which `dev` gives."""
+    secrets: Sequence[DevSecret] = ()
+    tool_secrets: Sequence[tuple[str, tuple[str, ...]]] = ()
+    """Of those, the names that each tool requires."""
 
 
 class DevSidecar:
@@ -169,6 +180,7 @@ def _config(plugin: Path, grants: DevGrants) -> str:
         f'minimum = "{grants.minimum}"',
         "[egress]",
         f"allow_private = [{', '.join(map(quoted, _addresses(grants.hosts)))}]",
+        *(line for secret in grants.secrets for line in _secret_lines(secret, quoted)),
         "[[plugin]]",
         f"path = {quoted(plugin)}",
         f'max_side_effects = "{grants.max_side_effects}"',
@@ -176,6 +188,16 @@ def _config(plugin: Path, grants: DevGrants) -> str:
         f"write = [{', '.join(quoted(path.resolve()) for path in grants.write)}]",
         f"hosts = [{', '.join(map(quoted, grants.hosts))}]",
     ]
-    for tool in grants.allowed_tools:
-        lines += [f"[plugin.tools.{tool}]", 'permission = "allow"']
+    secrets = dict(grants.tool_secrets)
+    for tool in dict.fromkeys((*grants.allowed_tools, *secrets)):
+        lines.append(f"[plugin.tools.{tool}]")
+        if tool in grants.allowed_tools:
+            lines.append('permission = "allow"')
+        if secrets.get(tool):
+            lines.append(f"secrets = [{', '.join(map(quoted, secrets[tool]))}]")
     return "\n".join(lines) + "\n"
+
+
+def _secret_lines(secret: DevSecret, quoted: Callable[[Path | str], str]) -> tuple[str, str]:
+    source = f"env = {quoted(secret.name)}" if secret.file is None else f"file = {quoted(secret.file.resolve())}"
+    return f"[secrets.{quoted(secret.name)}]", source

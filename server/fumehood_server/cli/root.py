@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -78,7 +79,30 @@ def main() -> None:
         # Python flushes stdout at exit, which would fail again: point it to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = ExitStatus.OK
+    except OSError as error:
+        status = _report(_system_failure(error))
     sys.exit(int(status))
+
+
+def _system_failure(error: OSError) -> CommandError:
+    """What the system refused and no command has better words for: a folder, a file, a full disk."""
+    what = error.strerror or str(error)
+    where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    todo = {
+        errno.EACCES: "Run it as a user who may, or choose another place.",
+        errno.EPERM: "Run it as a user who may, or choose another place.",
+        errno.EROFS: "Choose a place that can be written.",
+        errno.ENOENT: "Make the folder, or choose another place.",
+        errno.ENOSPC: "Make room on the disk.",
+        errno.EMFILE: "Allow more open files: ulimit -n.",
+    }.get(error.errno or 0, "")
+    return CommandError(
+        f"{where}{what}",
+        todo,
+        code="SYSTEM_ERROR",
+        status=ExitStatus.FAILED,
+        details={"errno": error.errno, "path": where.removesuffix(": ")},
+    )
 
 
 def _report(error: CommandError) -> ExitStatus:

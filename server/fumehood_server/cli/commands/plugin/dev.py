@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from fumehood_server.cli.dev_sidecar import DevGrants, DevSidecar
+    from fumehood_server.cli.dev_sidecar import DevGrants, DevSecret, DevSidecar
     from fumehood_server.plugins import CheckReport
 
 _WATCH_TICK_MS = 200
@@ -30,16 +30,26 @@ _WATCH_TICK_MS = 200
     help="Too.",
 )
 @click.option("--host", "hosts", multiple=True, metavar="NAME:PORT", help="Grant requests to it, by address also here.")
-def dev(folder: Path, read: tuple[Path, ...], write: tuple[Path, ...], hosts: tuple[str, ...]) -> None:
+@click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME[=FILE]",
+    help="Grant it to the tools that require it: from FILE, or from the environment variable NAME.",
+)
+def dev(
+    folder: Path, read: tuple[Path, ...], write: tuple[Path, ...], hosts: tuple[str, ...], secrets: tuple[str, ...]
+) -> None:
     """Serve just the plugin in FOLDER, show what it logs, and reload it each time that you save.
 
-    It runs in the same sandbox as in production, on a private socket, at the levels that its tools ask for; paths and
-    hosts are what the options grant. Nothing waits for an approval and nothing is pinned. Ctrl-C ends it.
+    It runs in the same sandbox as in production, on a private socket, at the levels that its tools ask for; paths,
+    hosts and secrets are what the options grant. Nothing waits for an approval and nothing is pinned. Ctrl-C ends it.
 
     \b
     Examples:
       fumehood plugin dev dice
       fumehood plugin dev files --read data --write build/notes
+      fumehood plugin dev weather --host api.example.com:443 --secret API_KEY=key.txt
     """
     import signal
 
@@ -51,25 +61,60 @@ def dev(folder: Path, read: tuple[Path, ...], write: tuple[Path, ...], hosts: tu
     # Whatever asks it to end, a closed terminal included, the sidecar's socket and folder are cleaned up.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
-    session = DevSession(folder.resolve(), read, write, hosts)
+    session = DevSession(folder.resolve(), read, write, hosts, tuple(map(_secret, secrets)))
     try:
         session.run()
     except KeyboardInterrupt:
         say("\nended")
 
 
+def _secret(text: str) -> DevSecret:
+    """What `--secret` names.
+
+    Raises:
+        CommandError: it can't be the name of a secret, or its variable or file isn't there.
+    """
+    import os
+
+    from fumehood_server.cli.dev_sidecar import DevSecret
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.model.capability import valid_secret_name
+
+    name, equals, file = text.partition("=")
+    if not valid_secret_name(name):
+        raise CommandError(f'"{name}" can\'t be the name of a secret', "Give --secret NAME or --secret NAME=FILE.")
+    if equals and not Path(file).is_file():
+        raise CommandError(f"--secret {name}: there is no file {file}", "Give a file that holds the secret's value.")
+    if not equals and name not in os.environ:
+        raise CommandError(
+            f"--secret {name}: there is no environment variable of that name",
+            "Export it, or give a file: --secret NAME=FILE.",
+        )
+    return DevSecret(name=name, file=Path(file) if equals else None)
+
+
 class DevSession:
     """One plugin under development: its last check, and the sidecar that serves it."""
 
     def __init__(
-        self, folder: Path, read: tuple[Path, ...], write: tuple[Path, ...], hosts: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        read: tuple[Path, ...],
+        write: tuple[Path, ...],
+        hosts: tuple[str, ...] = (),
+        secrets: tuple[DevSecret, ...] = (),
     ) -> None:
         """`folder` is absolute."""
+        self._secrets = secrets
         self._folder = folder
         self._read = read
         self._write = write
         self._hosts = hosts
         self._report: CheckReport | None = None
+        """The last one without problems."""
+        self._is_broken = False
+        """Whether there are problems since."""
+        self._served_digest = ""
         self._grants: DevGrants | None = None
         self._sidecar: DevSidecar | None = None
 
@@ -78,19 +123,24 @@ class DevSession:
         from watchfiles import watch
 
         from fumehood_server.cli import output
+        from fumehood_server.cli.saved_files import is_source
 
         with ExitStack() as stack:
             # /tmp and not the plugin's folder: a socket's path may have 107 bytes, and the digest covers that folder.
             private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fumehood-dev-", dir="/tmp")))
             sidecars = stack.enter_context(ExitStack())
-            saves = watch(self._folder, rust_timeout=_WATCH_TICK_MS, yield_on_timeout=True)
+            saves = watch(self._folder, watch_filter=None, rust_timeout=_WATCH_TICK_MS, yield_on_timeout=True)
             # The first iteration adds the inotify watch: saves from here on are seen, also while the plugin is checked.
             pending = next(saves)
             self._check_and_serve(private, sidecars)
             output.say(output.Part(f"watching {self._folder}; Ctrl-C ends", dim=True))
             for changes in chain((pending,), saves):
-                if changes:
-                    names = sorted({str(Path(path).relative_to(self._folder)) for _, path in changes})
+                names = sorted(
+                    {str(Path(path).relative_to(self._folder)) for _, path in changes if is_source(self._folder, path)}
+                )
+                if changes and not names:
+                    self._take_up_built()
+                elif names:
                     output.say(output.Part(f"\nsaved {', '.join(names)}", bold=True))
                     self._check_and_serve(private, sidecars)
 
@@ -102,11 +152,13 @@ class DevSession:
         from fumehood_server.cli.failure import CommandError
 
         old, report = self._report, folder_check.check_folder(self._folder, lambda _line: None)
-        if not report.ok:
+        self._is_broken = not report.ok
+        if report.loaded is None:
             check_output.print_problems(output.console(), report)
-            output.say("What was there before still serves." if old else "Nothing is served until it is mended.")
+            click.echo(self._what_serves(old.name) if old else "Nothing is served until it is mended.")
             return
         self._report = report
+        self._served_digest = report.loaded.digest
         changed = old is None or self._show_changes(old, report)
         grants = self._grants_for(report)
         if self._sidecar is None or grants != self._grants:
@@ -124,6 +176,36 @@ class DevSession:
         if changed:
             self._prompt(self._sidecar.address, report)
 
+    def _take_up_built(self) -> None:
+        """Serve on where a build or a cache wrote what counts as a part of the plugin, which is refused until then."""
+        from fumehood_server.cli.client import SidecarClient
+        from fumehood_server.cli.failure import CommandError
+        from fumehood_server.errors import PluginInvalidError
+        from fumehood_server.plugins.digest import folder_digest
+
+        loaded = self._report.loaded if self._report else None
+        if loaded is None or self._sidecar is None or self._is_broken:
+            return
+        with suppress(CommandError, PluginInvalidError):
+            if folder_digest(self._folder) != self._served_digest:
+                self._sidecar.forget_pin()
+                with SidecarClient(self._sidecar.address) as client:
+                    self._served_digest = client.reload_plugin(loaded.manifest.name).digest
+
+    def _what_serves(self, name: str) -> str:
+        """What is true of calls while the folder has problems: processes that run go on, and none can be started."""
+        from fumehood_server.cli.client import SidecarClient
+        from fumehood_server.cli.failure import CommandError
+
+        try:
+            with SidecarClient(self._sidecar.address if self._sidecar else None) as client:
+                runs = any(worker.state == "ready" for worker in client.get_plugin(name).workers)
+        except CommandError:
+            runs = False
+        if runs:
+            return "What was there before still serves, in the processes that run already."
+        return "Nothing is served until it is mended: no process of what was there before runs."
+
     def _grants_for(self, report: CheckReport) -> DevGrants:
         from fumehood_sandbox import Level
 
@@ -137,6 +219,11 @@ class DevSession:
             read=self._read,
             write=self._write,
             allowed_tools=tuple(tool.name for tool in report.tools if tool.side_effects.allows(Level.WRITE)),
+            secrets=self._secrets,
+            tool_secrets=tuple(
+                (tool.name, tuple(secret.name for secret in self._secrets if f"secret:{secret.name}" in tool.requires))
+                for tool in report.tools
+            ),
         )
 
     @staticmethod
