@@ -245,12 +245,20 @@ def test_a_build_counts_as_a_save_only_where_it_makes_the_plugins_program(tmp_pa
     assert [name for name in saved + built if is_source(tmp_path, str(tmp_path / name))] == saved
 
 
-def test_a_state_folder_that_can_not_be_made_is_told_without_a_traceback(tmp_path: Path) -> None:
-    (tmp_path / "fumehood.toml").write_text('[server]\nstate_dir = "/proc/none"\n')
-    done = fumehood("serve", folder=tmp_path)
-    assert (done.status, "Traceback" in done.stderr) == (1, False)
-    assert "error: /proc/none: " in done.stderr
-    assert "choose another place" in done.stderr
+def test_what_the_system_refuses_is_told_without_a_traceback(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, "completion", "bash"],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert done.stderr == "error: No space left on device\nMake room on the disk.\n"
 
 
 def test_dev_waits_for_a_plugin_that_is_broken_at_first_and_takes_it_once_it_is_mended(tmp_path: Path) -> None:

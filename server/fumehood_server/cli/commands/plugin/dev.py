@@ -155,7 +155,7 @@ class DevSession:
         self._is_broken = not report.ok
         if report.loaded is None:
             check_output.print_problems(output.console(), report)
-            click.echo(self._what_serves(old.name) if old else "Nothing is served until it is mended.")
+            output.say(self._what_serves(old.name) if old else "Nothing is served until it is mended.")
             return
         self._report = report
         self._served_digest = report.loaded.digest
