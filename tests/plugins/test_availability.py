@@ -7,6 +7,7 @@ import pytest
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.tool import Reason
 from fumehood_server.plugins.catalog import Catalog
+from fumehood_server.plugins.store import PluginStore
 
 from .support import catalog_of, cli, configure, executable, tool_toml
 
@@ -117,25 +118,28 @@ async def test_a_granted_path_that_goes_takes_only_the_tools_that_use_it(folder:
     assert reasons(catalog, "at_write") == []
 
 
-async def test_a_manifest_that_changes_or_goes_takes_its_tools_and_no_others(folder: Path) -> None:
+async def test_what_happens_to_the_authors_folder_changes_no_listing(folder: Path) -> None:
+    executable(folder / "one", tool_toml("t"))
+    catalog = await catalog_of(folder, ONE)
+    (folder / "one/plugin.toml").write_text("[plugin]\n")
+    (folder / "one/run").unlink()
+    assert reasons(catalog, "t") == []
+    shutil.rmtree(folder / "one")
+    assert reasons(catalog, "t") == []
+
+
+async def test_a_copy_that_goes_takes_its_tools_and_no_others(folder: Path) -> None:
     executable(folder / "one", tool_toml("t"))
     executable(folder / "two", tool_toml("other"))
     catalog = await catalog_of(folder, ONE + '[[plugin]]\npath = "two"\n')
-    manifest = folder / "one/plugin.toml"
-    text = manifest.read_text()
-    manifest.write_text(text + "\n")
-    assert reasons(catalog, "t") == ["plugin_changed"]
-    shutil.rmtree(folder / "one")
-    assert "plugin_missing" in reasons(catalog, "t")
+    tool = catalog.find("t")
+    assert tool is not None
+    assert tool.spec is not None
+    copies = PluginStore(folder / ".fumehood/plugins")
+    shutil.rmtree(copies.path(tool.spec.plugin_digest))
+    assert reasons(catalog, "t") == ["copy_damaged"]
     assert reasons(catalog, "other") == []
-
-
-async def test_a_program_that_goes_and_comes_back_is_seen_by_the_next_listing(folder: Path) -> None:
-    executable(folder / "one", tool_toml("t"))
-    catalog = await catalog_of(folder, ONE)
-    (folder / "one/run").rename(folder / "one/away")
-    assert reasons(catalog, "t") == ["binary_missing"]
-    (folder / "one/away").rename(folder / "one/run")
+    await catalog.reload("one")
     assert reasons(catalog, "t") == []
 
 

@@ -3,11 +3,13 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import stat
 from pathlib import Path
 
 import pytest
 from fumehood_server.errors import PluginInvalidError
-from fumehood_server.plugins.digest import folder_digest
+from fumehood_server.plugins.store import folder_digest
+from fumehood_server.plugins.store.tree import MAX_DEPTH
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -69,24 +71,6 @@ def test_any_change_that_matters_changes_the_digest(folder: Path, change: object
     assert folder_digest(folder) != before
 
 
-def test_bytecode_and_history_are_no_part_of_it(folder: Path) -> None:
-    before = folder_digest(folder)
-    for name in ("__pycache__", ".git", "lib/__pycache__"):
-        (folder / name).mkdir()
-        (folder / name / "x").write_text("x")
-    assert folder_digest(folder) == before
-    (folder / ".venv/lib/__pycache__").mkdir(parents=True)
-    assert folder_digest(folder) == before
-    (folder / ".venv/lib/__pycache__/x.pyc").write_text("x")
-    with_packages = folder_digest(folder)
-    assert with_packages != before
-    (folder / ".venv/lib/__pycache__/x.pyc").write_text("y")
-    assert folder_digest(folder) != with_packages
-    shutil.rmtree(folder / ".venv")
-    (folder / "lib/.gitignore").write_text("x")
-    assert folder_digest(folder) != before
-
-
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "lib/../../outside", "round"])
 def test_a_link_out_of_the_folder_is_refused(folder: Path, target: str) -> None:
     (folder.parent / "outside").write_text("x")
@@ -96,7 +80,17 @@ def test_a_link_out_of_the_folder_is_refused(folder: Path, target: str) -> None:
         folder_digest(folder)
 
 
-def test_the_interpreter_links_of_a_virtual_environment_are_hashed_as_links(folder: Path) -> None:
+def test_an_absolute_link_is_refused_even_into_the_folder(folder: Path) -> None:
+    (folder / "here").symlink_to("lib")
+    folder_digest(folder)
+    (folder / "again").symlink_to(folder / "lib")
+    with pytest.raises(PluginInvalidError, match="absolute symlink") as caught:
+        folder_digest(folder)
+    assert "make it relative" in str(caught.value)
+
+
+def test_the_interpreter_links_of_a_virtual_environment_that_is_taken_in_are_hashed_as_links(folder: Path) -> None:
+    (folder / ".fumehoodignore").write_text("!.venv/\n")
     (folder / ".venv/bin").mkdir(parents=True)
     (folder / ".venv/bin/python3").symlink_to("/usr/bin/python3")
     before = folder_digest(folder)
@@ -113,15 +107,44 @@ def test_a_link_to_a_folder_is_not_followed(folder: Path) -> None:
     assert folder_digest(folder)
 
 
-def test_special_files_are_refused(folder: Path) -> None:
-    os.mkfifo(folder / "fifo")
-    with pytest.raises(PluginInvalidError, match="fifo"):
+def test_special_files_are_refused_by_name_and_by_what_they_are(folder: Path) -> None:
+    os.mkfifo(folder / "lib/pipe")
+    with pytest.raises(PluginInvalidError, match="lib/pipe: is a FIFO"):
         folder_digest(folder)
-    (folder / "fifo").unlink()
+    (folder / "lib/pipe").unlink()
     with socket.socket(socket.AF_UNIX) as unix:
-        unix.bind(str(folder / "socket"))
-        with pytest.raises(PluginInvalidError, match="socket"):
+        unix.bind(str(folder / "door"))
+        with pytest.raises(PluginInvalidError, match="door: is a socket"):
             folder_digest(folder)
+        (folder / ".fumehoodignore").write_text("/door\n")
+        assert folder_digest(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a device node")
+def test_a_device_is_refused_without_being_opened(folder: Path) -> None:
+    os.mknod(folder / "tape", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    with pytest.raises(PluginInvalidError, match="tape: is a character device"):
+        folder_digest(folder)
+
+
+def test_folders_that_lie_too_deep_are_refused(folder: Path) -> None:
+    deep = folder
+    for _ in range(MAX_DEPTH):
+        deep /= "d"
+    deep.mkdir(parents=True)
+    (deep / "file").touch()
+    folder_digest(folder)
+    (deep / "d").mkdir()
+    with pytest.raises(PluginInvalidError, match=f"more than {MAX_DEPTH} folders deep"):
+        folder_digest(folder)
+
+
+def test_entries_that_are_ignored_are_counted_too(folder: Path) -> None:
+    for number in range(60):
+        (folder / f"{number}.swp").touch()
+    folder_digest(folder, max_files=7)
+    with pytest.raises(PluginInvalidError, match="more than 60 entries to look at"):
+        folder_digest(folder, max_files=6)
 
 
 def test_caps_hold_at_their_very_value(folder: Path) -> None:

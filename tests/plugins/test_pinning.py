@@ -7,16 +7,21 @@ from pathlib import Path
 
 import pytest
 from fumehood_sandbox import Level
+from fumehood_server.config.config import load_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.plugin import PluginState
+from fumehood_server.plugins.catalog import Catalog
+from fumehood_server.plugins.store import PluginStore
 
 from .support import (
     ONE,
     TWO,
     FakeDescribe,
+    LogLines,
     accept,
     catalog_of,
     codes,
+    configure,
     declared,
     executable,
     python,
@@ -86,6 +91,20 @@ async def test_files_that_changed_behind_the_same_definitions_are_refused_too(tm
     assert catalog.plugins[0].state is PluginState.SERVING
 
 
+async def test_what_runs_of_it_leaves_behind_keeps_no_plugin_from_being_served(tmp_path: Path) -> None:
+    folder = executable(tmp_path / "one")
+    await catalog_of(tmp_path, ONE)
+    for name in (".pytest_cache/v/x", ".git/HEAD", ".venv/bin/python", "target/debug/run", ".run.swp"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / "run").touch()
+    catalog = await catalog_of(tmp_path, ONE, locked=True)
+    assert catalog.plugins[0].state is PluginState.SERVING
+    (folder / "more").touch()
+    catalog = await catalog_of(tmp_path, ONE, locked=True)
+    assert codes(catalog, "one") == ["digest_changed"]
+
+
 async def test_a_lock_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     executable(tmp_path / "one")
     (tmp_path / "fumehood.lock").write_text("{}")
@@ -93,18 +112,74 @@ async def test_a_lock_that_cannot_be_read_stops_the_start(tmp_path: Path) -> Non
         await catalog_of(tmp_path, ONE)
 
 
-async def test_a_worker_is_not_started_from_other_files_than_were_read(tmp_path: Path) -> None:
+async def test_a_worker_is_started_from_the_copy_whatever_becomes_of_the_folder(tmp_path: Path) -> None:
     executable(tmp_path / "one")
     catalog = await catalog_of(tmp_path, ONE)
     tool = catalog.find("echo")
     assert tool is not None
     assert tool.spec is not None
-    assert await catalog.verify(tool.spec) is None
+    assert not any(mount.source.startswith(str(tmp_path / "one")) for mount in tool.spec.policy.runtime)
     (tmp_path / "one/extra").touch()
-    reason = await catalog.verify(tool.spec)
-    assert reason is not None
-    assert reason.code == "digest_changed"
     shutil.rmtree(tmp_path / "one")
+    assert await catalog.verify(tool.spec) is None
+
+
+async def test_a_copy_that_was_changed_takes_no_worker_and_every_listing_says_so_until_it_is_reloaded(
+    tmp_path: Path,
+) -> None:
+    executable(tmp_path / "one")
+    catalog = await catalog_of(tmp_path, ONE)
+    tool = catalog.find("echo")
+    assert tool is not None
+    assert tool.spec is not None
+    copy = PluginStore(tmp_path / ".fumehood/plugins").path(tool.spec.plugin_digest)
+    copy.chmod(0o755)
+    (copy / "more.py").touch()
     reason = await catalog.verify(tool.spec)
     assert reason is not None
-    assert reason.code == "plugin_invalid"
+    assert reason.code == "copy_damaged"
+    assert reason.remedy.endswith("fumehood plugin reload one")
+    assert catalog.availability(tool, catalog.scan()).reasons == (reason,)
+    await catalog.reload("one")
+    tool = catalog.find("echo")
+    assert tool is not None
+    assert tool.spec is not None
+    assert await catalog.verify(tool.spec) is None
+    assert catalog.availability(tool, catalog.scan()).available
+    assert not (copy / "more.py").exists()
+
+
+async def test_a_plugin_whose_program_is_ignored_is_refused_with_the_line_that_takes_it_in(tmp_path: Path) -> None:
+    folder = executable(tmp_path / "one")
+    (folder / "target/release").mkdir(parents=True)
+    (folder / "run").rename(folder / "target/release/run")
+    manifest = folder / "plugin.toml"
+    manifest.write_text(manifest.read_text().replace("./run", "./target/release/run"))
+    catalog = await catalog_of(tmp_path, ONE)
+    assert codes(catalog, "one") == ["plugin_invalid"]
+    reason = catalog.plugins[0].reasons[0].message
+    assert f"{folder}/plugin.toml:5: " in reason
+    assert '"./target/release/run" is not an executable file' in reason
+    assert '"!/target/" in .fumehoodignore' in reason
+    (folder / ".fumehoodignore").write_text("!/target/\n")
+    assert (await catalog.reload("one")).plugin.state is PluginState.SERVING
+
+
+async def test_copies_go_when_nothing_pins_serves_or_runs_them(tmp_path: Path) -> None:
+    executable(tmp_path / "one")
+    executable(tmp_path / "two", tool_toml("other"))
+    running: set[str] = set()
+    config = load_config(configure(tmp_path, ONE + TWO))
+    catalog = await Catalog.load(config, describe=FakeDescribe(), running=lambda: running, log=LogLines())
+    kept = tmp_path / ".fumehood/plugins"
+    first = {each.digest for each in catalog.plugins}
+    assert {each.name for each in kept.iterdir()} == {each.replace(":", "-") for each in first}
+    old = catalog.plugins[0].digest
+    running.add(old)
+    (tmp_path / "one/run").write_text("#!/bin/sh\nexit 1\n")
+    await accept(tmp_path / "one")
+    await catalog.reload("one")
+    assert len(list(kept.iterdir())) == 3
+    running.clear()
+    await catalog.reload("two")
+    assert {each.name for each in kept.iterdir()} == {each.digest.replace(":", "-") for each in catalog.plugins}

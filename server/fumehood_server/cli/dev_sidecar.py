@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from fumehood_sandbox import Backend, Level
 
+from fumehood_server.cli.commands.serve import GRPC_EXPERIMENTS
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.config.config import LOCK_NAME
 
@@ -30,10 +31,10 @@ STOP_TIMEOUT_S = 10.0
 """Calls get a second to finish, processes a second to end: what takes longer hangs."""
 
 _LAUNCH = """
-import ctypes, signal
+import ctypes, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG (prctl(2)): it must not outlive `plugin dev`
-from fumehood_server.cli import main
-main()
+from fumehood_server.cli.dev_sidecar import serve_folder
+serve_folder(sys.argv[1])
 """
 
 Show = Callable[[Mapping[str, Any]], None]
@@ -86,9 +87,8 @@ class DevSidecar:
         """
         self.forget_pin()
         # -P: the working folder is the author's and provides no modules.
-        command = [sys.executable, "-P", "-c", _LAUNCH, "serve", "--log-format", "json"]
         self._process = subprocess.Popen(
-            [*command, "--config", str(self._folder / "fumehood.toml")],
+            [sys.executable, "-P", "-c", _LAUNCH, str(self._folder / "fumehood.toml")],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -157,6 +157,18 @@ class DevSidecar:
             except ValueError:
                 event = {"event": "stderr", "level": "error", "message": line.rstrip()}
             self._show(event)
+
+
+def serve_folder(config_path: str) -> None:
+    """The child: serve the configuration's plugin from its folder, and exit."""
+    os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_EXPERIMENTS)  # gRPC reads it when it is loaded
+    from fumehood_server.app import serve
+    from fumehood_server.config import load_config
+
+    def announce(targets: tuple[str, ...]) -> None:
+        sys.stdout.write("".join(f"{target}\n" for target in targets))
+
+    sys.exit(serve(load_config(Path(config_path)), ready=announce, terminal=False, from_folders=True))
 
 
 def _addresses(hosts: Sequence[str]) -> Iterator[str]:

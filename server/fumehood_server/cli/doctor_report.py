@@ -214,8 +214,8 @@ def _configuration(config_path: Path | None) -> list[Finding]:
 
 def _pinned(manifest: Manifest, lock: Lock) -> Finding:
     """Compare a plugin with its pin in the lock."""
-    from fumehood_server.plugins.digest import folder_digest
     from fumehood_server.plugins.loading import add_remedy
+    from fumehood_server.plugins.store import folder_digest
 
     feature, where = f"plugin {manifest.name}", f"{manifest.folder}: {manifest.kind}"
     pinned = lock.plugins.get(manifest.name)

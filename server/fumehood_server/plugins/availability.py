@@ -8,11 +8,10 @@ from collections.abc import Mapping
 
 from fumehood_sandbox import Executable, Level, Policy
 
-from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.capability import CapabilityKind, parse_capability
 from fumehood_server.model.plugin import Kind, RegisteredTool
 from fumehood_server.model.tool import AVAILABLE, Availability, Reason
-from fumehood_server.plugins.manifest import manifest_signature
+from fumehood_server.plugins.manifest import MANIFEST_NAME
 from fumehood_server.plugins.registration import Registration
 from fumehood_server.secrets import SecretSource, SecretUnavailableError
 
@@ -66,19 +65,14 @@ class AvailabilityScan:
         loaded = registration.loaded
         if loaded is None:
             return reasons
-        name, folder = loaded.manifest.name, loaded.manifest.folder
-        try:
-            signature = manifest_signature(folder)
-        except PluginInvalidError as exc:
-            reasons.append(
-                Reason("plugin_missing", str(exc), "put the plugin back, or take it out of the configuration")
-            )
-        else:
-            if signature != loaded.manifest.signature:
-                message = f"the manifest of {name} is not the one that was read"
-                reasons.append(Reason("plugin_changed", message, "reload the plugin"))
+        name, files = loaded.manifest.name, str(loaded.files)
+        if registration.damage is not None:
+            return [*reasons, registration.damage]
+        if not self._is_there(f"{files}/{MANIFEST_NAME}"):
+            return [*reasons, damaged_copy(name, f"{files} is gone")]
         for program in _program_paths(registration):
-            if self._executable(program):
+            # Its own program was verified with its copy.
+            if program.startswith(files + "/") or self._executable(program):
                 continue
             message = f"{program}, which {name} runs, is not there or may not be executed"
             reasons.append(Reason("binary_missing", message, "install it"))
@@ -135,6 +129,12 @@ class AvailabilityScan:
         if found is None:
             found = self._exists["x" + path] = os.access(path, os.X_OK)
         return found
+
+
+def damaged_copy(plugin: str, problem: str) -> Reason:
+    """Why a plugin isn't run whose copy is not what was read."""
+    message = f"the copy that {plugin} is run from was changed: {problem}"
+    return Reason("copy_damaged", message, f"look who may write to state_dir, and: fumehood plugin reload {plugin}")
 
 
 def _secret_problem(secret: SecretSource) -> Reason | None:

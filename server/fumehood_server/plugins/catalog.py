@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fumehood_server.config.config import PluginConfig, SidecarConfig
-from fumehood_server.errors import ConfigError, FumehoodError, Refusal, RefusalReason, RefusedError
+from fumehood_server.errors import FumehoodError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.plugin import PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Availability, Reason
-from fumehood_server.plugins.availability import AvailabilityScan
+from fumehood_server.plugins.availability import AvailabilityScan, damaged_copy
 from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
-from fumehood_server.plugins.digest import folder_digest
 from fumehood_server.plugins.loading import (
     Describe,
     Described,
@@ -25,6 +25,13 @@ from fumehood_server.plugins.loading import (
 from fumehood_server.plugins.lock import Lock, Pinned, pin_plugins, read_lock
 from fumehood_server.plugins.manifest import try_manifest
 from fumehood_server.plugins.registration import Registration, refuse, refuse_changed, register, unknown_tools
+from fumehood_server.plugins.store import CopyDamagedError, PluginSources, PluginStore
+
+STORE_NAME = "plugins"
+"""Folder of the plugins' copies in `state_dir`."""
+
+Running = Callable[[], Collection[str]]
+"""Digests of the plugins of which processes run."""
 
 MAX_DESCRIBES = 2
 """Plugins described at a time. Each is an interpreter that imports a plugin: more only compete for the processor."""
@@ -58,10 +65,20 @@ class Catalog:
     """
 
     def __init__(
-        self, config: SidecarConfig, *, describe: Describe, locked: bool, log: Log, sandbox: Reason | None
+        self,
+        config: SidecarConfig,
+        *,
+        sources: PluginSources,
+        describe: Describe,
+        running: Running,
+        locked: bool,
+        log: Log,
+        sandbox: Reason | None,
     ) -> None:
         """An empty catalog, which `load` fills."""
         self._config = config
+        self._sources = sources
+        self._running = running
         self._describe = describe
         self._locked = locked
         self._log = log
@@ -81,19 +98,30 @@ class Catalog:
         config: SidecarConfig,
         *,
         describe: Describe,
+        sources: PluginSources | None = None,
+        running: Running = frozenset,
         locked: bool = False,
         log: Log,
         sandbox: Reason | None = None,
     ) -> Catalog:
         """Read every plugin of the configuration. One that can't be served is kept as refused, with the reasons.
 
-        A plugin that is seen for the first time is pinned, unless `locked`. `sandbox` says why this machine can't
-        sandbox at all, which makes every tool unavailable; None when it can.
+        A plugin that is seen for the first time is pinned, unless `locked`. `sources` is where plugins are run from: by
+        default copies in `state_dir`. `running` tells the digests of which processes run. `sandbox` says why this
+        machine can't sandbox at all, which makes every tool unavailable; None when it can.
 
         Raises:
             ConfigError: the lock can't be read or written.
         """
-        catalog = cls(config, describe=describe, locked=locked, log=log, sandbox=sandbox)
+        catalog = cls(
+            config,
+            sources=sources or PluginStore(config.server.state_dir / STORE_NAME),
+            describe=describe,
+            running=running,
+            locked=locked,
+            log=log,
+            sandbox=sandbox,
+        )
         await catalog._load()
         return catalog
 
@@ -132,21 +160,23 @@ class Catalog:
         return scan.check_tool(tool, found[1])
 
     async def verify(self, spec: WorkerSpec) -> Reason | None:
-        """Why a new worker of `spec` must not be started: its folder isn't the one that was read. None when it is.
+        """Why a new worker of `spec` must not be started: its files aren't those that were read. None when they are.
 
-        Call it right before each start of a worker: listings check the manifest's signature alone.
+        Call it right before each start of a worker. What it finds is what listings tell from then on, until the plugin
+        is reloaded or a later start finds its files in order.
         """
         registration = self._by_plugin.get(spec.plugin)
         if registration is None or registration.loaded is None or registration.loaded.digest != spec.plugin_digest:
             return Reason("plugin_changed", f"{spec.plugin} was reloaded or is gone")
+        problem: Reason | None = None
         try:
-            digest = await asyncio.to_thread(folder_digest, registration.loaded.manifest.folder)
-        except ConfigError as exc:
-            return Reason("plugin_invalid", str(exc), "mend it and reload the plugin")
-        if digest == spec.plugin_digest:
-            return None
-        message = f"the files of {spec.plugin} are not the ones that were read"
-        return Reason("digest_changed", message, "reload the plugin")
+            await asyncio.to_thread(self._sources.verify, spec.plugin_digest)
+        except CopyDamagedError as exc:
+            problem = damaged_copy(spec.plugin, str(exc))
+        current = self._by_plugin.get(spec.plugin)
+        if current is not None and current.loaded is registration.loaded and current.damage != problem:
+            self._replace(current, replace(current, damage=problem))
+        return problem
 
     async def reload(self, name: str) -> Reloaded:
         """Read a plugin again.
@@ -180,6 +210,7 @@ class Catalog:
             # `find` may have registered the old one anew meanwhile: what was read just now replaces it.
             self._set_registrations(tuple(new if each.config is old.config else each for each in self._registrations))
             self._log_state(new, pinned=pinned)
+            await self._collect_copies()
             unused = _keys(old) - frozenset[str]().union(*map(_keys, self._registrations))
             return Reloaded(new.plugin, unused)
 
@@ -200,12 +231,29 @@ class Catalog:
         self._set_registrations(tuple(registrations))
         for registration in registrations:
             self._log_state(registration, pinned=registration.plugin.name in first_seen)
+        await self._collect_copies()
+
+    async def _collect_copies(self) -> None:
+        """Remove the copies that nobody pins, serves or runs. Those of workers that end now go the next time."""
+        keep = {
+            *(pinned.digest for pinned in self._lock.plugins.values()),
+            *(each.loaded.digest for each in self._registrations if each.loaded is not None),
+            *self._running(),
+        }
+        try:
+            removed = await asyncio.to_thread(self._sources.collect, keep)
+        except OSError as exc:
+            self._log.warning("plugin_copies_kept", problem=str(exc))
+            return
+        if removed:
+            self._log.info("plugin_copies_removed", plugin_digests=removed)
 
     async def _read(self, plugin: PluginConfig) -> LoadedPlugin | PluginRefusedError:
         async with self._reading:
             try:
                 return await load_plugin(
                     plugin.path,
+                    sources=self._sources,
                     describe=self._describe_bounded,
                     limits=self._config.limits,
                     sandbox=self._config.sandbox,

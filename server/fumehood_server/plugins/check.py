@@ -23,6 +23,7 @@ from fumehood_server.plugins.changes import ToolChange, tool_changes
 from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.loading import Describe, LoadedPlugin, PluginRefusedError, load_plugin, try_start
 from fumehood_server.plugins.lock import Pinned, pin_plugins, read_lock
+from fumehood_server.plugins.store import temporary_store
 
 _SHORT_DESCRIPTION_CHARS = 20
 """Below this a description is advised against: a model chooses a tool by its description alone."""
@@ -114,14 +115,18 @@ async def check_plugin(
     """Read the plugin in `folder` as a sidecar would, with no grant and no lock, and start it until it says Ready.
 
     Problems are in the report.
+    It is run from a copy that is removed afterwards: what is ignored is missing here as it will be there.
     """
     limits = limits or default_config(Path("/")).limits
     sandbox = sandbox or SandboxConfig()
     untried: ConfigError | None = None
     try:
-        loaded = await load_plugin(folder, describe=describe, limits=limits, sandbox=sandbox, pins=lambda _: None)
-        if loaded.manifest.kind is not Kind.PYTHON:  # which has been started to be loaded
-            untried = await try_start(loaded, describe=describe, limits=limits, sandbox=sandbox)
+        with temporary_store() as copies:
+            loaded = await load_plugin(
+                folder, sources=copies, describe=describe, limits=limits, sandbox=sandbox, pins=lambda _: None
+            )
+            if loaded.manifest.kind is not Kind.PYTHON:  # which has been started to be loaded
+                untried = await try_start(loaded, describe=describe, limits=limits, sandbox=sandbox)
     except PluginRefusedError as exc:
         return CheckReport(folder=folder, name=exc.name, loaded=None, problems=exc.reasons, faults=exc.problems)
     warnings = _warnings(loaded, limits)

@@ -1,10 +1,10 @@
-"""Loads one plugin from its folder: manifest, digest, definitions. Its code runs only in the `none` sandbox."""
+"""Loads one plugin: manifest, copy of its folder, definitions. Its code runs only in the `none` sandbox."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,11 +18,12 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Reason, ToolDefinition
 from fumehood_server.plugins.conversion import from_proto
 from fumehood_server.plugins.definitions import FieldProblem, check_definition
-from fumehood_server.plugins.digest import folder_digest
 from fumehood_server.plugins.launch.program import build
 from fumehood_server.plugins.lock import Pinned
 from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest, try_manifest
 from fumehood_server.plugins.specs import SpecMaker
+from fumehood_server.plugins.store import CopyDamagedError, PluginSources, Stored
+from fumehood_server.plugins.store.ignore import IGNORE_NAME
 
 DESCRIBE_TIMEOUT_S = 60.0
 """Backstop above every timeout within `describe` itself."""
@@ -49,10 +50,13 @@ Describe = Callable[[WorkerSpec], Awaitable[Described]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedPlugin:
-    """A plugin as it is on disk."""
+    """A plugin as it was read."""
 
     manifest: Manifest
+    """Its `folder` is the author's, for messages."""
     digest: str
+    files: Path
+    """What its workers are shown: the copy with this digest, or for `plugin dev` the folder."""
     tools: tuple[ToolDefinition, ...]
     """Sorted by name."""
     code_version: str = ""
@@ -77,13 +81,14 @@ class PluginRefusedError(FumehoodError):
 async def load_plugin(
     folder: Path,
     *,
+    sources: PluginSources,
     describe: Describe,
     limits: LimitsConfig,
     sandbox: SandboxConfig,
     pins: Callable[[str], Pinned | None],
     locked: bool = False,
 ) -> LoadedPlugin:
-    """Read the plugin in `folder`.
+    """Read the plugin in `folder` and put it into `sources`, where it is described and run from.
 
     `pins` returns the pin under a name: a folder with the pinned digest has the pinned definitions, and its code isn't
     run to read them again. With `locked`, a plugin without a pin is refused before its code is run.
@@ -91,7 +96,7 @@ async def load_plugin(
     Raises:
         PluginRefusedError: it can't be read or described.
     """
-    manifest, digest = await asyncio.to_thread(_read_files, folder)
+    manifest, stored = await asyncio.to_thread(_read_files, folder, sources)
     pinned = pins(manifest.name)
     if pinned is None and locked:
         message = f"{manifest.name} is not pinned in the lock file, and --locked pins nothing by itself"
@@ -99,16 +104,18 @@ async def load_plugin(
     code_version = ""
     if manifest.kind is not Kind.PYTHON:
         tools = manifest.tools
-    elif pinned is not None and pinned.digest == digest:
+    elif pinned is not None and pinned.digest == stored.digest:
         tools = pinned.tools
     else:
-        tools, code_version = await _describe(manifest, digest, describe, limits, sandbox)
-        if await asyncio.to_thread(_read_digest, manifest) != digest:
-            reason = Reason("plugin_changed", f"{manifest.folder} changed while it was read", "read it again")
-            raise PluginRefusedError(manifest.name, (reason,))
+        tools, code_version = await _describe(manifest, stored, describe, limits, sandbox)
+        try:
+            await asyncio.to_thread(sources.verify, stored.digest)
+        except CopyDamagedError as exc:
+            raise _changed_meanwhile(manifest.name, folder) from exc
     return LoadedPlugin(
         manifest=manifest,
-        digest=digest,
+        digest=stored.digest,
+        files=stored.path,
         tools=tuple(sorted(tools, key=lambda tool: tool.name)),
         code_version=code_version,
     )
@@ -119,18 +126,44 @@ def add_remedy(folder: Path) -> str:
     return f"look at what it asks for and pin it: fumehood plugin add {folder}"
 
 
-def _read_files(folder: Path) -> tuple[Manifest, str]:
+def _read_files(folder: Path, sources: PluginSources) -> tuple[Manifest, Stored]:
+    """The manifest of what is in `sources` now, with the author's folder as its own.
+
+    It is read twice: the problems of a manifest are told where its author has it, and nothing is copied before.
+    """
     reading = try_manifest(folder)
     if reading.manifest is None:
         raise _invalid(reading.name, reading.problems)
-    return reading.manifest, _read_digest(reading.manifest)
-
-
-def _read_digest(manifest: Manifest) -> str:
+    name = reading.manifest.name
     try:
-        return folder_digest(manifest.folder)
+        stored = sources.put(folder)
     except PluginInvalidError as exc:
-        raise _invalid(manifest.name, (exc,)) from exc
+        raise _invalid(name, (exc,)) from exc
+    except ConfigError as exc:
+        raise PluginRefusedError(name, (Reason("copy_failed", f"{exc.path}: {exc.problem}", exc.hint),)) from exc
+    copied = try_manifest(stored.path)
+    if copied.manifest is None:
+        problems = (_left_out(reading.manifest, stored.path, each) for each in copied.problems)
+        raise _invalid(name, tuple(problems))
+    if copied.manifest.name != name:
+        raise _changed_meanwhile(name, folder)
+    return replace(copied.manifest, folder=reading.manifest.folder), stored
+
+
+def _left_out(manifest: Manifest, copy: Path, problem: ConfigError) -> PluginInvalidError:
+    """A problem that the folder doesn't have and its copy has: something that is needed is ignored."""
+    text = problem.problem.replace(str(copy), str(manifest.folder))
+    return PluginInvalidError(
+        manifest.folder / MANIFEST_NAME,
+        f"{text}, of which what is ignored is no part",
+        line=problem.line,
+        key=problem.key,
+        hint=f'a line such as "!/target/" in {IGNORE_NAME} takes in what the default rules leave out',
+    )
+
+
+def _changed_meanwhile(name: str, folder: Path) -> PluginRefusedError:
+    return PluginRefusedError(name, (Reason("plugin_changed", f"{folder} changed while it was read", "read it again"),))
 
 
 def _invalid(name: str, problems: tuple[ConfigError, ...]) -> PluginRefusedError:
@@ -139,14 +172,14 @@ def _invalid(name: str, problems: tuple[ConfigError, ...]) -> PluginRefusedError
 
 
 async def _describe(
-    manifest: Manifest, digest: str, describe: Describe, limits: LimitsConfig, sandbox: SandboxConfig
+    manifest: Manifest, stored: Stored, describe: Describe, limits: LimitsConfig, sandbox: SandboxConfig
 ) -> tuple[tuple[ToolDefinition, ...], str]:
     """The definitions of a plugin's code, and its version."""
     try:
-        maker = _spec_maker(manifest, digest, limits, sandbox)
+        maker = _spec_maker(manifest, stored, limits, sandbox)
     except ConfigError as exc:
         raise _invalid(manifest.name, (exc,)) from exc
-    described = await _ready(manifest, maker.describing_spec(), describe, "could not be asked for its tools")
+    described = await _ready(manifest, stored, maker.describing_spec(), describe, "could not be asked for its tools")
     return checked_tools(manifest, described.tools), described.version
 
 
@@ -160,25 +193,27 @@ async def try_start(
     Raises:
         PluginRefusedError: it was started, and did not become ready.
     """
+    stored = Stored(loaded.digest, loaded.files)
     try:
-        maker = _spec_maker(loaded.manifest, loaded.digest, limits, sandbox)
+        maker = _spec_maker(loaded.manifest, stored, limits, sandbox)
     except ConfigError as exc:
         return exc
     # What it needs in order to run at all, such as Node's address space, its tools say.
     levels = list(Level)
     first = min(loaded.tools, key=lambda tool: levels.index(tool.side_effects))
-    await _ready(loaded.manifest, maker.spec(first.side_effects, first.limits), describe, "did not start")
+    spec = maker.spec(first.side_effects, first.limits)
+    await _ready(loaded.manifest, stored, spec, describe, "did not start")
     return None
 
 
-def _spec_maker(manifest: Manifest, digest: str, limits: LimitsConfig, sandbox: SandboxConfig) -> SpecMaker:
+def _spec_maker(manifest: Manifest, stored: Stored, limits: LimitsConfig, sandbox: SandboxConfig) -> SpecMaker:
     """Specs without grants."""
     return SpecMaker(
         manifest=manifest,
-        digest=digest,
+        digest=stored.digest,
         built=build(
             manifest.kind,
-            manifest.folder,
+            stored.path,
             entrypoint=manifest.entrypoint,
             command=manifest.command,
             binary=manifest.binary,
@@ -191,7 +226,7 @@ def _spec_maker(manifest: Manifest, digest: str, limits: LimitsConfig, sandbox: 
     )
 
 
-async def _ready(manifest: Manifest, spec: WorkerSpec, describe: Describe, failed: str) -> Described:
+async def _ready(manifest: Manifest, stored: Stored, spec: WorkerSpec, describe: Describe, failed: str) -> Described:
     """The `Ready` of a plugin that is started for it and ended. `failed` says what failed if there is none."""
     try:
         async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
@@ -204,7 +239,9 @@ async def _ready(manifest: Manifest, spec: WorkerSpec, describe: Describe, faile
         message = f"{manifest.name} did not describe itself within {DESCRIBE_TIMEOUT_S:g} s"
         raise PluginRefusedError(manifest.name, (Reason("describe_failed", message),)) from exc
     except WorkerUnavailableError as exc:
-        message = f"{manifest.name} {failed}: {exc.error.message}"
+        # Tracebacks name the copy; who reads them wants the file that can be mended.
+        shown = exc.error.message.replace(str(stored.path), str(manifest.folder))
+        message = f"{manifest.name} {failed}: {shown}"
         code = _REASON_CODES.get(exc.error.code, "describe_failed")
         raise PluginRefusedError(manifest.name, (Reason(code, message),)) from exc
     except (FumehoodError, SandboxError, OSError) as exc:

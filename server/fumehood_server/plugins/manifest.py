@@ -56,8 +56,6 @@ class Manifest:
     """Most calls at once in one worker."""
     tools: tuple[ToolDefinition, ...]
     """In the order of the file. Kind `python`: empty, since the decorators are the source."""
-    signature: tuple[int, int, int]
-    """Inode, size and time of change of the file as it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def try_manifest(folder: Path) -> ManifestReading:
     """Read the manifest in `folder`, with all problems that can be found. Never raises ConfigError."""
     folder = folder.resolve()
     try:
-        signature = manifest_signature(folder)
+        _check_present(folder)
         source = read_toml(folder / MANIFEST_NAME, PluginInvalidError)
     except ConfigError as exc:
         return ManifestReading(folder.name, None, (exc,))
@@ -102,24 +100,17 @@ def try_manifest(folder: Path) -> ManifestReading:
         binaries=binaries,
         concurrency=plugin.concurrency,
         tools=tuple(tools),
-        signature=signature,
     )
     return ManifestReading(name, manifest, ())
 
 
-def manifest_signature(folder: Path) -> tuple[int, int, int]:
-    """Inode, size and mtime of the manifest: a cheap check that it is the one that was read.
-
-    Raises:
-        PluginInvalidError: there is no manifest.
-    """
+def _check_present(folder: Path) -> None:
     path = folder / MANIFEST_NAME
     try:
-        found = os.stat(path)  # noqa: PTH116 - called for each plugin of each listing; Path.stat costs three times as much
+        path.stat()
     except OSError as exc:
         hint = "a plugin is a folder with a plugin.toml" if isinstance(exc, FileNotFoundError) else ""
         raise PluginInvalidError(path, f"can't be read: {exc.strerror}", hint=hint) from exc
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _name(source: TomlSource, folder: Path) -> str:

@@ -45,6 +45,8 @@ class Registration:
     """None when it was refused."""
     built: BuiltProgram | None = None
     """None as well while its program isn't installed."""
+    damage: Reason | None = None
+    """What was wrong with its copy when a worker was to be started last."""
 
     @property
     def waits_for_program(self) -> bool:
@@ -65,7 +67,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
     try:
         built = build(
             manifest.kind,
-            manifest.folder,
+            loaded.files,
             entrypoint=manifest.entrypoint,
             command=manifest.command,
             binary=manifest.binary,
