@@ -105,6 +105,28 @@ def test_serve_announces_each_address_serves_a_folder_and_ends_with_status_0(sho
         assert sidecar.end() == 0
 
 
+def test_a_plugin_that_is_served_from_its_own_folder_finds_nothing_written_there(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = write_plugin(short_folder / "small", "small", CODE)
+    (plugin / "deeper").mkdir()
+    state = short_folder / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    before = sorted(plugin.rglob("*"))
+    with running("serve", "--plugin", ".", folder=plugin) as sidecar:
+        sidecar.wait_for(f"^listening unix:{state}/fumehood/small-[0-9a-f]+/.fumehood/fumehood.sock")
+        assert fumehood("call", "echo", "text=hi", folder=plugin).stdout == "hi\n"
+        assert fumehood("call", "echo", "text=hi", folder=plugin / "deeper").stdout == "hi\n"
+        assert fumehood("tools", folder=short_folder).status == 3
+        assert sidecar.end() == 0
+    assert sorted(plugin.rglob("*")) == before
+    assert [each.name for each in state.glob("fumehood/*/fumehood.lock")] == ["fumehood.lock"]
+    # Elsewhere it stays beside the caller, where a configuration would lie.
+    with running("serve", "--plugin", "small", folder=short_folder) as sidecar:
+        sidecar.wait_for(f"^listening unix:{short_folder}/.fumehood/fumehood.sock")
+        assert sidecar.end() == 0
+
+
 def test_logs_can_be_followed_until_ctrl_c(short_folder: Path) -> None:
     plugin = write_plugin(short_folder / "small", "small", CODE)
     with running("serve", "--plugin", plugin, folder=short_folder) as sidecar:

@@ -264,3 +264,16 @@ def test_a_wrong_socket_mode_or_group_is_refused_with_its_line(folder: Path, lin
     with pytest.raises(ConfigError, match=problem) as caught:
         load_config(configure(folder, f"[server]\n{lines}\n"))
     assert caught.value.line == 1 + len(lines.splitlines())
+
+
+def test_state_within_a_plugin_is_refused_unless_it_is_no_part_of_the_plugin(tmp_path: Path) -> None:
+    (tmp_path / "dice").mkdir()
+    path = tmp_path / "fumehood.toml"
+    text = '[server]\nstate_dir = "{}"\nlisten = ["127.0.0.1:0"]\n[[plugin]]\npath = "dice"\n'
+    path.write_text(text.format("dice/state"))
+    with pytest.raises(ConfigError, match="lies in the plugin's folder") as caught:
+        load_config(path)
+    assert caught.value.line == 2
+    for allowed in ("state", "dice/.fumehood", "dice-state"):
+        path.write_text(text.format(allowed))
+        assert load_config(path).server.state_dir == tmp_path / allowed

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from fumehood_server.cli.failure import CommandError
+from fumehood_server.default_folder import default_folder
 
 CONFIG_NAME = "fumehood.toml"
 DEFAULT_ADDRESS = "unix:.fumehood/fumehood.sock"
@@ -41,7 +42,8 @@ def resolve_address(given: str | None) -> str:
     """
     if given is not None:
         return _checked(given)
-    return _configured(Path.cwd()) or _checked(DEFAULT_ADDRESS)
+    here = Path.cwd()
+    return _configured(here) or _checked(f"unix:{default_folder(here) / DEFAULT_ADDRESS.removeprefix('unix:')}")
 
 
 def _checked(text: str) -> str:

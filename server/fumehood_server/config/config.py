@@ -183,6 +183,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
             raise source.problem(
                 ("plugin", index, "path"), f'"{each}" is named twice', "one [[plugin]] for each folder"
             )
+    _check_state_dir(server.state_dir, folders, source)
     secrets = read_secrets(file, source, folder)
     protected = protected_paths(
         state_dir=server.state_dir.resolve(),
@@ -212,6 +213,15 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         secrets=secrets,
         egress=read_egress(file.egress, source),
     )
+
+
+def _check_state_dir(state_dir: Path, folders: Sequence[Path], source: TomlSource) -> None:
+    """Refuse state within what is pinned: each start would change it. Plugins never hold a `.fumehood`."""
+    real = state_dir.resolve()
+    for folder in folders:
+        if real.is_relative_to(folder) and ".fumehood" not in real.relative_to(folder).parts:
+            problem = f'`state_dir` "{real}" lies in the plugin\'s folder "{folder}"'
+            raise source.problem(("server", "state_dir"), problem, 'name a folder outside of it, or ".fumehood"')
 
 
 def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfig:

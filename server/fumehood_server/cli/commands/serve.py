@@ -56,6 +56,7 @@ def serve(
     Examples:
       fumehood serve
       fumehood serve --plugin ./dice                         try a plugin without a configuration
+      fumehood serve --plugin .                              from its own folder: nothing is written there
       fumehood serve --listen unix:/run/fumehood/a.sock --listen 127.0.0.1:7430
       fumehood serve --config /etc/fumehood/fumehood.toml --locked --log-format json
     """
@@ -65,9 +66,12 @@ def serve(
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.output import note
     from fumehood_server.config import find_config, load_config
+    from fumehood_server.config.config import default_config
+    from fumehood_server.default_folder import default_folder
     from fumehood_server.rpc.sockets import ListenFailedError
 
-    config = load_config(find_config(config_path))
+    found = find_config(config_path)
+    config = load_config(found) if found else default_config(default_folder(Path.cwd()))
     config = _with_plugins(_with_listen(config, listen), folders)
     if not config.plugins:
         note("No plugin is named: `fumehood plugin add FOLDER` adds one, --plugin FOLDER tries one.")
@@ -126,11 +130,20 @@ def _with_plugins(config: SidecarConfig, folders: tuple[Path, ...]) -> SidecarCo
 
     from fumehood_sandbox import Level
 
+    from fumehood_server.cli.failure import CommandError
     from fumehood_server.config import PluginConfig
     from fumehood_server.model.plugin import Grants
 
     named = {plugin.path for plugin in config.plugins}
     new = dict.fromkeys(folder.resolve() for folder in folders)
+    writable = [Path(path) for plugin in config.plugins for path in plugin.grants.write]
+    for folder in new:
+        if any(folder.is_relative_to(each) or each.is_relative_to(folder) for each in writable):
+            raise CommandError(
+                f'--plugin: another plugin may write in "{folder}"',
+                "Grant a narrower folder in fumehood.toml: it could change the plugin.",
+                code="BAD_PLUGIN",
+            )
     added = [
         PluginConfig(path=folder, grants=Grants(max_side_effects=Level.READ)) for folder in new if folder not in named
     ]
