@@ -6,6 +6,7 @@ import os
 import shutil
 import site
 import sys
+import tempfile
 from pathlib import Path
 
 import fumehood.v1
@@ -17,6 +18,7 @@ from fumehood_server.config import load_config
 from fumehood_server.config.grants import GrantError, Protected, protected_paths, resolve_grants
 from fumehood_server.config.own_code import code_paths, searched_folders
 from fumehood_server.errors import ConfigError
+from fumehood_server.plugins.store import PluginStore
 
 
 def own(folder: Path) -> tuple[Protected, ...]:
@@ -126,6 +128,43 @@ def test_a_package_without_a_file_and_a_module_behind_a_link_are_found(
     assert not taken(tmp_path / "site" / "spread_wide", protected)
     for name in ("linked_one", "spread_wide"):
         monkeypatch.delitem(sys.modules, name)
+
+
+def test_libraries_and_settings_that_the_environment_names_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("libraries/deeper", "trust", "tls", "temporary/deeper", "data"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}/libraries:")
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "trust"))
+    monkeypatch.setenv("OPENSSL_CONF", str(tmp_path / "tls/openssl.cnf"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    protected = own(tmp_path / "elsewhere")
+    for name in ("libraries", "trust", "tls", "temporary"):
+        assert not taken(tmp_path / name, protected)
+    for name in ("libraries/deeper", "temporary/deeper", "data"):
+        assert taken(tmp_path / name, protected)
+
+
+def test_the_copies_that_plugins_run_from_are_neither_read_nor_written_by_any_plugin(tmp_path: Path) -> None:
+    (tmp_path / "dice").mkdir()
+    (tmp_path / "dice/plugin.toml").touch()
+    stored = PluginStore(tmp_path / "state/plugins").put(tmp_path / "dice")
+    protected = own(tmp_path)
+    for path in (stored.path, stored.path.parent, tmp_path / "state", tmp_path):
+        assert not taken(path, protected)
+        with pytest.raises(GrantError, match="state_dir"):
+            resolve_grants([str(path)], [], folder=Path("/"), protected=protected)
+    (tmp_path / "data").mkdir()
+    assert taken(tmp_path / "data", protected)
+
+
+def test_every_file_that_this_process_has_mapped_or_open_as_code_is_protected(tmp_path: Path) -> None:
+    protected = own(tmp_path)
+    mapped = {line.split(maxsplit=5)[5] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
+    folders = {Path(each).parent for each in mapped if Path(each).is_file() and ".so" in each}
+    assert len(folders) > 3
+    assert [str(each) for each in sorted(folders) if taken(each, protected)] == []
 
 
 def test_the_folder_of_the_socket_is_refused_and_one_beside_the_socket_is_not(tmp_path: Path) -> None:

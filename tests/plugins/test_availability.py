@@ -165,6 +165,23 @@ async def test_a_missing_binary_takes_a_cli_tool_out_until_it_is_installed(
     assert reasons(catalog, "search") == ["binary_missing"]
 
 
+async def test_a_program_that_a_plugin_may_change_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    binaries = folder / "tools/v1/bin"
+    (folder / "tools/v1/lib").mkdir(parents=True)
+    binaries.mkdir()
+    monkeypatch.setenv("PATH", str(binaries), prepend=":")
+    shutil.copy("/bin/true", binaries / "fumehood-test-tool")
+    cli(folder / "one", binary="fumehood-test-tool")
+    two = '[[plugin]]\npath = "two"\nmax_side_effects = "write"\nwrite = ["{}"]\n'
+    executable(folder / "two", tool_toml("other"))
+    # The folder of the program itself is refused with the configuration, since PATH names it.
+    catalog = await catalog_of(folder, ONE + two.format("tools/v1/lib"))
+    assert reasons(catalog, "search") == ["program_writable"]
+    assert reasons(catalog, "other") == []
+    catalog = await catalog_of(folder, ONE + two.format("notes"))
+    assert reasons(catalog, "search") == []
+
+
 async def test_a_call_finds_a_program_that_was_installed_since(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binaries = folder / "elsewhere/bin"
     binaries.mkdir(parents=True)

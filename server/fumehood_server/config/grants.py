@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fumehood_server.config.own_code import code_paths, searched_folders
+from fumehood_server.config.own_code import code_paths, searched_folders, settings_paths
 
 _KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/boot")
@@ -47,7 +48,10 @@ def protected_paths(
     secret_files: Mapping[str, Path],
     sockets: Sequence[Path],
 ) -> tuple[Protected, ...]:
-    """What a write grant must not overlap: the sidecar's state, configuration, sockets, code, secrets and plugins."""
+    """What a write grant must not overlap: the sidecar's state, configuration, sockets, code, secrets and plugins.
+
+    The copies that plugins run from lie in its state.
+    """
     own = [
         Protected(state_dir, "the sidecar's state_dir", unreadable=True),
         Protected(lock_path, "the lock file"),
@@ -163,5 +167,7 @@ def _code() -> list[Protected]:
     return [
         *(Protected(path, "the system's own folder") for path in sorted(system)),
         *(Protected(path, "the sidecar's own code") for path in code_paths()),
+        *(Protected(path, "the settings of a library that the sidecar uses") for path in settings_paths()),
+        Protected(Path(tempfile.gettempdir()).resolve(), "the sidecar's folder of temporary files", within=False),
         *(Protected(path, "a folder that programs are looked for in", within=False) for path in searched_folders()),
     ]

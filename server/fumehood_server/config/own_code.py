@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import site
+import ssl
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+_SETTINGS = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES"),
+    *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HOSTALIASES", "TZDIR"),
+)
+"""Variables that name a file or a folder."""
 
 
 def code_paths() -> tuple[Path, ...]:
@@ -30,11 +38,26 @@ def code_paths() -> tuple[Path, ...]:
 
 
 def searched_folders() -> tuple[Path, ...]:
-    """Folders of which only the direct entries are code: the current folder where it is imported from, and PATH's."""
-    names = [each for each in os.environ.get("PATH", "").split(os.pathsep) if each]
+    """Folders of which only the direct entries are code.
+
+    The current folder where it is imported from, PATH's, and those that the loader looks for libraries in (ld.so(8)).
+    """
+    listed = (os.environ.get(name, "") for name in ("PATH", "LD_LIBRARY_PATH"))
+    names = [each for value in listed for each in value.replace(";", os.pathsep).split(os.pathsep) if each]
     if _imports_from_current_folder():
         names.append("")
     return tuple(sorted(set(map(_real, names))))
+
+
+def settings_paths() -> tuple[Path, ...]:
+    """Files and folders that libraries in this process read as their settings: whom TLS trusts, what is preloaded."""
+    trust = ssl.get_default_verify_paths()
+    named = [
+        *(trust.cafile, trust.capath, trust.openssl_cafile, trust.openssl_capath),
+        *(os.environ.get(name) for name in _SETTINGS),
+        *re.split(r"[ :]+", os.environ.get("LD_PRELOAD", "")),
+    ]
+    return tuple(sorted({_real(each) for each in named if each and os.path.isabs(each)}))  # noqa: PTH117 - of strings
 
 
 def _prefixes() -> Iterator[str]:

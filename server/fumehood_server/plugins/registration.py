@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fumehood_sandbox import Level
 
@@ -77,6 +78,8 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         if exc.key not in {"plugin.binary", "plugin.command"}:
             raise
         missing = (Reason("binary_missing", exc.problem, exc.hint),)
+    if built is not None:
+        missing = _writable_program(config, manifest.name, built)
     maker = built and SpecMaker(
         manifest=manifest,
         digest=loaded.digest,
@@ -117,6 +120,19 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         env_names=tuple(name for name, _ in built.environment) if built else (),
     )
     return Registration(config=plugin, plugin=registered, loaded=loaded, built=built)
+
+
+def _writable_program(config: SidecarConfig, name: str, built: BuiltProgram) -> tuple[Reason, ...]:
+    """Why a program isn't run that some plugin may change: what lies outside of the plugin's folder isn't pinned."""
+    writable = {Path(path) for plugin in config.plugins for path in plugin.grants.write}
+    shown = {Path(mount.source) for mount in built.runtime if mount.source} if writable else set()
+    for granted in sorted(writable):
+        for source in sorted(shown):
+            real = source.resolve()
+            if real.is_relative_to(granted) or granted.is_relative_to(real):
+                message = f'{name} runs from "{source}", and a plugin is granted writing to "{granted}"'
+                return (Reason("program_writable", message, "grant a narrower folder, or install it elsewhere"),)
+    return ()
 
 
 def refuse(plugin: PluginConfig, name: str, reasons: tuple[Reason, ...]) -> Registration:
