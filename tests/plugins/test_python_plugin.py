@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 
 from fumehood_sandbox import Level
@@ -75,3 +76,21 @@ async def test_code_that_does_not_import_is_refused_with_its_last_words(tmp_path
     report = await check_plugin(folder, describe=functools.partial(describe, logs=LogSink()))
     assert not report.ok
     assert "no dice today" in report.problems[0].message
+    assert f'"{folder}/dice.py", line 1' in report.problems[0].message
+
+
+async def test_packages_of_a_virtual_environment_are_there_once_it_is_taken_in(tmp_path: Path) -> None:
+    folder = tmp_path / "dice"
+    site = folder / f".venv/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+    site.mkdir(parents=True)
+    (site / "sides.py").write_text("SIDES = 6\n")
+    (folder / "dice.py").write_text("import sides\n" + CODE.replace("{secret}", "/nowhere"))
+    (folder / "plugin.toml").write_text(
+        '[plugin]\nname = "dice"\nversion = "1.0.0"\nkind = "python"\nentrypoint = "dice:plugin"\n'
+    )
+    ask = functools.partial(describe, logs=LogSink())
+    report = await check_plugin(folder, describe=ask)
+    assert "No module named 'sides'" in report.problems[0].message
+    assert report.problems[0].remedy == "its .venv is ignored: a line `!.venv/` in .fumehoodignore takes it in"
+    (folder / ".fumehoodignore").write_text("!.venv/\n")
+    assert (await check_plugin(folder, describe=ask)).ok

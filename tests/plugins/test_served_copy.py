@@ -16,6 +16,8 @@ from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from tests.rpc.support import BOUND_S, call
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
+pytestmark = pytest.mark.promise("S908")
+
 _CODE = '''
 import os
 import sys

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fumehood_server.errors import ConfigError
-from fumehood_server.plugins.store import CopyDamagedError, PluginStore, folder_digest
+from fumehood_server.errors import ConfigError, PluginInvalidError
+from fumehood_server.plugins.store import CopyDamagedError, LiveFolders, PluginStore, folder_digest
 
 
 @pytest.fixture
@@ -160,3 +160,24 @@ def test_a_store_that_cannot_be_written_says_so(folder: Path, tmp_path: Path) ->
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="can't keep a plugin's copy"):
         PluginStore(tmp_path / "file/plugins").put(folder)
+
+
+def test_a_live_folder_is_served_where_it_lies_and_takes_no_worker_once_it_has_changed(folder: Path) -> None:
+    live = LiveFolders()
+    stored = live.put(folder)
+    assert stored.path == folder
+    live.verify(stored.digest)
+    (folder / ".pytest_cache").mkdir()
+    live.verify(stored.digest)
+    (folder / "lib/deep/code.py").write_text("c")
+    with pytest.raises(CopyDamagedError):
+        live.verify(stored.digest)
+    live.verify(live.put(folder).digest)
+
+
+def test_a_folder_that_is_refused_leaves_no_copy_behind(folder: Path, store: PluginStore) -> None:
+    kept = store.put(folder)
+    (folder / "out").symlink_to("../../etc/passwd")
+    with pytest.raises(PluginInvalidError, match="symlink out of"):
+        store.put(folder)
+    assert [each.name for each in kept.path.parent.iterdir()] == [kept.path.name]

@@ -243,10 +243,18 @@ async def _ready(manifest: Manifest, stored: Stored, spec: WorkerSpec, describe:
         shown = exc.error.message.replace(str(stored.path), str(manifest.folder))
         message = f"{manifest.name} {failed}: {shown}"
         code = _REASON_CODES.get(exc.error.code, "describe_failed")
-        raise PluginRefusedError(manifest.name, (Reason(code, message),)) from exc
+        raise PluginRefusedError(manifest.name, (Reason(code, message, _missed(manifest, stored, shown)),)) from exc
     except (FumehoodError, SandboxError, OSError) as exc:
         message = f"{manifest.name} {failed}: {exc}"
         raise PluginRefusedError(manifest.name, (Reason("describe_failed", message),)) from exc
+
+
+def _missed(manifest: Manifest, stored: Stored, said: str) -> str:
+    """The remedy for a module that lies in a virtual environment which is no part of the plugin."""
+    left_out = (manifest.folder / ".venv").is_dir() and not (stored.path / ".venv").is_dir()
+    if not (left_out and "ModuleNotFoundError" in said):
+        return ""
+    return f"its .venv is ignored: a line `!.venv/` in {IGNORE_NAME} takes it in"
 
 
 def checked_tools(manifest: Manifest, declared: Sequence[tool_pb2.ToolDefinition]) -> tuple[ToolDefinition, ...]:
