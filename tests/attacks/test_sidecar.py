@@ -129,9 +129,8 @@ async def test_nothing_of_the_sidecar_can_be_read(
     hidden = [
         ("read", sidecar.folder / "fumehood.toml"),
         ("read", sidecar.folder / "fumehood.lock"),
-        ("list", sidecar.folder / ".fumehood"),
-        ("list", sidecar.folder),
         ("read", sidecar.folder / "stderr"),
+        ("list", house / "plugin"),
         ("exists", socket),
         ("list", Path(sys.prefix)),
         ("list", Path(grpc.__file__).parent),
@@ -140,10 +139,14 @@ async def test_nothing_of_the_sidecar_can_be_read(
         ("read", house / "beside"),
         ("read", f"/proc/{sidecar.process.pid}/environ"),
     ]
-    found = await attempt(tools, level, *hidden, ("read", house / "plugin" / "plugin.toml"), ("dial", socket))
+    (copy,) = (sidecar.folder / ".fumehood/plugins").iterdir()
+    # The folders that lead to its own copy are there, and empty but for the next one.
+    ways = [("list", folder) for folder in (copy.parent, copy.parent.parent, sidecar.folder)]
+    found = await attempt(tools, level, *hidden, *ways, ("read", copy / "plugin.toml"), ("dial", socket))
     assert all(Path(path).exists() for what, path in hidden if "ssh" not in str(path) and what != "exists")
     assert found.pop() == "EPERM"
     assert found.pop().startswith("[plugin]")
+    assert [found.pop() for _ in ways] == [".fumehood", "plugins", copy.name]
     assert set(found) == {"ENOENT", "False"}
 
 
@@ -153,12 +156,15 @@ async def test_code_of_plugin_and_sdk_cannot_be_changed(
     tools: ToolServiceStub, sidecar: Sidecar, house: Path, level: str
 ) -> None:
     sdk = Path("/run/fumehood/site/fumehood_sdk")
-    before = sorted(path.name for path in (house / "plugin").iterdir())
+    (copy,) = (sidecar.folder / ".fumehood/plugins").iterdir()
+    before = sorted(path.name for path in copy.iterdir())
     planted = [
+        ("write", copy / "hostile.py"),
+        ("write", copy / "plugin.toml"),
+        ("write", copy / "__pycache__"),
+        ("write", copy / "sitecustomize.py"),
+        ("write", copy.parent / "sha256-planted"),
         ("write", house / "plugin" / "hostile.py"),
-        ("write", house / "plugin" / "plugin.toml"),
-        ("write", house / "plugin" / "__pycache__"),
-        ("write", house / "plugin" / "sitecustomize.py"),
         ("write", sdk / "__init__.py"),
         ("write", sdk / "planted.py"),
         ("write", Path(fumehood_sdk.__file__)),
@@ -169,7 +175,7 @@ async def test_code_of_plugin_and_sdk_cannot_be_changed(
     found = await attempt(tools, level, *planted, ("write", "/tmp/own"))  # noqa: S108 - the sandbox's own
     assert found.pop() == "done"
     assert set(found) <= {"EROFS", "EACCES", "ENOENT"}
-    assert sorted(path.name for path in (house / "plugin").iterdir()) == before
+    assert sorted(path.name for path in copy.iterdir()) == before
 
 
 @pytest.mark.promise("S110")
