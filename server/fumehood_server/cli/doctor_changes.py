@@ -10,7 +10,7 @@ from fumehood_server.cli.json_output import level_name
 from fumehood_server.config import find_config, load_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.text import printable
-from fumehood_server.plugins.digest import folder_digest
+from fumehood_server.plugins.store import folder_digest
 
 _RESTART = "restart the sidecar to take it up"
 

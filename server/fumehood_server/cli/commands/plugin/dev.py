@@ -181,7 +181,7 @@ class DevSession:
         from fumehood_server.cli.client import SidecarClient
         from fumehood_server.cli.failure import CommandError
         from fumehood_server.errors import PluginInvalidError
-        from fumehood_server.plugins.digest import folder_digest
+        from fumehood_server.plugins.store import folder_digest
 
         loaded = self._report.loaded if self._report else None
         if loaded is None or self._sidecar is None or self._is_broken:
