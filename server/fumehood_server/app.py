@@ -14,9 +14,10 @@ from typing import cast
 import fumehood_sandbox
 import uvloop
 from fumehood_sandbox import Backend, SandboxUnavailableError
+from structlog.typing import FilteringBoundLogger
 
 from fumehood_server.calls import Executor
-from fumehood_server.config.config import SidecarConfig
+from fumehood_server.config.config import ServerConfig, SidecarConfig
 from fumehood_server.errors import FumehoodError
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.text import printable
@@ -24,7 +25,14 @@ from fumehood_server.model.tool import Reason
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import STORE_NAME, Catalog, Log
 from fumehood_server.plugins.store import LiveFolders, PluginSources, PluginStore
-from fumehood_server.rpc import Admission, ServerContext, serving
+from fumehood_server.rpc import (
+    Admission,
+    ConnectionSettings,
+    ServerContext,
+    connections_that_fit,
+    raise_descriptor_limit,
+    serving,
+)
 from fumehood_server.secrets import SecretStore
 from fumehood_server.telemetry import configure_logging, get_logger
 from fumehood_server.workers import LogLine, LogSink, Pools, WorkerSettings
@@ -138,8 +146,7 @@ async def _serve(
                     listen=server.listen,
                     socket_access=server.socket_access,
                     reflect=server.reflection,
-                    max_arguments_bytes=server.max_arguments_bytes,
-                    keepalive_s=server.keepalive_s,
+                    settings=_connection_settings(server, log),
                 ) as rpc,
             ):
                 available = sum(not tool.reasons for tool in catalog.tools)
@@ -180,6 +187,26 @@ async def _unless(stop: asyncio.Event, loading: Coroutine[object, object, Catalo
         if not load.done():
             load.cancel()
     return None if load.cancelled() else load.result()
+
+
+def _connection_settings(server: ServerConfig, log: FilteringBoundLogger) -> ConnectionSettings:
+    """What holds for connections, with no more of them than there are descriptors for."""
+    descriptors = raise_descriptor_limit()
+    fit = connections_that_fit(server.max_connections, len(server.listen), descriptors)
+    if fit < server.max_connections:
+        log.warning(
+            "fewer_connections",
+            max_connections=fit,
+            configured=server.max_connections,
+            descriptors=descriptors,
+            remedy="raise the hard limit on open files (ulimit -Hn, LimitNOFILE=), or lower [server] max_connections",
+        )
+    return ConnectionSettings(
+        max_arguments_bytes=server.max_arguments_bytes,
+        keepalive_s=server.keepalive_s,
+        max_connections=fit,
+        idle_s=server.connection_idle_s,
+    )
 
 
 @contextlib.contextmanager

@@ -23,7 +23,16 @@ SERVER = {
         "AvailabilityScan", "Catalog", "CheckReport", "PinProposal", "PluginRefusedError", "check_plugin",
         "propose_pin",
     },
-    "rpc": {"Admission", "ListenFailedError", "ServerContext", "Serving", "serving"},
+    "rpc": {
+        "Admission",
+        "ConnectionSettings",
+        "ListenFailedError",
+        "ServerContext",
+        "Serving",
+        "connections_that_fit",
+        "raise_descriptor_limit",
+        "serving",
+    },
     "secrets": {"Redactor", "SecretSource", "SecretStore", "SecretUnavailableError"},
     "telemetry": {"call_lines", "configure_logging", "get_logger"},
     "workers": {

@@ -51,6 +51,10 @@ class ServerConfig:
     """How long calls under way may go on after SIGTERM."""
     keepalive_s: int
     """A client that is silent for this long is sent an HTTP/2 keepalive ping."""
+    max_connections: int
+    """Of each address; less where descriptors are short."""
+    connection_idle_s: int
+    """A connection without a request for this long is closed."""
     log_level: LogLevel
     reflection: bool
 
@@ -242,6 +246,8 @@ def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfi
         max_arguments_bytes=table.max_arguments_bytes,
         drain_s=table.drain_s,
         keepalive_s=table.keepalive_s,
+        max_connections=table.max_connections,
+        connection_idle_s=table.connection_idle_s,
         log_level=table.log_level,
         reflection=table.reflection,
     )

@@ -53,6 +53,8 @@ class ServerTable(Table):
     max_arguments_bytes: int = Field(default=_MIB, ge=_KIB, le=MAX_PAYLOAD_BYTES)
     drain_s: float = Field(default=20.0, ge=0, le=600)
     keepalive_s: int = Field(default=60, ge=1, le=3600)
+    max_connections: int = Field(default=1024, ge=1, le=65_536)
+    connection_idle_s: int = Field(default=300, ge=1, le=86_400)
     log_level: Annotated[LogLevel, one_of(LogLevel, "log level")] = LogLevel.INFO
     reflection: bool = True
 

@@ -1,8 +1,18 @@
 """The gRPC services: protobuf on the outside, the executor and the catalog on the inside."""
 
 from fumehood_server.rpc.admission import Admission
-from fumehood_server.rpc.server import Serving, serving
+from fumehood_server.rpc.descriptors import connections_that_fit, raise_descriptor_limit
+from fumehood_server.rpc.server import ConnectionSettings, Serving, serving
 from fumehood_server.rpc.server_context import ServerContext
 from fumehood_server.rpc.sockets import ListenFailedError
 
-__all__ = ["Admission", "ListenFailedError", "ServerContext", "Serving", "serving"]
+__all__ = [
+    "Admission",
+    "ConnectionSettings",
+    "ListenFailedError",
+    "ServerContext",
+    "Serving",
+    "connections_that_fit",
+    "raise_descriptor_limit",
+    "serving",
+]

@@ -34,14 +34,37 @@ CANCEL_GRACE_S = 10.0
 """For calls that were cancelled by the drain: above the steps of ending a worker."""
 
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
+_STREAM_WINDOW_BYTES = 65_535
+"""What gRPC takes of a request before its handler reads it (HTTP/2's first flow-control window). Left alone it is
+4 MiB for each of a connection's streams."""
+
+_HANDSHAKE_TIMEOUT_MS = 10_000
+"""For a new connection to say that it speaks HTTP/2."""
+
 _KEEPALIVE_TIMEOUT_MS = 20_000
 """For a client to answer that it is still there. One that is asked more often has as long as lies in between."""
 
 _MIN_CLIENT_PING_MS = 10_000
 _MAX_STREAMS = 4096
-_MAX_PENDING_REQUESTS = 4 * _MAX_STREAMS
+"""Of one connection. gRPC refuses what is more as a bare UNAVAILABLE where a client asks before it has read this."""
+
+_MAX_PENDING_REQUESTS = 16_384
 """Requests of all connections that wait until the event loop takes them, where admission answers or refuses them. gRPC
 ends those above as a bare CANCELLED, whoever sent them; left alone, some from 1,000 on and all from 3,000 on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """What holds for every connection."""
+
+    max_arguments_bytes: int
+    keepalive_s: int
+    """A client that says nothing for so long is asked whether it is there; its calls are cancelled where it does not
+    answer."""
+    max_connections: int
+    """Of each address. gRPC counts them for each by itself, and closes what is more at once."""
+    idle_s: int
+    """A connection that has had no request for so long is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +98,9 @@ async def serving(
     listen: Sequence[Listen],
     socket_access: SocketAccess,
     reflect: bool,
-    max_arguments_bytes: int,
-    keepalive_s: int,
+    settings: ConnectionSettings,
 ) -> AsyncIterator[Serving]:
     """Serve within the block. Leaving it closes every stream after `ANSWER_GRACE_S`.
-
-    A client that says nothing for `keepalive_s` is asked whether it is there; its calls are cancelled where it does not
-    answer.
 
     Raises:
         ListenFailedError: an address can't be had.
@@ -89,7 +108,7 @@ async def serving(
     keep_hang_ups_from_log()
     names = (tool_service.SERVICE, plugin_service.SERVICE)
     health = HealthService(frozenset(names), _plugin_serves(context), context.drain)
-    server = grpc.aio.server(options=_options(max_arguments_bytes, keepalive_s * 1000))
+    server = grpc.aio.server(options=_options(settings))
     server.add_generic_rpc_handlers(
         (ToolService(context).handler(), PluginService(context, on_change=health.changed).handler())
     )
@@ -126,12 +145,13 @@ def _bind(server: grpc.aio.Server, listen: Listen, access: SocketAccess, sockets
     return Listen(host=listen.host, port=port).target if listen.path is None else listen.target
 
 
-def _options(max_arguments_bytes: int, keepalive_ms: int) -> list[tuple[str, int]]:
+def _options(settings: ConnectionSettings) -> list[tuple[str, int]]:
+    keepalive_ms = settings.keepalive_s * 1000
     timeout_ms = min(_KEEPALIVE_TIMEOUT_MS, keepalive_ms)
     return [
         # Above the cap on arguments, so that slightly too long ones are refused in words. JSON in a string field
         # takes as many bytes as the text.
-        ("grpc.max_receive_message_length", 2 * max_arguments_bytes + _MESSAGE_OVERHEAD_BYTES),
+        ("grpc.max_receive_message_length", 2 * settings.max_arguments_bytes + _MESSAGE_OVERHEAD_BYTES),
         # The cap on results is the tool's own.
         ("grpc.max_send_message_length", -1),
         # Two sidecars on one port would share its callers in silence.
@@ -143,7 +163,13 @@ def _options(max_arguments_bytes: int, keepalive_ms: int) -> list[tuple[str, int
         ("grpc.http2.ping_timeout_ms", timeout_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _MIN_CLIENT_PING_MS),
+        ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.max_connection_idle_ms", settings.idle_s * 1000),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
         ("grpc.max_concurrent_streams", _MAX_STREAMS),
+        # Its estimate of the bandwidth would widen the window.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _STREAM_WINDOW_BYTES),
         ("grpc.server.max_pending_requests", _MAX_PENDING_REQUESTS),
         ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_REQUESTS),
     ]
