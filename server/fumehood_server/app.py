@@ -16,6 +16,7 @@ import uvloop
 from fumehood_sandbox import Backend, SandboxUnavailableError
 from structlog.typing import FilteringBoundLogger
 
+from fumehood_server.allocator import trimmed_memory
 from fumehood_server.calls import Executor
 from fumehood_server.config.config import ServerConfig, SidecarConfig
 from fumehood_server.errors import FumehoodError
@@ -134,6 +135,7 @@ async def _serve(
             if catalog is None:
                 return 0
             async with (
+                trimmed_memory(),
                 Executor(catalog, pools, max_concurrent_calls=server.max_concurrent_calls) as executor,
                 serving(
                     ServerContext(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from typing import Self
@@ -14,6 +15,7 @@ END_STREAM, ACK, END_HEADERS = 1, 1, 4
 _INITIAL_WINDOW_SIZE = 4
 _MAX_FRAME_BYTES = 16384
 _BOUND_S = 30.0
+_FIRST_WINDOW = 65_535
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -48,6 +50,11 @@ class Http2:
     def close(self) -> None:
         self.socket.close()
 
+    def shut_down(self) -> None:
+        """End the connection, also for a thread that reads from it."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
     def __enter__(self) -> Self:
         return self
 
@@ -64,6 +71,10 @@ class Http2:
         self.socket.sendall(frame(HEADERS, flags, stream, block) + self._data(stream, body, end=end))
         return stream
 
+    def finish(self, stream: int) -> bytes:
+        """The frame that ends a request whose message lacks one byte."""
+        return self._data(stream, b"\0", end=True)
+
     def receive(self) -> tuple[int, int, int, bytes]:
         """The next frame: kind, flags, stream, payload. Pings and settings are acknowledged."""
         head = self._read(9)
@@ -72,6 +83,29 @@ class Http2:
         if kind in {PING, SETTINGS} and not flags & ACK:
             self.socket.sendall(frame(kind, ACK, 0, payload if kind == PING else b""))
         return kind, flags, int.from_bytes(head[5:9]) & 0x7FFFFFFF, payload
+
+    def send_within_windows(self, body: bytes, streams: list[int]) -> set[int]:
+        """Send as much of `body` on each stream as the server takes. Returns the streams that it ended before."""
+        left = dict.fromkeys(streams, body)
+        windows, connection, ended = dict.fromkeys(streams, _FIRST_WINDOW), _FIRST_WINDOW, set[int]()
+        while left:
+            for stream in list(left):
+                count = min(windows[stream], connection, len(left[stream]))
+                self.socket.sendall(self._data(stream, left[stream][:count], end=False))
+                left[stream] = left[stream][count:]
+                windows[stream], connection = windows[stream] - count, connection - count
+                if not left[stream]:
+                    del left[stream]
+            if left:
+                kind, flags, stream, payload = self.receive()
+                if kind == WINDOW_UPDATE and stream:
+                    windows[stream] += int.from_bytes(payload)
+                elif kind == WINDOW_UPDATE:
+                    connection += int.from_bytes(payload)
+                elif kind == RST_STREAM or (kind == HEADERS and flags & END_STREAM):
+                    ended.add(stream)
+                    left.pop(stream, None)
+        return ended
 
     def closed(self) -> bool:
         """Read until the server closes the connection."""

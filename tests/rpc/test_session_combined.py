@@ -11,9 +11,15 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_server.rpc.send_queue import MAX_COMBINED, MAX_COMBINED_BYTES, MAX_QUEUED_UPDATES, SendQueue
 from fumehood_server.rpc.session import MAX_COMBINED_REQUESTS
+from fumehood_server.rpc.unread import UnreadAnswers
 
 from tests.rpc.support import BOUND_S, call, text_of
 from tests.sidecar import running_sidecar
+
+
+def _nobody(peer: str) -> None:
+    raise AssertionError(f"no connection is to be closed, and {peer} was")
+
 
 Session = grpc.aio.StreamStreamCall[pb.SessionRequest, pb.SessionResponse]
 
@@ -221,7 +227,7 @@ def _said(message: pb.SessionResponse) -> list[str]:
 
 
 async def test_one_message_takes_so_many_answers_and_no_more() -> None:
-    queue = SendQueue()
+    queue = SendQueue(UnreadAnswers(_nobody), "unix:")
     queue.combine = True
     for number in range(MAX_COMBINED + 2):
         queue.put_answer(_answer(str(number)))
@@ -231,7 +237,7 @@ async def test_one_message_takes_so_many_answers_and_no_more() -> None:
 
 
 async def test_an_answer_that_would_not_fit_waits_for_the_next_message() -> None:
-    queue = SendQueue()
+    queue = SendQueue(UnreadAnswers(_nobody), "unix:")
     queue.combine = True
     large = "x" * (MAX_COMBINED_BYTES - 1000)
     for text in ("a", large, "b" * 2000, large * 2, "c", "d"):
@@ -241,7 +247,7 @@ async def test_an_answer_that_would_not_fit_waits_for_the_next_message() -> None
 
 
 async def test_updates_that_nobody_takes_are_bounded_and_take_their_place_again_combined() -> None:
-    queue = SendQueue()
+    queue = SendQueue(UnreadAnswers(_nobody), "unix:")
     queue.combine = True
     while queue.takes_updates:
         queue.put_update(_answer("u"))
@@ -252,7 +258,7 @@ async def test_updates_that_nobody_takes_are_bounded_and_take_their_place_again_
 
 
 async def test_who_waits_for_fewer_answers_goes_on_once_they_were_taken_combined() -> None:
-    queue = SendQueue()
+    queue = SendQueue(UnreadAnswers(_nobody), "unix:")
     queue.combine = True
     while not queue.is_full:
         queue.put_answer(_answer("x"))

@@ -10,9 +10,7 @@ from fumehood.v1 import plugin_service_pb2 as pb
 from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.plugin import RegisteredPlugin
 from fumehood_server.rpc.hang_up import hang_ups_end_it
-from fumehood_server.rpc.parsing import streaming, unary
 from fumehood_server.rpc.plugins import log_line, plugin_detail, plugin_summary
-from fumehood_server.rpc.status import abort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +27,7 @@ _Context = grpc.aio.ServicerContext[_Request, bytes]
 
 
 class PluginService:
-    """The methods. Each returns serialised messages."""
+    """The methods. Each returns or writes serialised messages, or raises RefusedError."""
 
     def __init__(self, server: ServerContext, *, on_change: Callable[[], None]) -> None:
         """`on_change` is called after a plugin was read again."""
@@ -38,11 +36,12 @@ class PluginService:
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """The service for `add_generic_rpc_handlers`."""
+        reader = self._server.reader
         handlers = {
-            "ListPlugins": unary(self.list_plugins, pb.ListPluginsRequest),
-            "GetPlugin": unary(self.get_plugin, pb.GetPluginRequest),
-            "ReloadPlugin": unary(self.reload_plugin, pb.ReloadPluginRequest),
-            "TailPluginLogs": streaming(self.tail_plugin_logs, pb.TailPluginLogsRequest),
+            "ListPlugins": reader.unary(self.list_plugins, pb.ListPluginsRequest),
+            "GetPlugin": reader.unary(self.get_plugin, pb.GetPluginRequest),
+            "ReloadPlugin": reader.unary(self.reload_plugin, pb.ReloadPluginRequest),
+            "TailPluginLogs": reader.streaming(self.tail_plugin_logs, pb.TailPluginLogsRequest),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
@@ -52,40 +51,32 @@ class PluginService:
         plugins = [plugin_summary(self._server, plugin, scan) for plugin in self._server.catalog.plugins]
         return pb.ListPluginsResponse(plugins=plugins).SerializeToString()
 
-    async def get_plugin(self, request: pb.GetPluginRequest, context: _Context[pb.GetPluginRequest]) -> bytes:
+    async def get_plugin(self, request: pb.GetPluginRequest, _context: _Context[pb.GetPluginRequest]) -> bytes:
         """One plugin with everything."""
-        try:
-            scan = self._server.catalog.scan()
-            plugin = self._find(request.name)
-        except RefusedError as exc:
-            await abort(context, exc.refusal)
+        scan = self._server.catalog.scan()
+        plugin = self._find(request.name)
         return pb.GetPluginResponse(plugin=plugin_detail(self._server, plugin, scan)).SerializeToString()
 
-    async def reload_plugin(self, request: pb.ReloadPluginRequest, context: _Context[pb.ReloadPluginRequest]) -> bytes:
+    async def reload_plugin(self, request: pb.ReloadPluginRequest, _context: _Context[pb.ReloadPluginRequest]) -> bytes:
         """Read a plugin again."""
         server = self._server
         try:
             reloaded = await server.catalog.reload(_required(request.name))
             await server.pools.retire(reloaded.unused)
-            self._on_change()
-            scan = server.catalog.scan()
-            plugin = self._find(reloaded.plugin.name)
-        except RefusedError as exc:
-            await abort(context, exc.refusal)
         except ConfigError as exc:
-            await abort(context, Refusal(RefusalReason.RELOAD_REFUSED, str(exc)))
+            raise RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, str(exc))) from None
+        self._on_change()
+        scan = server.catalog.scan()
+        plugin = self._find(reloaded.plugin.name)
         return pb.ReloadPluginResponse(plugin=plugin_detail(server, plugin, scan)).SerializeToString()
 
     async def tail_plugin_logs(
         self, request: pb.TailPluginLogsRequest, context: _Context[pb.TailPluginLogsRequest]
     ) -> None:
         """The last lines of a plugin's log, then new ones."""
-        try:
-            name = self._find(request.name).name
-        except RefusedError as exc:
-            await abort(context, exc.refusal)
+        name = self._find(request.name).name
         if request.lines > MAX_LINES:
-            await abort(context, Refusal(RefusalReason.REQUEST_INVALID, f"at most {MAX_LINES} lines"))
+            raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, f"at most {MAX_LINES} lines"))
         with hang_ups_end_it():
             await self._server.drain.until_end(self._tail(name, request, context))
 

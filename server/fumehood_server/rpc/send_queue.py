@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 
 from fumehood.v1 import tool_service_pb2 as pb
+
+from fumehood_server.errors import RefusedError
+from fumehood_server.rpc.unread import UnreadAnswers
 
 MAX_QUEUED = 256
 MAX_QUEUED_BYTES = 4 * 1024 * 1024
@@ -22,9 +26,15 @@ MAX_COMBINED_BYTES = 256 * 1024
 class SendQueue:
     """`SessionResponse`s on their way from the calls of a session to its one writer."""
 
-    def __init__(self) -> None:
-        """Empty, and with each answer in a message of its own until `combine` is set."""
+    def __init__(self, unread: UnreadAnswers, caller: str) -> None:
+        """Empty, and with each answer in a message of its own until `combine` is set.
+
+        `unread` counts what waits and what is being written as the caller's.
+        """
         self.combine = False
+        self._unread = unread
+        self._caller = caller
+        self._writing_bytes = 0
         self._queue: deque[tuple[pb.SessionResponse, int, bool]] = deque()
         """Each with its size in bytes, and whether it is an update."""
         self._bytes = 0
@@ -37,17 +47,24 @@ class SendQueue:
         return len(self._queue)
 
     def put_answer(self, response: pb.SessionResponse) -> None:
-        """Queue an answer, unless nobody will hear it any more."""
+        """Queue an answer, unless nobody will hear it any more.
+
+        Raises:
+            RefusedError: there is no room for it: the session must end.
+        """
         self._put(response, is_update=False)
 
     def put_update(self, response: pb.SessionResponse) -> None:
-        """Queue an update, likewise. The caller looks at `takes_updates` before it makes one."""
-        self._put(response, is_update=True)
+        """Queue an update, or drop it where there is no room. Look at `takes_updates` before one is made."""
+        with contextlib.suppress(RefusedError):
+            self._put(response, is_update=True)
 
     def close(self) -> None:
         """Forget what waits, and take no more: the session is over. What it raised may hold this for long."""
         self._closed = True
-        self._queue.clear()
+        while self._queue:
+            _, size = self._pop()
+            self._unread.remove(self._caller, size)
 
     @property
     def takes_updates(self) -> bool:
@@ -55,7 +72,7 @@ class SendQueue:
         return self._updates < MAX_QUEUED_UPDATES
 
     def take_message(self) -> pb.SessionResponse:
-        """Take the next message. There must be an answer."""
+        """Take the next message, and say `message_gone` once it is written. There must be an answer."""
         response, size = self._pop()
         if self.combine and self._fits(1, size):
             combined = [response]
@@ -64,8 +81,15 @@ class SendQueue:
                 combined.append(further)
                 size += further_size
             response = pb.SessionResponse(combined=pb.SessionResponses(responses=combined))
+        self._writing_bytes = size
         self._room.set()
         return response
+
+    def message_gone(self) -> None:
+        """The message that was taken is written, or its stream is over."""
+        if self._writing_bytes:
+            self._unread.remove(self._caller, self._writing_bytes)
+            self._writing_bytes = 0
 
     @property
     def is_full(self) -> bool:
@@ -82,6 +106,7 @@ class SendQueue:
         if self._closed:
             return
         size = response.ByteSize()
+        self._unread.add(self._caller, size)
         self._queue.append((response, size, is_update))
         self._bytes += size
         self._updates += is_update

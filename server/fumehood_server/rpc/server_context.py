@@ -8,10 +8,17 @@ from fumehood_server.calls import Executor
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.rpc.admission import Admission
+from fumehood_server.rpc.disconnect import disconnect_unread
 from fumehood_server.rpc.drain import Drain
 from fumehood_server.rpc.outcomes import ResultWriter
+from fumehood_server.rpc.reading import RequestReader
+from fumehood_server.rpc.stream_slots import StreamSlots
 from fumehood_server.rpc.tools import ToolWriter
+from fumehood_server.rpc.unread import UnreadAnswers
 from fumehood_server.workers.output.logs import LogSink
+
+MAX_SESSIONS = 128
+"""Each may hold a message that is half here, of 2 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +30,9 @@ class ServerContext:
     pools: WorkerPools
     logs: LogSink
     admission: Admission
+    reader: RequestReader = field(default_factory=RequestReader)
+    unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(disconnect_unread))
+    sessions: StreamSlots = field(default_factory=lambda: StreamSlots("sessions", total=MAX_SESSIONS, connection=16))
     drain: Drain = field(default_factory=Drain)
     results: ResultWriter = field(default_factory=ResultWriter)
     tools: ToolWriter = field(default_factory=ToolWriter)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import grpc
 from fumehood.v1 import tool_service_pb2 as pb
@@ -17,7 +17,7 @@ from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.outcomes import update_message
 from fumehood_server.rpc.parsing import NOT_UNDERSTOOD
 from fumehood_server.rpc.send_queue import SendQueue
-from fumehood_server.rpc.status import abort, refusal_error, status_number
+from fumehood_server.rpc.status import refusal_error, status_number
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
@@ -50,7 +50,8 @@ class Session:
         self._server = server
         self._context = context
         self._deadline = caller_deadline(context.time_remaining())
-        self._queue = SendQueue()
+        self._caller = context.peer()
+        self._queue = SendQueue(server.unread, self._caller)
         self._calls: set[Call] = set()
         """Those without an answer."""
         self._tasks = asyncio.TaskGroup()
@@ -59,22 +60,30 @@ class Session:
         self._wake: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
-        """Serve the stream until it ends. Calls that are then under way are cancelled."""
-        drained = False
+        """Serve the stream until it ends. Calls that are then under way are cancelled.
+
+        Raises:
+            RefusedError: the sidecar drains, or too much of what was answered is unread.
+        """
+        refusal: Refusal | None = None
+        # gRPC goes on with what it was given to write until the stream is over, also when we have ended the session.
+        self._context.add_done_callback(lambda _: self._queue.message_gone())  # type: ignore[arg-type] # no class
         try:
             async with self._tasks:
                 reader = self._tasks.create_task(self._read())
                 with self._server.drain.listen(self._wake_writer):
-                    drained = await self._write()
+                    refusal = _DRAINING if await self._write() else None
                 reader.cancel()
         except* _HungUpError:
             pass
+        except* RefusedError as group:
+            refusal = _first(group)
         finally:
             self._queue.close()
             for call in self._calls:
                 call.abandon()
-        if drained:
-            await abort(self._context, _DRAINING)
+        if refusal is not None:
+            raise RefusedError(refusal)
 
     async def _read(self) -> None:
         context = self._context
@@ -98,6 +107,7 @@ class Session:
                     await write(queue.take_message().SerializeToString())
                 except grpc.aio.InternalError as exc:
                     raise _HungUpError from exc
+                queue.message_gone()
             if not self._calls and not queue:
                 if not self._reading:
                     return False
@@ -145,6 +155,7 @@ class Session:
             self._refuse(Refusal(RefusalReason.TOO_MANY_CALLS, text), _CALL, request.call_id)
             return
         try:
+            self._server.unread.check(self._caller)
             admitted = self._server.admission.read_request(request, self._deadline)
             on_update = functools.partial(self._update, admitted.call_id) if updates else None
             call = self._server.executor.start(admitted, on_update)
@@ -184,3 +195,10 @@ class Session:
     def _wake_writer(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
+
+
+def _first(group: ExceptionGroup[RefusedError]) -> Refusal:
+    error: Exception = group
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return cast("RefusedError", error).refusal

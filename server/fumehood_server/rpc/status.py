@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 from fumehood.v1 import error_pb2
@@ -13,8 +14,11 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from fumehood_server.errors import Refusal, RefusalReason
+from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.taxonomy import Category
+
+_Answer = TypeVar("_Answer")
+_Context = grpc.aio.ServicerContext[Any, Any]
 
 DOMAIN = "fumehood"
 """`domain` of every `google.rpc.ErrorInfo` (AIP-193)."""
@@ -37,6 +41,9 @@ REFUSALS: dict[RefusalReason, Row] = {
     RefusalReason.CALL_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
     RefusalReason.CALL_ID_IN_USE: Row(grpc.StatusCode.ALREADY_EXISTS, retryable=False, category=Category.TOOL),
     RefusalReason.TOO_MANY_CALLS: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
+    RefusalReason.ANSWERS_UNREAD: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
+    RefusalReason.REQUEST_INCOMPLETE: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
+    RefusalReason.TOO_MANY_STREAMS: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
     RefusalReason.DRAINING: Row(grpc.StatusCode.UNAVAILABLE, retryable=True, category=Category.TOOL),
     RefusalReason.RELOAD_REFUSED: Row(
         grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.CONFIGURATION
@@ -54,7 +61,22 @@ CATEGORIES: dict[Category, error_pb2.FailureCategory.ValueType] = {
 }
 
 
-async def abort(context: grpc.aio.ServicerContext[Any, Any], refusal: Refusal) -> NoReturn:
+def aborting(method: Callable[[Any, _Context], Awaitable[_Answer]]) -> Callable[[Any, _Context], Awaitable[_Answer]]:
+    """The method with its RefusedError as a status."""
+
+    async def answered(request: Any, context: _Context) -> _Answer:  # noqa: ANN401 - what gRPC hands to the method
+        try:
+            return await method(request, context)
+        except RefusedError as exc:
+            refusal = exc.refusal
+        # Out of the handler above: gRPC keeps what aborts a call, with every frame that it leads to, until the garbage
+        # collector comes by, and the method's frames hold requests and answers.
+        return await _abort(context, refusal)
+
+    return answered
+
+
+async def _abort(context: _Context, refusal: Refusal) -> NoReturn:
     """End a call with the status of `refusal` and its `ErrorInfo`."""
     row = REFUSALS[refusal.reason]
     detail = AnyMessage()

@@ -12,12 +12,16 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_server.model.call import CallOutcome, CallRequest, CallUpdate
 from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.outcomes import update_message
+from fumehood_server.rpc.unread import STREAM_BYTES
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
 
 MAX_QUEUED_UPDATES = 64
 """Updates that wait for a slow reader. The oldest is dropped for a new one: the last word is worth most."""
+
+MAX_QUEUED_UPDATE_CHARS = 256 * 1024
+"""Of their text together, where there is more than one."""
 
 
 async def stream_call(
@@ -26,13 +30,13 @@ async def stream_call(
     """Run one call and write `started`, its updates and `finished`. Cancelling this cancels the call.
 
     Raises:
-        RefusedError: the call is not admitted, and nothing was written.
+        RefusedError: the call is not admitted, and nothing was written; or there is no room for its answer.
     """
-    updates: deque[CallUpdate] = deque(maxlen=MAX_QUEUED_UPDATES)
+    updates = _LastUpdates()
     wake = asyncio.Event()
 
     def on_update(update: CallUpdate) -> None:
-        updates.append(update)
+        updates.put(update)
         wake.set()
 
     call = server.executor.start(request, on_update)
@@ -50,13 +54,57 @@ async def stream_call(
                 end = tasks.create_task(ended())
                 while not end.done() or updates:
                     while updates:
-                        update = update_message(request.call_id, updates.popleft())
+                        update = update_message(request.call_id, updates.take())
                         await context.write(pb.StreamToolResponse(update=update).SerializeToString())
                     if not end.done():
                         wake.clear()
                         await wake.wait()
-            response = pb.StreamToolResponse()
-            server.results.fill(response.finished, end.result())
-            await context.write(response.SerializeToString())
+            await _write_finished(server, end.result(), context)
     finally:
         call.abandon()
+
+
+async def _write_finished(
+    server: ServerContext, outcome: CallOutcome, context: grpc.aio.ServicerContext[pb.StreamToolRequest, bytes]
+) -> None:
+    response = pb.StreamToolResponse()
+    server.results.fill(response.finished, outcome)
+    answer, caller = response.SerializeToString(), context.peer()
+    size = len(answer) + STREAM_BYTES
+    server.unread.add(caller, size)
+    try:
+        await context.write(answer)
+    finally:
+        server.unread.remove(caller, size)
+
+
+class _LastUpdates:
+    """The updates that wait for the reader: the last ones, so many as there is room for."""
+
+    __slots__ = ("_chars", "_updates")
+
+    def __init__(self) -> None:
+        self._updates: deque[CallUpdate] = deque()
+        self._chars = 0
+
+    def __len__(self) -> int:
+        return len(self._updates)
+
+    def put(self, update: CallUpdate) -> None:
+        """Queue one, and drop the oldest for it where there is no room."""
+        self._updates.append(update)
+        self._chars += _chars(update)
+        while len(self._updates) > MAX_QUEUED_UPDATES or (
+            self._chars > MAX_QUEUED_UPDATE_CHARS and len(self._updates) > 1
+        ):
+            self.take()
+
+    def take(self) -> CallUpdate:
+        """The oldest. There must be one."""
+        update = self._updates.popleft()
+        self._chars -= _chars(update)
+        return update
+
+
+def _chars(update: CallUpdate) -> int:
+    return len(update.message) + len(update.data_json)

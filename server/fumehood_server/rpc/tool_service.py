@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
-from fumehood_server.errors import RefusedError
 from fumehood_server.rpc import listing
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.cancelling import cancel_call
-from fumehood_server.rpc.parsing import parser, streaming, unary
+from fumehood_server.rpc.parsing import parser
 from fumehood_server.rpc.session import Session, SessionContext
-from fumehood_server.rpc.status import abort
+from fumehood_server.rpc.status import aborting
 from fumehood_server.rpc.streaming import stream_call
+from fumehood_server.rpc.unread import STREAM_BYTES
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
@@ -27,7 +27,7 @@ _Context = grpc.aio.ServicerContext[_Request, bytes]
 
 
 class ToolService:
-    """The methods. Each returns a serialised message."""
+    """The methods. Each returns a serialised message, or raises RefusedError."""
 
     def __init__(self, server: ServerContext) -> None:
         """Serve these server."""
@@ -35,48 +35,38 @@ class ToolService:
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """The service for `add_generic_rpc_handlers`."""
+        reader = self._server.reader
         handlers = {
-            "ListTools": unary(self.list_tools, pb.ListToolsRequest),
-            "GetTool": unary(self.get_tool, pb.GetToolRequest),
-            "CheckAvailability": unary(self.check_availability, pb.CheckAvailabilityRequest),
-            "CallTool": unary(self.call_tool, pb.CallToolRequest),
-            "StreamTool": streaming(self.stream_tool, pb.StreamToolRequest),
-            "Session": grpc.stream_stream_rpc_method_handler(self.session, parser(pb.SessionRequest)),
-            "CancelCall": unary(self.cancel_call, pb.CancelCallRequest),
+            "ListTools": reader.unary(self.list_tools, pb.ListToolsRequest),
+            "GetTool": reader.unary(self.get_tool, pb.GetToolRequest),
+            "CheckAvailability": reader.unary(self.check_availability, pb.CheckAvailabilityRequest),
+            "CallTool": reader.unary(self.call_tool, pb.CallToolRequest),
+            "StreamTool": reader.streaming(self.stream_tool, pb.StreamToolRequest),
+            "Session": grpc.stream_stream_rpc_method_handler(aborting(self.session), parser(pb.SessionRequest)),
+            "CancelCall": reader.unary(self.cancel_call, pb.CancelCallRequest),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
-    async def list_tools(self, request: pb.ListToolsRequest, context: _Context[pb.ListToolsRequest]) -> bytes:
+    async def list_tools(self, request: pb.ListToolsRequest, _context: _Context[pb.ListToolsRequest]) -> bytes:
         """See tool_service.proto, as for every method."""
-        try:
-            return listing.list_tools(self._server, request).SerializeToString()
-        except RefusedError as exc:
-            await abort(context, exc.refusal)
+        return listing.list_tools(self._server, request).SerializeToString()
 
-    async def get_tool(self, request: pb.GetToolRequest, context: _Context[pb.GetToolRequest]) -> bytes:
+    async def get_tool(self, request: pb.GetToolRequest, _context: _Context[pb.GetToolRequest]) -> bytes:
         """One tool."""
-        try:
-            return listing.get_tool(self._server, request).SerializeToString()
-        except RefusedError as exc:
-            await abort(context, exc.refusal)
+        return listing.get_tool(self._server, request).SerializeToString()
 
     async def check_availability(
-        self, request: pb.CheckAvailabilityRequest, context: _Context[pb.CheckAvailabilityRequest]
+        self, request: pb.CheckAvailabilityRequest, _context: _Context[pb.CheckAvailabilityRequest]
     ) -> bytes:
         """Whether tools could run now."""
-        try:
-            return listing.check_availability(self._server, request).SerializeToString()
-        except RefusedError as exc:
-            await abort(context, exc.refusal)
+        return listing.check_availability(self._server, request).SerializeToString()
 
     async def call_tool(self, request: pb.CallToolRequest, context: _Context[pb.CallToolRequest]) -> bytes:
         """One call."""
-        server = self._server
-        try:
-            admitted = server.admission.read_request(request, caller_deadline(context.time_remaining()))
-            call = server.executor.start(admitted)
-        except RefusedError as exc:
-            await abort(context, exc.refusal)
+        server, caller = self._server, context.peer()
+        server.unread.check(caller)
+        call = server.executor.start(server.admission.read_request(request, caller_deadline(context.time_remaining())))
+        del request  # the call holds what it needs of it, and the rest can be large
         try:
             outcome = await call.outcome()
         except asyncio.CancelledError:  # gRPC's: its caller has gone away
@@ -84,24 +74,26 @@ class ToolService:
             raise
         response = pb.CallToolResponse()
         server.results.fill(response.result, outcome)
-        return response.SerializeToString()
+        answer = response.SerializeToString()
+        size = len(answer) + STREAM_BYTES
+        server.unread.add(caller, size)
+        # Called when gRPC has sent the answer, or the caller has gone away.
+        context.add_done_callback(lambda _: server.unread.remove(caller, size))  # type: ignore[arg-type] # no class
+        return answer
 
     async def stream_tool(self, request: pb.StreamToolRequest, context: _Context[pb.StreamToolRequest]) -> None:
         """One call with its updates."""
-        try:
-            admitted = self._server.admission.read_request(request.call, caller_deadline(context.time_remaining()))
-            await stream_call(self._server, admitted, context)
-        except RefusedError as exc:
-            await abort(context, exc.refusal)
+        self._server.unread.check(context.peer())
+        admitted = self._server.admission.read_request(request.call, caller_deadline(context.time_remaining()))
+        del request  # likewise
+        await stream_call(self._server, admitted, context)
 
     async def session(self, _requests: object, context: SessionContext) -> None:
         """Many calls over one stream."""
-        await Session(self._server, context).run()
+        with self._server.sessions.take(context.peer()):
+            await Session(self._server, context).run()
 
-    async def cancel_call(self, request: pb.CancelCallRequest, context: _Context[pb.CancelCallRequest]) -> bytes:
+    async def cancel_call(self, request: pb.CancelCallRequest, _context: _Context[pb.CancelCallRequest]) -> bytes:
         """Cancel one call."""
-        try:
-            cancel_call(self._server.executor, request)
-        except RefusedError as exc:
-            await abort(context, exc.refusal)
+        cancel_call(self._server.executor, request)
         return b""

@@ -1,0 +1,169 @@
+"""Callers that don't read their answers, or don't finish their requests: the sidecar's memory has a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
+from fumehood_server.rpc.reading import MAX_ARRIVING
+from fumehood_server.rpc.unread import MARGIN_BYTES, MAX_CONNECTION_BYTES, MAX_UNIX_BYTES
+
+from tests.rpc.http2 import END_STREAM, HEADERS, Http2, message
+from tests.rpc.support import BOUND_S, call, reason_of, refused, text_of
+from tests.sidecar import Sidecar, running_sidecar
+
+CALL_TOOL = "/fumehood.v1.ToolService/CallTool"
+RESULT_BYTES = 1_000_000
+COPIES = 2
+"""An answer that gRPC sends is there as Python's bytes and as gRPC's."""
+QUIET_BYTES = 110 * 1024 * 1024
+"""A sidecar whose callers have all gone: 72 MiB before its first call, and what the allocator keeps."""
+
+OWN_BYTES = 200 * 1024 * 1024
+"""The sidecar itself, what calls need on their way, and what the allocator keeps."""
+
+
+@pytest.fixture(scope="module")
+def sidecar(plugin_folder: Path) -> Iterator[Sidecar]:
+    with running_sidecar([plugin_folder], server='listen = ["unix:s", "127.0.0.1:0"]') as sidecar:
+        yield sidecar
+
+
+def large(**fields: str) -> pb.CallToolRequest:
+    # Its text is in the result twice: as content and as details.
+    return call("shout", {"size": RESULT_BYTES // 2}, **fields)
+
+
+def memory(sidecar: Sidecar) -> int:
+    return psutil.Process(sidecar.process.pid).memory_info().rss
+
+
+async def control(target: str) -> str:
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(target, options=options) as channel:
+        answer = await ToolServiceStub(channel).CallTool(call("echo", {"text": "hi"}), timeout=BOUND_S)
+    return text_of(answer.result)
+
+
+async def settled(target: str) -> str:
+    """The same once the sidecar has seen that a connection is gone."""
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                return await control(target)
+
+
+def begun_answers(connection: Http2, count: int) -> int:
+    """Wait for the head of so many answers. Returns how many of them are refusals, which have nothing else."""
+    refused = 0
+    for _ in range(count):
+        while (received := connection.receive())[0] != HEADERS:
+            pass
+        refused += bool(received[1] & END_STREAM)
+    return refused
+
+
+@pytest.mark.parametrize("address", [0, 1])
+async def test_unread_answers_of_one_caller_are_bounded_and_its_calls_refused(sidecar: Sidecar, address: int) -> None:
+    limit = MAX_CONNECTION_BYTES if address else MAX_UNIX_BYTES
+    count = (limit + MARGIN_BYTES) // RESULT_BYTES + 50
+    with Http2(sidecar.targets[address], window=0) as connection:
+        for _ in range(count):
+            connection.request(CALL_TOOL, message(large().SerializeToString()))
+        refusals = await asyncio.to_thread(begun_answers, connection, count)
+        assert 50 <= refusals < count
+        assert memory(sidecar) < COPIES * (limit + MARGIN_BYTES) + OWN_BYTES
+        connection.request(CALL_TOOL, message(call("echo", {"text": "hi"}).SerializeToString()))
+        assert await asyncio.to_thread(begun_answers, connection, 1) == 1
+        assert await control(sidecar.targets[1 - address]) == "hi"
+        if not address:
+            assert await refused(control(sidecar.targets[0])) == (
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "ANSWERS_UNREAD",
+            )
+    assert await settled(sidecar.targets[address]) == "hi"
+
+
+async def test_of_connections_that_together_leave_too_much_unread_one_is_closed(sidecar: Sidecar) -> None:
+    with contextlib.ExitStack() as stack:
+        each = [stack.enter_context(Http2(sidecar.targets[1], window=0)) for _ in range(2)]
+        for _ in range(60):
+            for connection in each:
+                connection.request(CALL_TOOL, message(large().SerializeToString()))
+        ends = [asyncio.create_task(asyncio.to_thread(connection.closed)) for connection in each]
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        assert [end.result() for end in done] == [True]
+        (line,) = [line for line in sidecar.log() if line["event"] == "connection_closed"]
+        assert line["peer"].startswith("ipv4:127.0.0.1:")
+        assert await control(sidecar.targets[1]) == "hi"
+        for connection in each:
+            connection.shut_down()
+        await asyncio.wait(ends)
+
+
+async def test_a_session_that_is_not_read_is_ended_with_a_reason(sidecar: Sidecar) -> None:
+    async with sidecar.channel() as channel:
+        session = ToolServiceStub(channel).Session()
+        # In one message, since no other is read while much is unread.
+        requests = [pb.SessionRequest(call=large(call_id=f"unread-{number}")) for number in range(128)]
+        await session.write(pb.SessionRequest(combined=pb.SessionRequests(requests=requests)))
+        async with asyncio.timeout(BOUND_S):
+            while sum(line.get("call_id", "").startswith("unread-") for line in sidecar.log()) < 128:
+                assert await control(sidecar.targets[1]) == "hi"
+            read = 0
+            try:
+                while await session.read() is not grpc.aio.EOF:
+                    read += 1
+            except grpc.aio.AioRpcError as exc:
+                ended = exc
+    assert ended.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert reason_of(ended) == "ANSWERS_UNREAD"
+    assert 0 < read < 128
+    async with sidecar.channel() as channel:
+        session = ToolServiceStub(channel).Session()
+        for _ in range(128):
+            await session.write(pb.SessionRequest(call=large()))
+            answer = await session.read()
+            assert not answer.finished.is_error
+
+
+async def test_memory_is_given_back_when_the_callers_have_gone(sidecar: Sidecar) -> None:
+    with Http2(sidecar.targets[0], window=0) as connection:
+        for _ in range(60):
+            connection.request(CALL_TOOL, message(large().SerializeToString()))
+        await asyncio.to_thread(begun_answers, connection, 60)
+        held = memory(sidecar)
+        assert held > 60 * RESULT_BYTES * COPIES
+    async with asyncio.timeout(BOUND_S):
+        while memory(sidecar) > QUIET_BYTES:
+            await settled(sidecar.targets[0])
+
+
+async def test_requests_that_never_end_make_room_for_others(sidecar: Sidecar) -> None:
+    head = message(bytes(600_000))[:-1]
+    with Http2(sidecar.targets[1]) as connection:
+        streams = [connection.request(CALL_TOOL, end=False) for _ in range(MAX_ARRIVING + 100)]
+        ended = await asyncio.to_thread(connection.send_within_windows, head, streams)
+        assert ended == set(streams[:100])
+        assert memory(sidecar) < MAX_ARRIVING * len(head) + OWN_BYTES
+        for address in sidecar.targets:
+            assert await control(address) == "hi"
+        connection.socket.sendall(connection.finish(streams[-1]))
+        while (received := connection.receive())[0] != HEADERS or received[2] != streams[-1]:
+            pass
+        assert b"not a message" in received[3]
+
+
+async def test_a_request_without_a_message_is_refused(sidecar: Sidecar) -> None:
+    with Http2(sidecar.targets[0]) as connection:
+        connection.request(CALL_TOOL)
+        while (received := connection.receive())[0] != HEADERS:
+            pass
+        assert b"without a request" in received[3]
