@@ -39,12 +39,12 @@ async def hood() -> AsyncIterator[Hood]:
 
 async def said(logs: LogSink, words: str) -> None:
     """Wait until the hostile plugin has written this to its log."""
-    with logs.of("hostile").subscribe() as lines:
-        if any(words in line.message for line in logs.of("hostile").last(1000)):
+    lines = logs.of("hostile").subscribe()
+    if any(words in line.message for line in logs.of("hostile").last(1000)):
+        return
+    async for line in lines:
+        if words in line.message:
             return
-        async for line in lines:
-            if words in line.message:
-                return
 
 
 async def until_dead(token: str) -> None:

@@ -9,7 +9,7 @@ import sys
 from types import FrameType
 
 import pytest
-from fumehood_server.workers.output.logs import MAX_KEPT_BYTES, MAX_LINES, MAX_QUEUED_LINES, LogLine, LogSink, clean
+from fumehood_server.workers.output.logs import MAX_KEPT_BYTES, MAX_LINES, LogLine, LogSink, clean
 from fumehood_server.workers.output.stderr import LINES_PER_ITERATION, StderrLines, StderrReader
 from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
@@ -159,28 +159,39 @@ def test_every_line_is_forwarded_with_its_plugin() -> None:
 async def test_a_listener_gets_new_lines_in_order() -> None:
     log = LogSink().of("p")
     log.write("log", "info", "before")
-    with log.subscribe() as lines:
-        log.write("log", "info", "one")
-        log.write("log", "info", "two")
-        async with asyncio.timeout(10):
-            assert [(await anext(lines)).message for _ in range(2)] == ["one", "two"]
-            waiting = asyncio.ensure_future(anext(lines))
-            await asyncio.wait((waiting,), timeout=0)
-            log.write("log", "info", "three")
-            assert (await waiting).message == "three"
+    lines = log.subscribe()
+    log.write("log", "info", "one")
+    log.write("log", "info", "two")
+    async with asyncio.timeout(10):
+        assert [(await anext(lines)).message for _ in range(2)] == ["one", "two"]
+        waiting, gone = (asyncio.ensure_future(anext(lines)) for lines in (lines, log.subscribe()))
+        await asyncio.wait((waiting, gone), timeout=0)
+        gone.cancel()
+        await asyncio.wait((gone,))
+        log.write("log", "info", "three")
+        assert (await waiting).message == "three"
 
 
-async def test_a_slow_listener_loses_lines_and_learns_how_many() -> None:
+async def test_a_slow_listener_loses_the_oldest_lines_and_learns_how_many() -> None:
     log = LogSink().of("p")
-    with log.subscribe() as lines:
-        for number in range(MAX_QUEUED_LINES + 7):
-            log.write("log", "info", str(number))
-        async with asyncio.timeout(10):
-            for _ in range(MAX_QUEUED_LINES):
-                assert (await anext(lines)).dropped == 0
-            log.write("log", "info", "after")
-            line = await anext(lines)
-    assert (line.message, line.dropped) == ("after", 7)
+    log.write("log", "info", "before", dropped=100)
+    lines = log.subscribe()
+    for number in range(MAX_LINES + 7):
+        log.write("log", "info", str(number), dropped=number == 2)
+    async with asyncio.timeout(10):
+        taken = [await anext(lines) for _ in range(MAX_LINES)]
+    assert [int(line.message) for line in taken] == list(range(7, MAX_LINES + 7))
+    assert [line.dropped for line in taken] == [8] + [0] * (MAX_LINES - 1)
+
+
+def test_a_line_costs_the_same_however_many_listen() -> None:
+    log = LogSink().of("p")
+    listeners = [log.subscribe() for _ in range(3000)]
+    before = sys.getallocatedblocks()
+    for number in range(1500):
+        log.write("log", "info", str(number))
+    assert sys.getallocatedblocks() - before < 10 * MAX_LINES
+    assert len(listeners) == 3000
 
 
 def test_the_rate_of_logging_is_counted_second_by_second() -> None:

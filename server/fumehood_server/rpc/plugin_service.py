@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -11,16 +12,23 @@ from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedE
 from fumehood_server.model.plugin import RegisteredPlugin
 from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.plugins import log_line, plugin_detail, plugin_summary
+from fumehood_server.rpc.stream_slots import StreamSlots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fumehood_server.rpc.server_context import ServerContext
+    from fumehood_server.workers.output.logs import LogLine
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PluginService"].full_name
 
 DEFAULT_LINES = 100
 MAX_LINES = 1000
+
+MAX_FOLLOWERS = 64
+"""Of the log of one plugin: each line is written to each of them."""
+
+MAX_FOLLOWERS_OF_CONNECTION = 16
 
 _Request = TypeVar("_Request")
 _Context = grpc.aio.ServicerContext[_Request, bytes]
@@ -33,6 +41,7 @@ class PluginService:
         """`on_change` is called after a plugin was read again."""
         self._server = server
         self._on_change = on_change
+        self._tails: dict[str, StreamSlots] = {}
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """The service for `add_generic_rpc_handlers`."""
@@ -77,25 +86,38 @@ class PluginService:
         name = self._find(request.name).name
         if request.lines > MAX_LINES:
             raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, f"at most {MAX_LINES} lines"))
-        with hang_ups_end_it():
+        with hang_ups_end_it(), self._followers(name).take(context.peer()):
             await self._server.drain.until_end(self._tail(name, request, context))
 
     async def _tail(
         self, name: str, request: pb.TailPluginLogsRequest, context: _Context[pb.TailPluginLogsRequest]
     ) -> None:
         log = self._server.logs.of(name)
-        with log.subscribe() as new_lines:
-            for line in log.last(request.lines or DEFAULT_LINES):
-                await context.write(log_line(line).SerializeToString())
-            if request.follow:
-                async for line in new_lines:
-                    await context.write(log_line(line).SerializeToString())
+        new_lines = log.subscribe()
+        for line in log.last(request.lines or DEFAULT_LINES):
+            await context.write(_serialised(line))
+        if request.follow:
+            async for line in new_lines:
+                await context.write(_serialised(line))
+
+    def _followers(self, plugin: str) -> StreamSlots:
+        found = self._tails.get(plugin)
+        if found is None:
+            name = f"followers of the log of {plugin}"
+            found = self._tails[plugin] = StreamSlots(name, total=MAX_FOLLOWERS, connection=MAX_FOLLOWERS_OF_CONNECTION)
+        return found
 
     def _find(self, name: str) -> RegisteredPlugin:
         plugin = self._server.catalog.plugin(_required(name))
         if plugin is None:
             raise RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f'there is no plugin "{name[:128]}"'))
         return plugin
+
+
+@functools.lru_cache(maxsize=256)
+def _serialised(line: LogLine) -> bytes:
+    """The line as every follower gets it."""
+    return log_line(line).SerializeToString()
 
 
 def _required(name: str) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
 import orjson
@@ -15,13 +14,10 @@ from fumehood_server.secrets import Redactor
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES, cut
 
 MAX_LINES = 1000
-"""Lines kept of each plugin: as many as `TailPluginLogs` may ask for."""
+"""Lines kept of each plugin: as many as `TailPluginLogs` may ask for, and as a listener may be behind."""
 
 MAX_KEPT_BYTES = 1024 * 1024
 """Text kept of each plugin. A hundred plugins that fill it take 100 MiB."""
-
-MAX_QUEUED_LINES = 1000
-"""Lines that wait for one listener. What is more is dropped and counted."""
 
 LAST_LINES = 20
 """Lines of a worker's stderr that an error about it carries."""
@@ -74,33 +70,35 @@ def without_secrets(text: str, redactor: Redactor) -> str:
 
 
 class LogSubscription:
-    """New lines of one plugin, for one listener. It never holds up the plugin: what is not taken in time is dropped."""
+    """A place in the lines of one plugin, for one listener. It holds none of them, and never holds up the plugin.
 
-    def __init__(self) -> None:
-        self._lines: deque[LogLine] = deque()
-        self._dropped = 0
-        self._arrived = asyncio.Event()
+    Lines that the log forgets before they are taken are dropped and counted.
+    """
 
-    def put(self, line: LogLine) -> None:
-        """Queue a line, or drop it when the listener is too far behind."""
-        if len(self._lines) >= MAX_QUEUED_LINES:
-            self._dropped += 1 + line.dropped
-            return
-        if self._dropped:
-            line = replace(line, dropped=line.dropped + self._dropped)
-            self._dropped = 0
-        self._lines.append(line)
-        self._arrived.set()
+    __slots__ = ("_dropped", "_log", "_next")
+
+    def __init__(self, log: PluginLog) -> None:
+        self._log = log
+        self._next = log.written
+        self._dropped = log.written_and_dropped
+        """Lines before the next one, with those that were dropped before them."""
 
     def __aiter__(self) -> AsyncIterator[LogLine]:
         return self
 
     async def __anext__(self) -> LogLine:
         """Wait for the next line. It ends by cancellation alone."""
-        while not self._lines:
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._lines.popleft()
+        log = self._log
+        while self._next == log.written:
+            await log.wait_for_line()
+        missed = 0
+        if self._next < log.forgotten:
+            self._next, missed = log.forgotten, log.forgotten_and_dropped - self._dropped
+            self._dropped = log.forgotten_and_dropped
+        line = log.line(self._next)
+        self._next += 1
+        self._dropped += 1 + line.dropped
+        return replace(line, dropped=line.dropped + missed) if missed else line
 
 
 class PluginLog:
@@ -112,7 +110,11 @@ class PluginLog:
         self._forward = forward
         self._lines: deque[LogLine] = deque()
         self._bytes = 0
-        self._subscriptions: set[LogSubscription] = set()
+        self._arrived: asyncio.Future[None] | None = None
+        """What listeners wait for: one for all."""
+        self.forgotten = self.forgotten_and_dropped = 0
+        """Lines that are no longer kept; the same with those that were dropped before them."""
+        self.written_and_dropped = 0
         self.redactor = Redactor()
         """Takes out of the plugin's words the secrets that it was handed. Every line here has gone through it."""
 
@@ -143,10 +145,16 @@ class PluginLog:
         )
         self._lines.append(line)
         self._bytes += _size(line)
+        self.written_and_dropped += 1 + dropped
         while len(self._lines) > MAX_LINES or self._bytes > MAX_KEPT_BYTES:
-            self._bytes -= _size(self._lines.popleft())
-        for subscription in self._subscriptions:
-            subscription.put(line)
+            oldest = self._lines.popleft()
+            self._bytes -= _size(oldest)
+            self.forgotten += 1
+            self.forgotten_and_dropped += 1 + oldest.dropped
+        if self._arrived is not None:
+            if not self._arrived.done():
+                self._arrived.set_result(None)
+            self._arrived = None
         if forward and self._forward is not None:
             self._forward(self._plugin, line)
 
@@ -175,15 +183,24 @@ class PluginLog:
                     break
         return tuple(reversed(found))
 
-    @contextlib.contextmanager
-    def subscribe(self) -> Iterator[LogSubscription]:
-        """Listen for new lines within the block."""
-        subscription = LogSubscription()
-        self._subscriptions.add(subscription)
-        try:
-            yield subscription
-        finally:
-            self._subscriptions.discard(subscription)
+    @property
+    def written(self) -> int:
+        """Lines so far, forgotten or not."""
+        return self.forgotten + len(self._lines)
+
+    def line(self, number: int) -> LogLine:
+        """The line before which so many were written. It must be kept."""
+        return self._lines[number - self.forgotten]
+
+    async def wait_for_line(self) -> None:
+        """Return once another line was written."""
+        if self._arrived is None:
+            self._arrived = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._arrived)
+
+    def subscribe(self) -> LogSubscription:
+        """The lines from now on."""
+        return LogSubscription(self)
 
 
 class LogSink:
