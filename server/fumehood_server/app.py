@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import tempfile
@@ -35,7 +36,7 @@ from fumehood_server.rpc import (
     serving,
 )
 from fumehood_server.secrets import SecretStore
-from fumehood_server.telemetry import configure_logging, get_logger
+from fumehood_server.telemetry import LoopWatchdog, configure_logging, get_logger
 from fumehood_server.workers import LogLine, LogSink, Pools, WorkerSettings
 
 
@@ -109,6 +110,7 @@ async def _serve(
         return await catalog.verify(spec) if catalog is not None else Reason("starting", "the sidecar is starting")
 
     stop = asyncio.Event()
+    watchdog = LoopWatchdog(functools.partial(_held_up, log))
     with _signals(stop, flush):
         _make_state_folder(config)
         logs = LogSink(_forward)
@@ -159,12 +161,20 @@ async def _serve(
                     tools=len(catalog.tools),
                     available_tools=available,
                 )
-                if ready is not None:
-                    ready(rpc.targets)
-                await stop.wait()
-                log.info("draining", calls=executor.calls_in_flight, grace_s=server.drain_s)
-                await rpc.drain(server.drain_s)
-    log.info("stopped")
+                with watchdog.watching():
+                    if ready is not None:
+                        ready(rpc.targets)
+                    await stop.wait()
+                    log.info("draining", calls=executor.calls_in_flight, grace_s=server.drain_s)
+                    await rpc.drain(server.drain_s)
+    figures = watchdog.figures
+    log.info(
+        "stopped",
+        loop_longest_ms=round(figures.longest_s * 1000, 1),
+        loop_longest_culprit=figures.culprit,
+        loop_over_20_ms=figures.over_20_ms,
+        loop_over_100_ms=figures.over_100_ms,
+    )
     return 0
 
 
@@ -178,6 +188,11 @@ def _make_state_folder(config: SidecarConfig) -> None:
             pass
     except OSError as error:
         raise StateFolderError(folder, error.strerror or str(error)) from error
+
+
+def _held_up(log: FilteringBoundLogger, seconds: float, culprit: str, times: int) -> None:
+    """The watchdog's line: everybody waited so long."""
+    log.warning("loop_held_up", ms=round(seconds * 1000, 1), culprit=culprit, times=times)
 
 
 async def _unless(stop: asyncio.Event, loading: Coroutine[object, object, Catalog]) -> Catalog | None:

@@ -34,7 +34,7 @@ SERVER = {
         "serving",
     },
     "secrets": {"Redactor", "SecretSource", "SecretStore", "SecretUnavailableError"},
-    "telemetry": {"call_lines", "configure_logging", "get_logger"},
+    "telemetry": {"LoopFigures", "LoopWatchdog", "call_lines", "configure_logging", "get_logger"},
     "workers": {
         "LogLine", "LogSink", "LogSubscription", "PluginLog", "Pools", "ReadyInfo", "WorkerSettings", "describe",
     },

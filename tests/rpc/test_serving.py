@@ -85,6 +85,10 @@ async def test_sigterm_lets_calls_finish_and_refuses_new_ones(plugin_folder: Pat
             assert text_of(events[-1].finished) == "waited"
         assert await asyncio.to_thread(sidecar.wait) == 0
         assert not Path(sidecar.target.removeprefix("unix:")).exists()
+        stopped = sidecar.log()[-1]
+        assert stopped["event"] == "stopped"
+        assert stopped["loop_over_20_ms"] >= stopped["loop_over_100_ms"] >= 0
+        assert (stopped["loop_longest_ms"] > 20) == (stopped["loop_over_20_ms"] > 0)
 
 
 async def test_calls_that_outlast_the_drain_are_cancelled_and_answered(plugin_folder: Path) -> None:

@@ -1,0 +1,139 @@
+"""A watchdog of the event loop: a thread that samples what the loop's thread runs, and measures how long it is held up.
+
+The loop has no hook at which a step begins or ends, and a timer on it would wake one that has nothing to do. So the
+thread looks at the stack of the loop's thread: while that is in a callback, it asks the loop to call back, and the time
+until it does is how long the loop was held up, by one step or by all that were ready. Native code that keeps the
+interpreter's lock (GIL) holds up this thread as well, which is then late by as much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from types import FrameType
+
+SAMPLE_S = 0.02
+NOTED_S = 0.02
+"""The longest that anything may take the loop: what takes longer counts."""
+
+LOGGED_S = 0.1
+"""What takes longer is logged with its culprit."""
+
+LOG_INTERVAL_S = 10.0
+"""At least so long between two lines."""
+
+_FRAMES = 5
+_IDLE = frozenset({"runners.py", "selectors.py", "base_events.py"})
+"""Files of asyncio whose functions are innermost while a loop waits. uvloop has no Python frame of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFigures:
+    """How the loop was held up since it was first watched. For the log, and for whatever exports metrics."""
+
+    longest_s: float = 0.0
+    culprit: str = ""
+    """What ran then, innermost first."""
+    over_20_ms: int = 0
+    over_100_ms: int = 0
+
+
+class LoopWatchdog:
+    """Watches one loop from a thread. `figures` may be read by any thread."""
+
+    __slots__ = ("_ended", "_log", "_logged_at", "_loop", "_thread", "_watched", "_watched_tid", "figures")
+
+    def __init__(self, log: Callable[[float, str, int], None]) -> None:
+        """For the running loop, on whose thread this is made.
+
+        `log(seconds, culprit, over_100_ms)` is called on the loop.
+        """
+        self.figures = LoopFigures()
+        self._log = log
+        self._logged_at = -LOG_INTERVAL_S
+        self._loop = asyncio.get_running_loop()
+        self._watched = threading.get_ident()
+        self._watched_tid = threading.get_native_id()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="loop-watchdog", daemon=True)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch within the block."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            # It may wait for this loop to call back: not joined, and it ends by itself.
+
+    def _watch(self) -> None:
+        while True:
+            began, queued = time.monotonic(), self._queued_s()
+            if self._ended.wait(SAMPLE_S):
+                return
+            late = time.monotonic() - began - SAMPLE_S
+            frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - the documented way to another's stack
+            if frame is None:
+                return
+            if late > NOTED_S or not _is_idle(frame):
+                culprit = _culprit(frame)
+                del frame
+                self._measure(began + SAMPLE_S, queued, culprit)
+
+    def _measure(self, began: float, queued: float, culprit: str) -> None:
+        answered = threading.Event()
+        try:
+            self._loop.call_soon_threadsafe(answered.set)
+        except RuntimeError:  # closed
+            return
+        seen = False
+        while not answered.wait(LOGGED_S):
+            if self._ended.is_set():
+                return
+            frame = None if seen else sys._current_frames().get(self._watched)  # noqa: SLF001 - as above
+            if frame is not None and not _is_idle(frame):
+                culprit, seen = _culprit(frame), True
+        # A machine that gives the loop's thread no processor is not the loop's fault.
+        held_up = time.monotonic() - began - max(self._queued_s() - queued, 0.0)
+        if held_up > NOTED_S:
+            self._note(held_up, culprit)
+
+    def _note(self, held_up: float, culprit: str) -> None:
+        before = self.figures
+        longest, of = max((before.longest_s, before.culprit), (held_up, culprit))
+        logged = held_up > LOGGED_S
+        self.figures = LoopFigures(longest, of, before.over_20_ms + 1, before.over_100_ms + logged)
+        if logged and time.monotonic() - self._logged_at >= LOG_INTERVAL_S:
+            self._logged_at = time.monotonic()
+            with contextlib.suppress(RuntimeError):  # closed
+                self._loop.call_soon_threadsafe(self._log, held_up, culprit, self.figures.over_100_ms)
+
+    def _queued_s(self) -> float:
+        """How long the loop's thread has waited for a processor so far, by its `schedstat`. 0: unknown."""
+        try:
+            with open(f"/proc/self/task/{self._watched_tid}/schedstat", "rb") as file:  # noqa: PTH123 - 50 a second
+                return int(file.read().split()[1]) / 1e9
+        except (OSError, IndexError):
+            return 0.0
+
+
+def _is_idle(frame: FrameType) -> bool:
+    return PurePath(frame.f_code.co_filename).name in _IDLE
+
+
+def _culprit(frame: FrameType) -> str:
+    """The innermost functions, each with its file and line."""
+    found: list[str] = []
+    each: FrameType | None = frame
+    while each is not None and len(found) < _FRAMES and not _is_idle(each):
+        file = "/".join(PurePath(each.f_code.co_filename).parts[-3:])
+        found.append(f"{each.f_code.co_qualname} ({file}:{each.f_lineno})")
+        each = each.f_back
+    return " < ".join(found) or "native code"
