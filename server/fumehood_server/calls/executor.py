@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from fumehood_server.calls.call import Call, OnUpdate
+from fumehood_server.calls.large_values import LargeValues
 from fumehood_server.calls.registry import Registry
 from fumehood_server.calls.run import CallDependencies, run_call
 from fumehood_server.calls.schemas import Validators
@@ -43,6 +44,7 @@ class Executor:
             linger_s=linger_s,
             log=get_logger(),
             lines=call_lines(),
+            large=LargeValues(),
         )
 
     async def __aenter__(self) -> Self:
@@ -58,6 +60,7 @@ class Executor:
         self.cancel_all(CancelReason.SHUTDOWN)
         # Not told of what ends the block: it would cancel tasks that have not begun, and so have no outcome.
         await self._tasks.__aexit__(None, None, None)
+        self._needs.large.close()
 
     def start(self, request: CallRequest, on_update: OnUpdate | None = None) -> Call:
         """Admit a call and give it a task, which begins in the loop's next iteration.

@@ -8,7 +8,9 @@ from typing import TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from fumehood_server.calls.call import Call
+from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound
 from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.calls.large_values import LARGE_CHARS, LargeValues
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.schemas import Validators
 from fumehood_server.calls.steps.acquire import acquire_worker
@@ -21,6 +23,7 @@ from fumehood_server.calls.steps.prepare import prepare_arguments
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallError, CallOutcome
+from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.telemetry.logging import CallLines, correlation
@@ -38,6 +41,7 @@ class CallDependencies:
     turns: Turns
     log: FilteringBoundLogger
     lines: CallLines
+    large: LargeValues
     linger_s: float
     """See `invoke_tool`."""
 
@@ -64,7 +68,7 @@ async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -
     request = call.request
     tool, spec = _passed(find_tool(needs.tools, request.tool))
     progress.tool = tool
-    progress.arguments_json = _passed(prepare_arguments(tool, request.arguments_json, needs.validators))
+    progress.arguments_json = _passed(await _prepare(call, tool, needs))
     _passed(check_permission(tool))
     # Here: before-hooks. What they change is prepared and permitted anew.
     # Here: approval of exactly what will run. Nothing changes the arguments after it.
@@ -72,10 +76,21 @@ async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -
     # Here: the intent, in the journal.
     with await acquire_worker(call, tool, spec, needs.pools, needs.turns) as worker:
         result = progress.result = await invoke_tool(call, tool, worker, progress, linger_s=needs.linger_s)
-    checked = check_result(tool, spec, result, needs.validators)
+    if len(result.details_json) <= LARGE_CHARS:
+        checked = check_result(tool, spec, result, needs.validators)
+    else:
+        checked = await needs.large.run(check_result, tool, spec, result, needs.validators)
     # Here: after-hooks.
     # Here: the outcome, in the journal.
-    return checked  # noqa: RET504 - to what the two above will have made of it
+    return checked
+
+
+async def _prepare(call: Call, tool: RegisteredTool, needs: CallDependencies) -> str | CallError:
+    text = call.request.arguments_json
+    if len(text) <= LARGE_CHARS:
+        return prepare_arguments(tool, text, needs.validators)
+    deadline = call.deadline(Bound.WAIT, call.admitted_at, max(MIN_WAIT_S, tool.timeout_s))
+    return await call.wait_for(lambda: needs.large.run(prepare_arguments, tool, text, needs.validators), deadline)
 
 
 def _passed(value: _Value | CallError) -> _Value:
