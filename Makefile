@@ -26,7 +26,7 @@ TEST_WORKERS ?= 4
 # What mypy reads besides the packages that pyproject.toml names.
 TYPED := bench tools examples tests/repository
 
-.PHONY: help setup gen lint type test bench demo check
+.PHONY: help setup gen lint type test bench soak demo check
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
@@ -60,11 +60,15 @@ bench: $(S)/runtime $(S)/dev $(S)/bubblewrap $(NPM_STAMPS) ## Measure against pe
 	@python -m compileall -q plugin_sdk/fumehood_sdk # what was edited since would be compiled in each start that is measured
 	python -m bench $(if $(QUICK),--quick) $(if $(STRICT),--strict) $(ARGS)
 
+soak: $(S)/runtime $(S)/dev $(S)/bubblewrap ## Hold a sidecar under attack for a minute; SECONDS=3600 for an hour, more options in ARGS
+	python -m tests.soak --seconds $(or $(SECONDS),60) $(ARGS)
+
 demo: $(S)/runtime $(S)/bubblewrap $(PLUGIN_NPM_STAMPS) ## See it work: each level, three attempts to break out, and how to go on
 	python tools/demo.py
 
 check: lint type test ## Exactly what CI runs
 	@$(MAKE) bench QUICK=1
+	@$(MAKE) soak
 
 $(S)/python: tools/setup/python.sh
 	tools/setup/python.sh

@@ -1,0 +1,45 @@
+"""Every kind of attack by its name: what it is, and the coroutine that goes on with it until its time is up."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tests.soak.arena import Arena
+from tests.soak.attacks import callers, connections, egress, plugins, unread
+
+Attack = Callable[[Arena], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of attack."""
+
+    what: str
+    attack: Attack
+    stuck_log: bool = False
+    """Whether nobody reads the sidecar's log meanwhile."""
+    slow_names: bool = False
+    """Whether it takes a name server that never answers."""
+
+
+KINDS = {
+    "keys twice": Kind("arguments of 1 MB with the last key twice", callers.keys_twice),
+    "many rules": Kind("500 references that look at a text of 1 MB", callers.many_rules),
+    "bursts": Kind("4,000 calls at once", callers.bursts),
+    "reloads": Kind("a plugin reloaded again and again", callers.reloads),
+    "unread results": Kind("1,000 results of 1 MiB that nobody reads", unread.results),
+    "unread sessions": Kind("six sessions whose answers nobody reads", unread.sessions),
+    "unread updates": Kind("streams of 100,000 updates that nobody reads", unread.updates),
+    "half-sent": Kind("600 requests of 1 MB that never end", unread.half_sent),
+    "idle connections": Kind("more connections than descriptors", connections.idle),
+    "followers": Kind("3,000 followers of a plugin's log", connections.followers),
+    "empty headers": Kind("frames with two million empty headers or blocks", plugins.empty_fields),
+    "many fields": Kind("frames with as many fields as are allowed", plugins.many_fields),
+    "details twice": Kind("details of 0.6 MB with the last key twice", plugins.details_twice),
+    "updates": Kind("90,000 updates, read as they come", plugins.updates),
+    "chatty logs": Kind("lines of control characters, half a million short ones", plugins.chatty),
+    "stuck log": Kind("nobody reads the sidecar's stderr", plugins.chatty, stuck_log=True),
+    "one-byte chunks": Kind("32 bodies of one-byte chunks", egress.one_byte_chunks),
+    "slow names": Kind("two plugins with names that nobody answers for", egress.slow_names, slow_names=True),
+}

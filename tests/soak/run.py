@@ -1,0 +1,166 @@
+"""One soak: quiet, beside each kind of attack, beside all of them, and the memory afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.soak.attacks import KINDS
+from tests.soak.house import House, open_house
+from tests.soak.watch import Caller, Latency, MemoryWatch, watching
+
+QUIET_S = 5.0
+LATENCY_MS = 50.0
+"""The p99 of the caller that behaves well stays within so much of its quiet one."""
+MEMORY_MIB = 1024.0
+"""The sidecar's own process never holds more: docs/operations.md states it."""
+BACK_SHARE = 1.2
+"""Once the attacks are over it holds at most so much of what it held when it was quiet."""
+BACK_S = 10.0
+"""How long that may take."""
+SETTLE_S = 0.5
+EXIT_S = 90.0
+"""Calls under way when an attack ends have their outcomes by then."""
+ALL = "all at once"
+_MIN_S = 2.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was seen beside one kind of attack."""
+
+    kind: str
+    latency: Latency
+    memory_mib: float
+    outcomes: dict[str, int] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one soak found."""
+
+    quiet: Latency
+    quiet_mib: float
+    rows: list[Row]
+    after_mib: float
+    faults: list[str]
+    skipped: list[str]
+
+
+def soak(seconds: float, *, only: Sequence[str], nice: int, log: Path, say: Say) -> Report:
+    """Run one soak of about so long. `nice` is for the sidecar and the caller that behaves well."""
+    with open_house(log, nice=nice) as house:
+        kinds = [kind for kind in only or KINDS if house.slow_names or not KINDS[kind].slow_names]
+        skipped = [f"{kind}: takes root and a mount namespace" for kind in only or KINDS if kind not in kinds]
+        turns = [*kinds, ALL] if not only else kinds
+        turn_s = max((seconds - QUIET_S - BACK_S / 2) / len(turns), _MIN_S)
+        process = house.sidecar.process
+        with watching(process.pid, house.private, log.with_suffix(".calls"), nice=nice) as (memory, caller):
+            caller.wait_until_answered()
+            begin = time.time()
+            time.sleep(QUIET_S)
+            quiet, quiet_mib = caller.between(begin, time.time() - SETTLE_S), memory.now_mib()
+            say(f"quiet: p50 {quiet.p50_ms:.1f} ms, p99 {quiet.p99_ms:.1f} ms, {quiet_mib:.0f} MiB")
+            rows = []
+            for turn in turns:
+                if process.poll() is not None:
+                    break
+                attacks = kinds if turn == ALL else [turn]
+                rows.append(_beside(turn, attacks, turn_s, house, memory=memory, caller=caller, quiet=quiet))
+                say(_line(rows[-1]))
+            after_mib = _after(memory, quiet_mib)
+        faults = [f"{row.kind}: {fault}" for row in rows for fault in row.faults]
+        if process.poll() is not None:
+            faults.append(f"the sidecar ended with status {process.returncode}")
+        elif after_mib > BACK_SHARE * quiet_mib:
+            faults.append(f"memory afterwards: {after_mib:.0f} MiB, {quiet_mib:.0f} MiB when quiet")
+    return Report(quiet, quiet_mib, rows, after_mib, faults, skipped)
+
+
+def _beside(
+    turn: str,
+    attacks: Sequence[str],
+    seconds: float,
+    house: House,
+    *,
+    memory: MemoryWatch,
+    caller: Caller,
+    quiet: Latency,
+) -> Row:
+    memory.take_peak_mib()
+    begin = time.time()
+    with contextlib.ExitStack() as stack:
+        if any(KINDS[kind].stuck_log for kind in attacks):
+            stack.enter_context(house.log.stuck())
+        started = [stack.enter_context(_attacker(kind, seconds, house)) for kind in attacks]
+        ends = [_outcomes(kind, process) for kind, process in zip(attacks, started, strict=True)]
+    end = time.time()
+    time.sleep(SETTLE_S)
+    latency, peak_mib = caller.between(begin, end), memory.take_peak_mib()
+    outcomes: dict[str, int] = {}
+    for each in ends:
+        for name, count in each.items():
+            outcomes[name] = outcomes.get(name, 0) + count
+    faults = [f"{name.removeprefix('! ')} ({count} times)" for name, count in outcomes.items() if name.startswith("!")]
+    if latency.p99_ms > quiet.p99_ms + LATENCY_MS:
+        faults.append(f"p99 {latency.p99_ms:.0f} ms, quiet {quiet.p99_ms:.0f} ms")
+    if latency.not_ok:
+        faults.append(f"{latency.not_ok} of {latency.calls} good calls failed")
+    if peak_mib > MEMORY_MIB:
+        faults.append(f"memory {peak_mib:.0f} MiB")
+    return Row(turn, latency, peak_mib, outcomes, tuple(faults))
+
+
+@contextlib.contextmanager
+def _attacker(kind: str, seconds: float, house: House) -> Iterator[subprocess.Popen[str]]:
+    with socket.socket(fileno=socket.dup(house.web.fileno())) as web:
+        web.set_inheritable(True)
+        number = web.fileno()
+        arguments = (kind, house.public, house.private, str(seconds), str(number))
+        command = (sys.executable, "-m", "tests.soak.attacker", *arguments)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=(number,))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _outcomes(kind: str, process: subprocess.Popen[str]) -> dict[str, int]:
+    """What the attacker counted."""
+    try:
+        said, _ = process.communicate(timeout=EXIT_S)
+        found: dict[str, int] = json.loads(said)
+    except subprocess.TimeoutExpired:
+        return {f"! {kind}: calls had no outcome within {EXIT_S:.0f} s": 1}
+    except json.JSONDecodeError:
+        return {f"! {kind}: the attacker failed with status {process.returncode}": 1}
+    return found
+
+
+def _after(memory: MemoryWatch, quiet_mib: float) -> float:
+    """What it holds when nobody attacks any more, as soon as that is little enough."""
+    deadline = time.monotonic() + BACK_S
+    while (now := memory.now_mib()) > BACK_SHARE * quiet_mib and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return now
+
+
+def _line(row: Row) -> str:
+    latency = row.latency
+    ends = ", ".join(f"{count} {name}" for name, count in sorted(row.outcomes.items(), key=lambda each: -each[1])[:4])
+    verdict = "; ".join(row.faults) or "held"
+    return (
+        f"{row.kind:18} p50 {latency.p50_ms:7.1f}  p99 {latency.p99_ms:8.1f}  max {latency.longest_ms:8.1f} ms"
+        f"  {row.memory_mib:6.0f} MiB  [{ends}]  {verdict}"
+    )
