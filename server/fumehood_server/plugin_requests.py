@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
@@ -22,6 +23,7 @@ from fumehood_server.egress import (
     Outcome,
     RequestOrigin,
     access_for,
+    import_broker,
     log_event,
     open_broker,
     open_relay,
@@ -83,7 +85,8 @@ class PluginRequests:
         )
         origin = CountedOrigin(call.spec.plugin, call.tool, call.call_id, call.usage)
         try:
-            async with self.broker.request(outgoing, self.access_of(call.spec), origin) as response:
+            broker = await self.broker()
+            async with broker.request(outgoing, self.access_of(call.spec), origin) as response:
                 yield _Response(response)
         except EgressError as error:
             raise _plugin_request_error(error) from error
@@ -100,12 +103,13 @@ class PluginRequests:
                 return RelayOrigin(spec.plugin, "", "", EgressUsage())
             return RelayOrigin(spec.plugin, found.tool, found.call_id, found.usage)
 
-        async with open_relay(self.broker).serve(listener, self.access_of(spec), current_origin):
+        async with open_relay(await self.broker()).serve(listener, self.access_of(spec), current_origin):
             yield
 
-    @property
-    def broker(self) -> EgressBroker:
-        """The broker, made at the first request, since it imports an HTTP library."""
+    async def broker(self) -> EgressBroker:
+        """The broker, made at the first request, since it imports an HTTP library: in a thread, the loop goes on."""
+        if self._broker is None:
+            await asyncio.to_thread(import_broker)
         if self._broker is None:
             self._broker = open_broker(self._record_event)
         return self._broker

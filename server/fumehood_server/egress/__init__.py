@@ -8,7 +8,7 @@ from fumehood_server.egress.access import Access, EgressLimits, access_for
 from fumehood_server.egress.errors import EgressError, EgressFailedError, EgressRefusedError, Reason
 from fumehood_server.egress.events import EgressEvent, EventSink, Hop, Outcome, log_event
 from fumehood_server.egress.hosts import HostEntry, HostEntryError, HostRules, parse_denied, parse_granted
-from fumehood_server.egress.interface import EgressBroker, RelayServer, open_broker, open_relay
+from fumehood_server.egress.interface import EgressBroker, RelayServer, import_broker, open_broker, open_relay
 from fumehood_server.egress.messages import (
     MAX_PIECE_BYTES,
     CurrentOrigin,
@@ -41,6 +41,7 @@ __all__ = [
     "RelayServer",
     "RequestOrigin",
     "access_for",
+    "import_broker",
     "log_event",
     "open_broker",
     "open_relay",

@@ -45,6 +45,11 @@ class RelayServer(Protocol):
         """
 
 
+def import_broker() -> None:
+    """Import what `open_broker` and `open_relay` need. It takes 60 ms: where a loop runs, do it in a thread first."""
+    import fumehood_server.egress.relay  # noqa: F401, PLC0415 - see above
+
+
 def open_broker(sink: EventSink = log_event) -> EgressBroker:
     """The broker that reaches the real network. Imports the HTTP library: make it when the first host is granted."""
     from fumehood_server.egress.broker import Broker  # noqa: PLC0415 - see above
