@@ -130,7 +130,7 @@ def _can_have_slow_names(folder: Path, stack: contextlib.ExitStack) -> bool:
     """Set up a server that never answers, and the files that lead to it. Takes root, and a mount namespace."""
     (folder / "resolv.conf").write_text(f"nameserver {SLOW_SERVER}\n")
     (folder / "hosts").write_text(f"127.0.0.1 localhost {NEIGHBOUR}\n")
-    trial = ["unshare", "--mount", "--propagation", "private", "mount", "--bind", folder / "hosts", "/etc/hosts"]
+    trial = ["unshare", "--mount", "--propagation", "private", "mount", "--bind", str(folder / "hosts"), "/etc/hosts"]
     if os.geteuid() or subprocess.run(trial, capture_output=True, check=False).returncode:
         return False
     silent = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
