@@ -29,7 +29,7 @@ async def behave(target: str, outcomes: Path) -> None:
 
             async def one(number: int, due: float) -> None:
                 try:
-                    answer = await tools.CallTool(call("echo", {"text": str(number)}), timeout=TIMEOUT_S)
+                    answer = await tools.CallTool(call("repeat", {"text": str(number)}), timeout=TIMEOUT_S)
                     ending = "ok" if text_of(answer.result) == str(number) else answer.result.error.code or "wrong"
                 except grpc.aio.AioRpcError as error:
                     ending = error.code().name

@@ -33,7 +33,7 @@ async def idle(arena: Arena) -> None:
                 except TimeoutError:
                     arena.outcomes["! a newcomer did not get in"] += 1
                     return
-                await arena.call(channel, "echo", {"text": "hi"})
+                await arena.call(channel, "repeat", {"text": "hi"})
             await asyncio.sleep(0.1)
 
         await arena.repeat(newcomer)

@@ -1,4 +1,4 @@
-"""What the callers of the soak call."""
+"""What hostile callers call."""
 
 import time
 
