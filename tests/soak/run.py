@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.soak.attacks import KINDS
 from tests.soak.house import House, open_house
-from tests.soak.watch import Caller, Latency, MemoryWatch, watching
+from tests.soak.watch import Caller, Latency, ProcessWatch, watching
 
 QUIET_S = 5.0
 LATENCY_MS = 50.0
@@ -41,6 +41,8 @@ class Row:
     kind: str
     latency: Latency
     memory_mib: float
+    processor_wait_s: float
+    """How long the sidecar's event loop was ready and had no processor."""
     outcomes: dict[str, int] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
 
@@ -65,20 +67,20 @@ def soak(seconds: float, *, only: Sequence[str], nice: int, log: Path, say: Say)
         turns = [*kinds, ALL] if not only else kinds
         turn_s = max((seconds - QUIET_S - BACK_S / 2) / len(turns), _MIN_S)
         process = house.sidecar.process
-        with watching(process.pid, house.private, log.with_suffix(".calls"), nice=nice) as (memory, caller):
+        with watching(process.pid, house.private, log.with_suffix(".calls"), nice=nice) as (watch, caller):
             caller.wait_until_answered()
             begin = time.time()
             time.sleep(QUIET_S)
-            quiet, quiet_mib = caller.between(begin, time.time() - SETTLE_S), memory.now_mib()
+            quiet, quiet_mib = caller.between(begin, time.time() - SETTLE_S), watch.now_mib()
             say(f"quiet: p50 {quiet.p50_ms:.1f} ms, p99 {quiet.p99_ms:.1f} ms, {quiet_mib:.0f} MiB")
             rows = []
             for turn in turns:
                 if process.poll() is not None:
                     break
                 attacks = kinds if turn == ALL else [turn]
-                rows.append(_beside(turn, attacks, turn_s, house, memory=memory, caller=caller, quiet=quiet))
+                rows.append(_beside(turn, attacks, turn_s, house, watch=watch, caller=caller, quiet=quiet))
                 say(_line(rows[-1]))
-            after_mib = _after(memory, quiet_mib)
+            after_mib = _after(watch, quiet_mib)
         faults = [f"{row.kind}: {fault}" for row in rows for fault in row.faults]
         if process.poll() is not None:
             faults.append(f"the sidecar ended with status {process.returncode}")
@@ -93,20 +95,21 @@ def _beside(
     seconds: float,
     house: House,
     *,
-    memory: MemoryWatch,
+    watch: ProcessWatch,
     caller: Caller,
     quiet: Latency,
 ) -> Row:
-    memory.take_peak_mib()
+    watch.take_peak_mib()
+    watch.take_processor_wait_s()
     begin = time.time()
     with contextlib.ExitStack() as stack:
         if any(KINDS[kind].stuck_log for kind in attacks):
             stack.enter_context(house.log.stuck())
         started = [stack.enter_context(_attacker(kind, seconds, house)) for kind in attacks]
         ends = [_outcomes(kind, process) for kind, process in zip(attacks, started, strict=True)]
-    end = time.time()
+    end, processor_wait_s = time.time(), watch.take_processor_wait_s()
     time.sleep(SETTLE_S)
-    latency, peak_mib = caller.between(begin, end), memory.take_peak_mib()
+    latency, peak_mib = caller.between(begin, end), watch.take_peak_mib()
     outcomes: dict[str, int] = {}
     for each in ends:
         for name, count in each.items():
@@ -119,7 +122,7 @@ def _beside(
         faults.append(f"{latency.not_ok} of {latency.calls} good calls failed")
     if peak_mib > MEMORY_MIB:
         faults.append(f"memory {peak_mib:.0f} MiB")
-    return Row(turn, latency, peak_mib, outcomes, tuple(faults))
+    return Row(turn, latency, peak_mib, processor_wait_s, outcomes, tuple(faults))
 
 
 @contextlib.contextmanager
@@ -149,10 +152,10 @@ def _outcomes(kind: str, process: subprocess.Popen[str]) -> dict[str, int]:
     return found
 
 
-def _after(memory: MemoryWatch, quiet_mib: float) -> float:
+def _after(watch: ProcessWatch, quiet_mib: float) -> float:
     """What it holds when nobody attacks any more, as soon as that is little enough."""
     deadline = time.monotonic() + BACK_S
-    while (now := memory.now_mib()) > BACK_SHARE * quiet_mib and time.monotonic() < deadline:
+    while (now := watch.now_mib()) > BACK_SHARE * quiet_mib and time.monotonic() < deadline:
         time.sleep(0.2)
     return now
 
@@ -163,5 +166,5 @@ def _line(row: Row) -> str:
     verdict = "; ".join(row.faults) or "held"
     return (
         f"{row.kind:18} p50 {latency.p50_ms:7.1f}  p99 {latency.p99_ms:8.1f}  max {latency.longest_ms:8.1f} ms"
-        f"  {row.memory_mib:6.0f} MiB  [{ends}]  {verdict}"
+        f"  {row.memory_mib:6.0f} MiB, {row.processor_wait_s:.1f} s without a processor  [{ends}]  {verdict}"
     )

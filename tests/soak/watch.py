@@ -19,12 +19,14 @@ _WARM_CALLS = 100
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class MemoryWatch:
-    """Resident memory of one process, without its children, sampled all the time."""
+class ProcessWatch:
+    """Resident memory of one process, without its children, sampled all the time; and its wait for a processor."""
 
     def __init__(self, pid: int) -> None:
         """Begin."""
         self._statm = Path(f"/proc/{pid}/statm")
+        self._schedstat = Path(f"/proc/{pid}/schedstat")
+        self._waited_s = 0.0
         self._peak = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
@@ -38,6 +40,18 @@ class MemoryWatch:
         """The most that it has held since this was asked last."""
         peak, self._peak = max(self._peak, self.now_mib()), 0.0
         return peak
+
+    def take_processor_wait_s(self) -> float:
+        """How long its event loop was ready to run and had no processor, since this was asked last.
+
+        On a machine that others use, this is what calls were late for.
+        """
+        try:
+            now_s = int(self._schedstat.read_text().split()[1]) / 1e9  # of the main thread (proc(5))
+        except OSError:  # a kernel without CONFIG_SCHED_INFO
+            return 0.0
+        waited_s, self._waited_s = now_s - self._waited_s, now_s
+        return waited_s
 
     def stop(self) -> None:
         """Sample no more."""
@@ -120,11 +134,11 @@ class Caller:
 
 
 @contextlib.contextmanager
-def watching(pid: int, target: str, outcomes: Path, *, nice: int) -> Iterator[tuple[MemoryWatch, Caller]]:
+def watching(pid: int, target: str, outcomes: Path, *, nice: int) -> Iterator[tuple[ProcessWatch, Caller]]:
     """Both, until the block ends."""
-    memory, caller = MemoryWatch(pid), Caller(target, outcomes, nice=nice)
+    sidecar, caller = ProcessWatch(pid), Caller(target, outcomes, nice=nice)
     try:
-        yield memory, caller
+        yield sidecar, caller
     finally:
         caller.stop()
-        memory.stop()
+        sidecar.stop()
