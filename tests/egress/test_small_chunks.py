@@ -106,7 +106,7 @@ def test_the_decoder_reads_what_h11_reads_however_it_is_cut(wire: bytes, lengths
     assert found == expected
 
 
-async def test_eight_bodies_of_one_byte_chunks_share_one_turn_in_each_iteration_of_the_loop() -> None:
+async def test_eight_bodies_of_one_byte_chunks_take_turns() -> None:
     count = 20_000
     async with answering(_HEAD + _one_byte_chunks(count)) as server:
         network = net(resolver=names(a_test="1.1.1.1"), to=server.port)

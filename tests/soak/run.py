@@ -19,8 +19,8 @@ from tests.soak.watch import Caller, Latency, ProcessWatch, watching
 QUIET_S = 5.0
 LATENCY_MS = 50.0
 """The p99 of the caller that behaves well stays within so much of its quiet one."""
-MEMORY_MIB = 1024.0
-"""The sidecar's own process never holds more: docs/operations.md states it."""
+MEMORY_MIB = 1331.0
+"""The sidecar's own process never holds more: the 1.3 GiB that docs/operations.md states."""
 BACK_SHARE = 1.2
 """Once the attacks are over it holds at most so much of what it held when it was quiet."""
 BACK_S = 10.0
@@ -106,12 +106,12 @@ def _beside(
         if any(KINDS[kind].stuck_log for kind in attacks):
             stack.enter_context(house.log.stuck())
         started = [stack.enter_context(_attacker(kind, seconds, house)) for kind in attacks]
-        ends = [_outcomes(kind, process) for kind, process in zip(attacks, started, strict=True)]
+        counted = [_outcomes(kind, process) for kind, process in zip(attacks, started, strict=True)]
     end, processor_wait_s = time.time(), watch.take_processor_wait_s()
     time.sleep(SETTLE_S)
     latency, peak_mib = caller.between(begin, end), watch.take_peak_mib()
     outcomes: dict[str, int] = {}
-    for each in ends:
+    for each in counted:
         for name, count in each.items():
             outcomes[name] = outcomes.get(name, 0) + count
     faults = [f"{name.removeprefix('! ')} ({count} times)" for name, count in outcomes.items() if name.startswith("!")]
@@ -119,7 +119,8 @@ def _beside(
     if turn != ALL and latency.p99_ms > quiet.p99_ms + LATENCY_MS:
         faults.append(f"p99 {latency.p99_ms:.0f} ms, quiet {quiet.p99_ms:.0f} ms")
     if latency.not_ok:
-        faults.append(f"{latency.not_ok} of {latency.calls} good calls failed")
+        ends = ", ".join(f"{count} {name}" for name, count in latency.not_ok.items())
+        faults.append(f"of {latency.calls} good calls {ends}")
     if peak_mib > MEMORY_MIB:
         faults.append(f"memory {peak_mib:.0f} MiB")
     return Row(turn, latency, peak_mib, processor_wait_s, outcomes, tuple(faults))

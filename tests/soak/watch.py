@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,8 @@ class Latency:
     """What one caller met within some time."""
 
     calls: int
-    not_ok: int
+    not_ok: dict[str, int]
+    """How those ended that had no result."""
     p50_ms: float
     p99_ms: float
     longest_ms: float
@@ -104,10 +106,12 @@ class Caller:
             time.sleep(0.1)
         calls = found or []
         ordered = sorted(latency for _, latency, _ in calls) or [float("inf")]
-        not_ok = sum(ending != "ok" for *_, ending in calls) if found is not None else len(calls) + 1
+        not_ok = Counter(ending for *_, ending in calls if ending != "ok")
+        if found is None:
+            not_ok["no outcome"] += 1
         return Latency(
             calls=len(calls),
-            not_ok=not_ok,
+            not_ok=dict(not_ok),
             p50_ms=ordered[len(ordered) // 2],
             p99_ms=ordered[min(len(ordered) * 99 // 100, len(ordered) - 1)],
             longest_ms=ordered[-1],

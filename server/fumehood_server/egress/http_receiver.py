@@ -69,8 +69,6 @@ class HttpReceiver:
             OSError: the connection broke.
         """
         body = b""
-        if not self._ended:
-            await self._turns.pace(self._piece_bytes)
         while not self._ended and not body:
             body = await (self._next_plain() if self._decoder is None else self._next_chunked(self._decoder))
         self._piece_bytes = len(body)
@@ -93,13 +91,13 @@ class HttpReceiver:
             self._decoder = ChunkedDecoder()
             self._decoder.feed(self._unread)
         else:
-            self._http.receive_data(self._unread or await self._receive())
+            self._http.receive_data(self._unread or await self._receive_body())
             self._unread = b""
         return b""
 
     async def _next_chunked(self, decoder: ChunkedDecoder) -> bytes:
         if decoder.hungry:
-            data = await self._receive()
+            data = await self._receive_body()
             if not data:
                 raise h11.RemoteProtocolError("the body ends too early")
             decoder.feed(data)
@@ -114,6 +112,10 @@ class HttpReceiver:
                     raise
         self._ended = decoder.ended
         return body
+
+    async def _receive_body(self) -> bytes:
+        await self._turns.pace(self._piece_bytes)
+        return await self._receive()
 
     async def _receive(self) -> bytes:
         data = await self._stream.receive_some()
