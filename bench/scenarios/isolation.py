@@ -1,4 +1,4 @@
-"""A call in a fresh sandboxed process, beside the barest sandbox and beside a fresh process without one."""
+"""A call by default, in a fresh sandboxed process: beside the bare echo, the barest sandbox, and no sandbox at all."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from bench.clients.fumehood import ARGUMENTS
 from bench.harness.contender import Contender, contender
 from bench.harness.load import Load
 from bench.harness.memory import pss_mib
-from bench.harness.processes import ROOT, python
+from bench.harness.processes import ROOT, python, running
 from bench.harness.report import Report, Row, Target
 from bench.harness.rounds import Effort, ratio
 from bench.harness.sidecar import sidecar, until_serving, write_config
 
 OURS, SESSION = "fumehood CallTool", "fumehood Session"
 BARE, FUTURES = "bwrap + python3 -c pass", "concurrent.futures, one task each"
+BARE_ECHO = "grpc.aio unary, bare"
 FRESH = ROOT / "bench" / "plugins" / "fresh"
 ISSUE = 2
 """Whose targets these are, counted like `report.ISSUE`."""
+ISSUE_OF_DEFAULT = 11
+FORK_MS = 2.0
+"""What a process of its own may add to a call, whatever the machine's gRPC takes."""
 IN_FLIGHT = 8
 FEW, MANY = 2, 18
 """Calls that live while memory is read: the difference is what sixteen further ones take."""
@@ -47,11 +51,13 @@ async def measure(effort: Effort, folder: Path) -> Report:
     """Measure latency, rate and memory, turn by turn."""
     report = Report(notes=[_NOTE])
     config = write_config(folder, f'[[plugin]]\npath = "{FRESH}"\n')
-    async with sidecar(config) as ours:
+    where = f"unix:{folder}/echo.sock"
+    async with sidecar(config) as ours, running(python("bench.peers.grpc_server", where)):
         await until_serving(ours.address)
         commands = {
             OURS: python("bench.clients.fumehood", "unary", ours.address, str(folder)),
             SESSION: python("bench.clients.fumehood", "session", ours.address, str(folder)),
+            BARE_ECHO: python("bench.clients.grpc_echo", where, str(folder)),
             BARE: python("bench.clients.fresh_process", "bwrap"),
             FUTURES: python("bench.clients.fresh_process", "futures"),
         }
@@ -98,7 +104,15 @@ def _targets(taken: dict[str, list[_Turn]]) -> list[Target]:
     def rate(ours: str) -> float:
         return ratio(*([turn.parallel.per_s for turn in taken[name]] for name in (ours, BARE)))
 
+    less = [[turn.single.p50_ms for turn in taken[name]] for name in (OURS, BARE_ECHO)]
+    less[0] = [each - FORK_MS for each in less[0]]
     return [
+        Target(
+            f"CallTool by default, p50 less {FORK_MS:g} ms / bare unary echo's",
+            ratio(*less),
+            4.0,
+            issue=ISSUE_OF_DEFAULT,
+        ),
         Target("fresh process p50 / the barest sandbox's", p50(BARE), 0.35, issue=ISSUE),
         Target("fresh process p50 / concurrent.futures'", p50(FUTURES), 1.0, issue=ISSUE),
         Target(

@@ -78,7 +78,8 @@ class Plugin:
             requires: What the tool can't run without: "read", "write", "proxy", "binary:NAME", "host:NAME:PORT",
                 "secret:NAME".
             timeout_s: The longest that one call may run, at most 3,600. None: 30.
-            isolation: "process" or "call": what one call shares with the next. None: the sidecar's choice.
+            isolation: "process" or "call": what one call shares with the next. None: "call", where the plugin's import
+                can be forked.
             sequential: Whether calls of this tool run one at a time.
             limits: Resource limits by name, such as {"memory_bytes": 536870912}.
             title: A short name for people.

@@ -168,7 +168,7 @@ def _isolation() -> Finding:
         return Finding(
             "isolation", "a process for each call", "in force", "forked from a zygote, namespaces of its own"
         )
-    detail = f'{found.problem}: Python tools with isolation = "call" are unavailable'
+    detail = f"{found.problem}: each is launched anew, which takes a hundred times as long"
     return Finding("isolation", "a process for each call", "weaker", detail, found.remedy)
 
 

@@ -92,6 +92,7 @@ def declared(name: str, side_effects: str = "NONE", **fields: object) -> tool_pb
 class Answer:
     tools: Sequence[tool_pb2.ToolDefinition]
     version: str = ""
+    fork_problem: str = ""
 
 
 @dataclass
@@ -101,13 +102,14 @@ class FakeDescribe:
     tools: Sequence[tool_pb2.ToolDefinition] = ()
     error: Exception | None = None
     version: str = ""
+    fork_problem: str = ""
     asked: list[WorkerSpec] = field(default_factory=list)
 
     async def __call__(self, spec: WorkerSpec) -> Answer:
         self.asked.append(spec)
         if self.error is not None:
             raise self.error
-        return Answer(self.tools, self.version)
+        return Answer(self.tools, self.version, self.fork_problem)
 
 
 @dataclass

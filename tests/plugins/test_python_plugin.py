@@ -10,8 +10,8 @@ from fumehood_sandbox import Level
 from fumehood_server.config import load_config
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.plugins import Catalog, check_plugin
-from fumehood_server.workers.describe import describe
 from fumehood_server.workers.output.logs import LogSink
+from fumehood_server.workers.pools.describe import describe
 
 from .support import LogLines, configure
 

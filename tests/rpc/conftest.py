@@ -17,13 +17,13 @@ from fumehood_sdk import Context, Plugin
 plugin = Plugin("speech", version="1.0.0")
 
 
-@plugin.tool(side_effects="none", idempotent=True)
+@plugin.tool(side_effects="none", idempotent=True, isolation="process")
 def echo(text: str, times: int = 1) -> str:
     """Says it again."""
     return text * times
 
 
-@plugin.tool(side_effects="none")
+@plugin.tool(side_effects="none", isolation="process")
 async def wait(seconds: float, ctx: Context) -> str:
     """Says that it has begun, and waits."""
     ctx.update("begun")
@@ -32,7 +32,7 @@ async def wait(seconds: float, ctx: Context) -> str:
     return "waited"
 
 
-@plugin.tool(side_effects="none")
+@plugin.tool(side_effects="none", isolation="process")
 async def chatter(count: int, ctx: Context) -> str:
     """Says much."""
     for index in range(count):
@@ -42,39 +42,39 @@ async def chatter(count: int, ctx: Context) -> str:
     return "said"
 
 
-@plugin.tool(side_effects="none")
+@plugin.tool(side_effects="none", isolation="process")
 def hang() -> str:
     """Listens to nobody."""
     while True:
         time.sleep(3600)
 
 
-@plugin.tool(side_effects="none")
+@plugin.tool(side_effects="none", isolation="process")
 def fail() -> str:
     """Fails."""
     raise ValueError("it broke")
 
 
-@plugin.tool(side_effects="none")
+@plugin.tool(side_effects="none", isolation="process")
 def shout(size: int) -> str:
     """Says too much."""
     return "x" * size
 
 
-@plugin.tool(side_effects="none")
+@plugin.tool(side_effects="none", isolation="process")
 def die() -> str:
     """Takes its process with it."""
     import os
     os._exit(3)
 
 
-@plugin.tool(side_effects="write")
+@plugin.tool(side_effects="write", isolation="process")
 def write() -> str:
     """Asks for more than is granted."""
     return "written"
 
 
-@plugin.tool(side_effects="none")
+@plugin.tool(side_effects="none", isolation="process")
 def mutter(line: str) -> str:
     """Writes to the log."""
     print(line, flush=True)

@@ -14,13 +14,13 @@ from fumehood_sdk import Content, Context, Plugin, SecretRefused, Text, ToolErro
 plugin = Plugin("keeper", version="1.0.0")
 
 
-@plugin.tool(side_effects="none", requires=["secret:TOKEN"])
+@plugin.tool(side_effects="none", requires=["secret:TOKEN"], isolation="process")
 def length(ctx: Context) -> int:
     """Says how long the secret is."""
     return len(ctx.secret("TOKEN"))
 
 
-@plugin.tool(side_effects="none", requires=["secret:TOKEN"])
+@plugin.tool(side_effects="none", requires=["secret:TOKEN"], isolation="process")
 async def later(ctx: Context) -> int:
     """Says it from an event loop."""
     return len(await ctx.asecret("TOKEN"))
@@ -39,13 +39,13 @@ async def later_alone(ctx: Context) -> int:
     return len(await ctx.asecret("TOKEN"))
 
 
-@plugin.tool(side_effects="none", requires=["secret:TOKEN"])
+@plugin.tool(side_effects="none", requires=["secret:TOKEN"], isolation="process")
 async def both(ctx: Context) -> list[int]:
     """Asks many times at once."""
     return list(map(len, await asyncio.gather(*(ctx.asecret("TOKEN") for _ in range(6)))))
 
 
-@plugin.tool(side_effects="none", requires=["secret:TOKEN"])
+@plugin.tool(side_effects="none", requires=["secret:TOKEN"], isolation="process")
 def reveal(ctx: Context) -> Content[dict[str, str]]:
     """Says the secret in every way there is."""
     value = ctx.secret("TOKEN")
@@ -67,7 +67,7 @@ def reveal(ctx: Context) -> Content[dict[str, str]]:
     return Content(Text(f"content {value}"), details=forms)
 
 
-@plugin.tool(side_effects="none", requires=["secret:TOKEN"])
+@plugin.tool(side_effects="none", requires=["secret:TOKEN"], isolation="process")
 def fail(meant: bool, ctx: Context) -> str:
     """Fails with the secret in its mouth."""
     value = ctx.secret("TOKEN")
@@ -76,21 +76,21 @@ def fail(meant: bool, ctx: Context) -> str:
     raise ValueError(f"no luck with {value}")
 
 
-@plugin.tool(side_effects="none", requires=["secret:TOKEN"])
+@plugin.tool(side_effects="none", requires=["secret:TOKEN"], isolation="process")
 def crash(ctx: Context) -> str:
     """Dies with the secret on its lips."""
     os.write(2, f"dying of {ctx.secret('TOKEN')}\\n".encode())
     os._exit(3)
 
 
-@plugin.tool(side_effects="none", requires=["secret:TOKEN"])
+@plugin.tool(side_effects="none", requires=["secret:TOKEN"], isolation="process")
 def look_around(ctx: Context) -> dict[str, str]:
     """Shows what its process was started with, where a secret must not be."""
     ctx.secret("TOKEN")
     return {name: ascii(open(f"/proc/self/{name}", "rb").read()) for name in ("environ", "cmdline")}
 
 
-@plugin.tool(side_effects="none", requires=["secret:OTHER"])
+@plugin.tool(side_effects="none", requires=["secret:OTHER"], isolation="process")
 def other(name: str, ctx: Context) -> str:
     """Asks for any secret, and is granted one."""
     try:
@@ -99,7 +99,7 @@ def other(name: str, ctx: Context) -> str:
         return f"refused: {error.message}"
 
 
-@plugin.tool(side_effects="none", requires=["secret:TOKEN"])
+@plugin.tool(side_effects="none", requires=["secret:TOKEN"], isolation="process")
 def process(ctx: Context) -> int:
     """Says which process it is in."""
     ctx.secret("TOKEN")
@@ -108,7 +108,7 @@ def process(ctx: Context) -> int:
     return os.path.getsize("/dev/shm/marks")
 
 
-@plugin.tool(side_effects="none", requires=["secret:OTHER"])
+@plugin.tool(side_effects="none", requires=["secret:OTHER"], isolation="process")
 def process_of_other() -> int:
     """The same with another secret."""
     with open("/dev/shm/marks", "a") as marks:
@@ -116,13 +116,13 @@ def process_of_other() -> int:
     return os.path.getsize("/dev/shm/marks")
 
 
-@plugin.tool(side_effects="none", requires=["secret:TOKEN", "secret:OTHER"])
+@plugin.tool(side_effects="none", requires=["secret:TOKEN", "secret:OTHER"], isolation="process")
 def greedy() -> int:
     """Asks for more than it is granted."""
     return 1
 
 
-@plugin.tool(side_effects="none")
+@plugin.tool(side_effects="none", isolation="process")
 def modest(ctx: Context) -> str:
     """Requires none."""
     try:

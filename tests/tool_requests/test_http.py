@@ -39,7 +39,7 @@ def shown(response):
             "redirects": response.redirects, "type": response.headers.get("content-type", "")}
 
 
-@plugin.tool(side_effects="read", idempotent=True)
+@plugin.tool(side_effects="read", idempotent=True, isolation="process")
 def ask(url: str, ctx: Context, method: str = "GET", max_bytes: int | None = None) -> dict[str, int | str]:
     """Asks."""
     return shown(ctx.http.request(method, url, max_bytes=max_bytes, headers={"x-word": "k\\u00e4se"}))
@@ -64,31 +64,31 @@ def alone_through_proxy(url: str) -> str:
         return f"{response.status} {response.read().decode()}"
 
 
-@plugin.tool(side_effects="read", idempotent=True)
+@plugin.tool(side_effects="read", idempotent=True, isolation="process")
 async def ask_later(url: str, ctx: Context) -> dict[str, int | str]:
     """Asks from an event loop."""
     return shown(await ctx.http.aget(url))
 
 
-@plugin.tool(side_effects="read", idempotent=True)
+@plugin.tool(side_effects="read", idempotent=True, isolation="process")
 async def ask_wrongly(url: str, ctx: Context) -> str:
     """Holds up the event loop, or would."""
     return ctx.http.get(url).text
 
 
-@plugin.tool(side_effects="write")
+@plugin.tool(side_effects="write", isolation="process")
 def ask_at_write(url: str, method: str, ctx: Context) -> dict[str, int | str]:
     """Asks at another level."""
     return shown(ctx.http.request(method, url))
 
 
-@plugin.tool(side_effects="external")
+@plugin.tool(side_effects="external", isolation="process")
 def send(url: str, ctx: Context, method: str = "POST") -> dict[str, int | str]:
     """Sends."""
     return shown(ctx.http.request(method, url, json={"a": [1]}))
 
 
-@plugin.tool(side_effects="none")
+@plugin.tool(side_effects="none", isolation="process")
 def ask_at_none(url: str, ctx: Context) -> str:
     """Asks where nothing may be asked."""
     try:
@@ -97,7 +97,7 @@ def ask_at_none(url: str, ctx: Context) -> str:
         return error.reason
 
 
-@plugin.tool(side_effects="read", idempotent=True)
+@plugin.tool(side_effects="read", idempotent=True, isolation="process")
 async def ask_nine_times(url: str, ctx: Context) -> list[str]:
     """Asks more often at a time than it may."""
     async def one() -> str:
@@ -112,13 +112,13 @@ async def ask_nine_times(url: str, ctx: Context) -> list[str]:
     return [last, *await asyncio.gather(*asked)]
 
 
-@plugin.tool(side_effects="read", requires=["host:ungranted.example:443"])
+@plugin.tool(side_effects="read", requires=["host:ungranted.example:443"], isolation="process")
 def needs_more() -> str:
     """Requires a host that is not granted."""
     return "ran"
 
 
-@plugin.tool(side_effects="external", requires=["proxy"])
+@plugin.tool(side_effects="external", requires=["proxy"], isolation="process")
 def through_proxy(url: str) -> str:
     """Asks as a program would that knows proxies alone."""
     try:
@@ -128,7 +128,7 @@ def through_proxy(url: str) -> str:
         return f"{error.code} {error.headers['Fumehood-Refusal']}"
 
 
-@plugin.tool(side_effects="external", requires=["proxy"])
+@plugin.tool(side_effects="external", requires=["proxy"], isolation="process")
 def through_tunnel(host: str, port: int) -> str:
     """Asks for a connection, and speaks over it."""
     at = urlsplit(os.environ["https_proxy"])
@@ -141,7 +141,7 @@ def through_tunnel(host: str, port: int) -> str:
         return connection.makefile().read().rpartition("\\r\\n")[2].splitlines()[-1]
 
 
-@plugin.tool(side_effects="external", requires=["proxy"])
+@plugin.tool(side_effects="external", requires=["proxy"], isolation="process")
 def around_proxy(host: str, port: int) -> str:
     """Dials by itself."""
     try:
@@ -151,19 +151,19 @@ def around_proxy(host: str, port: int) -> str:
     return "reached"
 
 
-@plugin.tool(side_effects="external", requires=["proxy"])
+@plugin.tool(side_effects="external", requires=["proxy"], isolation="process")
 def seen_behind_proxy(paths: list[str]) -> str:
     """Looks for files."""
     return json.dumps([each for each in paths if os.path.exists(each)])
 
 
-@plugin.tool(side_effects="external")
+@plugin.tool(side_effects="external", isolation="process")
 def seen_without_proxy(paths: list[str]) -> str:
     """Looks for files."""
     return json.dumps([each for each in paths if os.path.exists(each)])
 
 
-@plugin.tool(side_effects="external")
+@plugin.tool(side_effects="external", isolation="process")
 def without_proxy() -> str:
     """Tries to make a socket."""
     try:

@@ -5,7 +5,7 @@ from fumehood_sdk import Context, Plugin
 plugin = Plugin("fresh", version="1.0.0", concurrency=32)
 
 
-@plugin.tool(side_effects="none", idempotent=True, isolation="call")
+@plugin.tool(side_effects="none", idempotent=True)
 def echo(text: str) -> str:
     """Say the same."""
     return text

@@ -92,7 +92,9 @@ class _Isolation:
 class _IsolationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Isolation.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ISOLATION_UNSPECIFIED: _Isolation.ValueType  # 0
-    """The sidecar's choice: `PROCESS`."""
+    """The sidecar's choice: `CALL` for the kinds `python` and `cli` (`PROCESS` where a Python plugin's import can't be
+    forked), `PROCESS` for `executable`.
+    """
     ISOLATION_PROCESS: _Isolation.ValueType  # 1
     """A warm worker process serves many calls of the same plugin, level and grants."""
     ISOLATION_CALL: _Isolation.ValueType  # 2
@@ -102,7 +104,9 @@ class Isolation(_Isolation, metaclass=_IsolationEnumTypeWrapper):
     """What one call shares with the next."""
 
 ISOLATION_UNSPECIFIED: Isolation.ValueType  # 0
-"""The sidecar's choice: `PROCESS`."""
+"""The sidecar's choice: `CALL` for the kinds `python` and `cli` (`PROCESS` where a Python plugin's import can't be
+forked), `PROCESS` for `executable`.
+"""
 ISOLATION_PROCESS: Isolation.ValueType  # 1
 """A warm worker process serves many calls of the same plugin, level and grants."""
 ISOLATION_CALL: Isolation.ValueType  # 2

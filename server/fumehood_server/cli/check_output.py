@@ -61,6 +61,7 @@ def problems_json(report: CheckReport) -> list[dict[str, Any]]:
     return found
 
 
+_ISOLATION_TERMS = {Isolation.CALL: "a process for each call", Isolation.PROCESS: "one process for many calls"}
 _TRACEBACK_FRAME = re.compile(r'File "([^"\n]+)", line ([0-9]+)')
 
 
@@ -100,7 +101,7 @@ def print_asks(console: Console, report: CheckReport) -> None:
     for tool in sorted(report.tools, key=lambda tool: (-order.index(tool.side_effects), tool.name)):
         level = str(tool.side_effects)
         terms = f"{tool.timeout_s:g} s, {'idempotent' if tool.idempotent else 'not idempotent'}"
-        terms += ", a process for each call" if tool.isolation is Isolation.CALL else ""
+        terms += f", {_ISOLATION_TERMS[tool.isolation]}"
         table.add_row(
             output.styled(tool.name, "bold"),
             output.styled(level, output.LEVEL_STYLES.get(level, "")),

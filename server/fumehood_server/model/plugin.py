@@ -34,6 +34,11 @@ class Kind(StrEnum):
     CLI = "cli"
     """An existing binary behind an argument template; definitions from the manifest."""
 
+    @property
+    def default_isolation(self) -> Isolation:
+        """The isolation of a tool whose author and operator say nothing."""
+        return Isolation.PROCESS if self is Kind.EXECUTABLE else Isolation.CALL
+
 
 class PluginState(StrEnum):
     """Whether a plugin's tools can be called."""

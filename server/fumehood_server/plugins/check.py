@@ -21,7 +21,14 @@ from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason, ToolDefinition
 from fumehood_server.plugins.changes import ToolChange, tool_changes
 from fumehood_server.plugins.definitions import definition_digest
-from fumehood_server.plugins.loading import Describe, LoadedPlugin, PluginRefusedError, load_plugin, try_start
+from fumehood_server.plugins.loading import (
+    FORK_REMEDY,
+    Describe,
+    LoadedPlugin,
+    PluginRefusedError,
+    load_plugin,
+    try_start,
+)
 from fumehood_server.plugins.lock import Pinned, pin_plugins, read_lock
 from fumehood_server.plugins.store import temporary_store
 
@@ -159,11 +166,20 @@ def _warnings(loaded: LoadedPlugin, limits: LimitsConfig) -> tuple[Advice, ...]:
 
 
 def _plugin_warnings(loaded: LoadedPlugin) -> tuple[Advice, ...]:
+    found: list[Advice] = []
     ours, theirs = loaded.manifest.version, loaded.code_version
-    if theirs in {"", ours}:
-        return ()
-    message = f'plugin.toml has the version "{ours}", which holds; the code says Plugin(version="{printable(theirs)}")'
-    return (Advice("", message),)
+    if theirs not in {"", ours}:
+        found.append(
+            Advice(
+                "",
+                f'plugin.toml has the version "{ours}", which holds; '
+                f'the code says Plugin(version="{printable(theirs)}")',
+            )
+        )
+    if loaded.fork_problem:
+        problem = f"no process can be forked for each call: {loaded.fork_problem}"
+        found.append(Advice("", f'{problem}; tools that name no isolation get "process" ({FORK_REMEDY})'))
+    return tuple(found)
 
 
 def _tool_warnings(tool: ToolDefinition, limits: LimitsConfig) -> list[str]:

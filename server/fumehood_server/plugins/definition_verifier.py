@@ -48,8 +48,14 @@ class DefinitionVerifier:
 
     def _compare(self, sent: Sequence[bytes]) -> str:
         manifest = self._loaded.manifest
+        accepted = {tool.name: tool.isolation for tool in self._loaded.tools}
         try:
-            tools = checked_tools(manifest, [tool_pb2.ToolDefinition.FromString(each) for each in sent])
+            tools = checked_tools(
+                manifest,
+                [tool_pb2.ToolDefinition.FromString(each) for each in sent],
+                # What names none has what it was accepted with, by the default of that time and what its import was.
+                lambda name: accepted.get(name, manifest.kind.default_isolation),
+            )
         except PluginRefusedError as error:
             found = printable(error)
         else:

@@ -13,9 +13,10 @@ from fumehood_sandbox import Level, SandboxError, SandboxUnavailableError
 
 from fumehood_server.config.config import LimitsConfig, SandboxConfig
 from fumehood_server.errors import ConfigError, FumehoodError, PluginInvalidError, WorkerUnavailableError
+from fumehood_server.model.capability import CapabilityKind
 from fumehood_server.model.plugin import Grants, Kind, WorkerSpec
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.model.tool import Reason, ToolDefinition
+from fumehood_server.model.tool import Isolation, Reason, ToolDefinition
 from fumehood_server.plugins.conversion import from_proto
 from fumehood_server.plugins.definitions import FieldProblem, check_definition
 from fumehood_server.plugins.launch.program import build
@@ -27,6 +28,11 @@ from fumehood_server.plugins.store.ignore import IGNORE_NAME
 
 DESCRIBE_TIMEOUT_S = 60.0
 """Backstop above every timeout within `describe` itself."""
+
+FORK_REMEDY = (
+    "have the tools start threads and processes and open files and sockets, not the import; or declare "
+    'isolation="process": one process then serves many calls'
+)
 
 _MAX_TOOLS = 1024
 _REASON_CODES = {Code.CONFIG_SANDBOX_UNAVAILABLE: "sandbox_unavailable", Code.CONFIG_PLUGIN_INVALID: "plugin_invalid"}
@@ -42,6 +48,10 @@ class Described(Protocol):
     @property
     def version(self) -> str:
         """The version that its code declares; it may be empty."""
+
+    @property
+    def fork_problem(self) -> str:
+        """Why no process can be forked for each call after its import. Empty where that was not found out, too."""
 
 
 Describe = Callable[[WorkerSpec], Awaitable[Described]]
@@ -61,6 +71,9 @@ class LoadedPlugin:
     """Sorted by name."""
     code_version: str = ""
     """The version that its code declares. Empty where it declares none, or was not started."""
+    fork_problem: str = ""
+    """Why its tools that name no isolation have the isolation `process`: its import can't be forked. Empty where it
+    can, or was not started."""
 
     def pinned(self) -> Pinned:
         """The plugin's entry in the lock."""
@@ -101,13 +114,20 @@ async def load_plugin(
     if pinned is None and locked:
         message = f"{manifest.name} is not pinned in the lock file, and --locked pins nothing by itself"
         raise PluginRefusedError(manifest.name, (Reason("not_pinned", message, add_remedy(folder)),))
-    code_version = ""
+    code_version = fork_problem = ""
     if manifest.kind is not Kind.PYTHON:
         tools = manifest.tools
     elif pinned is not None and pinned.digest == stored.digest:
         tools = pinned.tools
     else:
-        tools, code_version = await _describe(manifest, stored, describe, limits, sandbox)
+        described = await _describe(manifest, stored, describe, limits, sandbox)
+        code_version = described.version
+        default = Isolation.PROCESS if described.fork_problem else manifest.kind.default_isolation
+        tools = checked_tools(manifest, described.tools, lambda _: default)
+        if described.fork_problem:
+            _refuse_forks(manifest, tools, described.fork_problem)
+            if any(tool.isolation == tool_pb2.ISOLATION_UNSPECIFIED for tool in described.tools):
+                fork_problem = described.fork_problem
         try:
             await asyncio.to_thread(sources.verify, stored.digest)
         except CopyDamagedError as exc:
@@ -118,6 +138,7 @@ async def load_plugin(
         files=stored.path,
         tools=tuple(sorted(tools, key=lambda tool: tool.name)),
         code_version=code_version,
+        fork_problem=fork_problem,
     )
 
 
@@ -173,14 +194,13 @@ def _invalid(name: str, problems: tuple[ConfigError, ...]) -> PluginRefusedError
 
 async def _describe(
     manifest: Manifest, stored: Stored, describe: Describe, limits: LimitsConfig, sandbox: SandboxConfig
-) -> tuple[tuple[ToolDefinition, ...], str]:
-    """The definitions of a plugin's code, and its version."""
+) -> Described:
+    """What a plugin's code says of itself."""
     try:
         maker = _spec_maker(manifest, stored, limits, sandbox)
     except ConfigError as exc:
         raise _invalid(manifest.name, (exc,)) from exc
-    described = await _ready(manifest, stored, maker.describing_spec(), describe, "could not be asked for its tools")
-    return checked_tools(manifest, described.tools), described.version
+    return await _ready(manifest, stored, maker.describing_spec(), describe, "could not be asked for its tools")
 
 
 async def try_start(
@@ -257,8 +277,30 @@ def _missed(manifest: Manifest, stored: Stored, said: str) -> str:
     return f"its .venv is ignored: a line `!.venv/` in {IGNORE_NAME} takes it in"
 
 
-def checked_tools(manifest: Manifest, declared: Sequence[tool_pb2.ToolDefinition]) -> tuple[ToolDefinition, ...]:
-    """The definitions that a plugin's code declares.
+def _refuse_forks(manifest: Manifest, tools: Sequence[ToolDefinition], fork_problem: str) -> None:
+    """Refuse a tool that names the isolation `call` in a plugin whose import can't be forked.
+
+    Raises:
+        PluginRefusedError: there is one.
+    """
+    path = manifest.folder / MANIFEST_NAME
+    problems = tuple(
+        PluginInvalidError(
+            path, f'tool "{tool.name}": `isolation` "call" can\'t be had: {fork_problem}', hint=FORK_REMEDY
+        )
+        for tool in tools
+        if tool.isolation is Isolation.CALL and CapabilityKind.PROXY not in tool.requires  # with it, none is forked
+    )
+    if problems:
+        raise _invalid(manifest.name, problems)
+
+
+def checked_tools(
+    manifest: Manifest,
+    declared: Sequence[tool_pb2.ToolDefinition],
+    default_isolation: Callable[[str], Isolation],
+) -> tuple[ToolDefinition, ...]:
+    """The definitions that a plugin's code declares. A tool that names no isolation has the default of its name.
 
     Raises:
         PluginRefusedError: something is wrong with them.
@@ -271,7 +313,8 @@ def checked_tools(manifest: Manifest, declared: Sequence[tool_pb2.ToolDefinition
     if len(declared) > _MAX_TOOLS:
         problems.append(PluginInvalidError(path, f"the plugin declares more than {_MAX_TOOLS} tools"))
     for message in declared[:_MAX_TOOLS]:
-        definition, found = check_definition(from_proto(message))
+        raw = from_proto(message)
+        definition, found = check_definition(replace(raw, isolation=raw.isolation or default_isolation(raw.name)))
         if definition and definition.name in tools:
             found = (FieldProblem("name", "is the name of two tools", "rename one"),)
         elif definition:

@@ -209,7 +209,7 @@ def _read_tool(table: ToolTable, plugin: PluginTable) -> tuple[ToolDefinition | 
         idempotent=table.idempotent,
         requires=tuple(table.requires),
         timeout_s=table.timeout_s,
-        isolation=table.isolation,
+        isolation=table.isolation or plugin.kind.default_isolation,
         execution_mode=table.execution_mode,
         limits=table.limits.model_dump(exclude_none=True),
     )

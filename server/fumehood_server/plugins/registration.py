@@ -19,13 +19,13 @@ from fumehood_server.model.plugin import (
     ToolGrant,
     WorkerSpec,
 )
-from fumehood_server.model.tool import Isolation, Permission, Reason, ToolDefinition
+from fumehood_server.model.tool import Permission, Reason, ToolDefinition
 from fumehood_server.plugins.definition_verifier import DefinitionVerifier
 from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.launch.program import BuiltProgram, build
 from fumehood_server.plugins.loading import LoadedPlugin
 from fumehood_server.plugins.lock import Pinned
-from fumehood_server.plugins.requirements import isolation_reasons, reach_of, standing_reasons
+from fumehood_server.plugins.requirements import reach_of, standing_reasons
 from fumehood_server.plugins.specs import SpecMaker
 
 _DEFAULT_PERMISSION = {
@@ -95,12 +95,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         tool_grant = plugin.tools.get(definition.name, ToolGrant())
         isolation = tool_grant.isolation or definition.isolation
         reach = reach_of(definition, plugin.grants, tool_grant)
-        forked = isolation is Isolation.CALL and manifest.kind is Kind.PYTHON and not reach.relay
-        reasons = (
-            *missing,
-            *standing_reasons(definition, plugin.grants, tool_grant),
-            *(isolation_reasons(definition.name) if forked else ()),
-        )
+        reasons = (*missing, *standing_reasons(definition, plugin.grants, tool_grant))
         spec = None
         if maker and not reasons:
             spec = maker.spec(definition.side_effects, definition.limits, reach, isolation)

@@ -1,10 +1,10 @@
-"""Checks what a tool requires (level, capabilities, isolation) against what its operator grants."""
+"""Checks what a tool requires (level, capabilities) against what its operator grants."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fumehood_sandbox import Level, isolation_problem
+from fumehood_sandbox import Level
 
 from fumehood_server.egress import EgressRefusedError, HostRules, parse_denied, parse_granted
 from fumehood_server.egress.hostname import canonical_host
@@ -26,15 +26,6 @@ def standing_reasons(definition: ToolDefinition, grants: Grants, tool_grant: Too
     for text in definition.requires:
         reasons += _capability_reasons(definition, parse_capability(text), grants, tool_grant)
     return tuple(reasons)
-
-
-def isolation_reasons(tool: str) -> tuple[Reason, ...]:
-    """Why a tool can't be forked for each call here. Other kinds are launched anew, which any sandbox can do."""
-    found = isolation_problem()
-    if found is None:
-        return ()
-    message = f"{tool} gets a process of its own for each call, which this machine can't give: {found.problem}"
-    return (Reason("isolation_unavailable", message, found.remedy),)
 
 
 def _capability_reasons(

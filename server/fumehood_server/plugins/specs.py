@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
-from fumehood_sandbox import Level, Policy, PythonModule, authorities_runtime
+from fumehood_sandbox import Level, Policy, PythonModule, authorities_runtime, isolation_problem
 
 from fumehood_server.config.config import LimitsConfig, SandboxConfig
 from fumehood_server.model.plugin import PREWARMED_FORKS, Grants, Kind, WorkerSpec
@@ -71,8 +71,11 @@ class SpecMaker:
         return made
 
     def describing_spec(self) -> WorkerSpec:
-        """The spec to describe a plugin with: level `none`, no grant, the default limits."""
-        return self.spec(Level.NONE, DeclaredLimits())
+        """The spec to describe a plugin with: level `none`, no grant, the default limits.
+
+        As a zygote where this machine can fork one, so that its import is checked for forks in the same start.
+        """
+        return self.spec(Level.NONE, DeclaredLimits(), isolation=self.manifest.kind.default_isolation)
 
     def _make(self, level: Level, declared: DeclaredLimits, reach: Reach, isolation: Isolation) -> WorkerSpec:
         limits, own = self.limits.merge(declared)
@@ -95,8 +98,8 @@ class SpecMaker:
             relay=reach.relay,
         )
         program = self.built.program
-        forks = one_call and self.manifest.kind is Kind.PYTHON and not reach.relay
-        if forks and isinstance(program, PythonModule):
+        # Where a zygote can't be had, and where the relay has to be in each sandbox anew, each call is launched anew.
+        if one_call and isinstance(program, PythonModule) and not reach.relay and isolation_problem() is None:
             program = replace(program, forks=self.manifest.concurrency + PREWARMED_FORKS)
         hosts = reach.hosts if level.allows(Level.READ) else ()
         deny_hosts = self.grants.deny_hosts if hosts else ()

@@ -12,7 +12,7 @@ from fumehood_server.model.tool import Isolation
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.telemetry import get_logger
 from fumehood_server.workers import faults
-from fumehood_server.workers.describe import ReadyInfo, describe
+from fumehood_server.workers.pools.describe import ReadyInfo, describe
 from fumehood_server.workers.pools.interface import Pool, PoolContext, Verify
 from fumehood_server.workers.pools.per_call import PerCallPool
 from fumehood_server.workers.pools.shared import SharedPool

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from fumehood_server.workers.pools.interface import PoolContext
     from fumehood_server.workers.process.worker import ProcessWorker
 
+IMPORT_STEP = "zygote"
+"""The step of a `LaunchError` that the plugin's import is to blame for."""
+
 
 class Zygote:
     """A process with the plugin imported and nothing else done, and the fork supervisor beside it.
@@ -144,6 +147,22 @@ async def started_zygote(context: PoolContext) -> AsyncIterator[Zygote]:
     Raises:
         WorkerUnavailableError: on entering: it can't be had.
     """
+    async with greeted_zygote(context) as zygote:
+        zygote.worker.forget_greeting()
+        try:
+            await approve(zygote, context.settings.start_timeout_s)
+        except LaunchError as error:
+            raise WorkerUnavailableError(refusal(context.spec.plugin, error)) from error
+        yield zygote
+
+
+@asynccontextmanager
+async def greeted_zygote(context: PoolContext) -> AsyncIterator[Zygote]:
+    """A zygote that is ready and not approved, within the block. Leaving the block ends it, and its children with it.
+
+    Raises:
+        WorkerUnavailableError: on entering: it can't be had.
+    """
     spec, settings = context.spec, context.settings
     if not isinstance(spec.program, PythonModule):
         raise TypeError("only Python modules can be forked")
@@ -163,28 +182,25 @@ async def started_zygote(context: PoolContext) -> AsyncIterator[Zygote]:
             raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
         async with make_worker(spec, worker_id, process, log=context.log, settings=settings) as worker:
             await worker.greet(deadline - clock())
-            worker.forget_greeting()
             zygote = Zygote(server, worker, answer_s=settings.fork_answer_s)
             try:
-                await _approve(zygote, settings.start_timeout_s)
                 yield zygote
             finally:
                 zygote.cgroups.close()
 
 
-async def _approve(zygote: Zygote, within_s: float) -> None:
+async def approve(zygote: Zygote, within_s: float) -> None:
     """Have it approved in time.
 
     Raises:
-        WorkerUnavailableError: it is not, or has died.
+        LaunchError: it is not.
+        WorkerUnavailableError: it was not in time, or has died.
     """
     worker = zygote.worker
     plugin = worker.spec.plugin
     try:
         async with asyncio.timeout(within_s):
             await zygote.be_approved()
-    except LaunchError as error:
-        raise WorkerUnavailableError(refusal(plugin, error)) from error
     except TimeoutError as error:
         raise WorkerUnavailableError(faults.never_ready_error(plugin, within_s, ())) from error
     if worker.state is not WorkerState.READY or worker.life.exited:
@@ -193,7 +209,7 @@ async def _approve(zygote: Zygote, within_s: float) -> None:
 
 def refusal(plugin: str, error: LaunchError) -> CallError:
     """What a call is told of a child that can't be had."""
-    if error.step != "zygote":
+    if error.step != IMPORT_STEP:
         return launch_error(plugin, error)
     return CallError(
         code=Code.CONFIG_PLUGIN_INVALID,

@@ -146,7 +146,8 @@ func (Permission) EnumDescriptor() ([]byte, []int) {
 type Isolation int32
 
 const (
-	// The sidecar's choice: `PROCESS`.
+	// The sidecar's choice: `CALL` for the kinds `python` and `cli` (`PROCESS` where a Python plugin's import can't be
+	// forked), `PROCESS` for `executable`.
 	Isolation_ISOLATION_UNSPECIFIED Isolation = 0
 	// A warm worker process serves many calls of the same plugin, level and grants.
 	Isolation_ISOLATION_PROCESS Isolation = 1

@@ -1,0 +1,101 @@
+"""What a plugin says of itself, asked once."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fumehood_sandbox import LaunchError, PythonModule
+
+from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.call import CallError
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.text import printable
+from fumehood_server.workers.pools.interface import PoolContext
+from fumehood_server.workers.pools.zygote import IMPORT_STEP, approve, greeted_zygote, refusal
+from fumehood_server.workers.process.start import started_worker
+from fumehood_server.workers.settings import WorkerSettings
+from fumehood_server.workers.wire import messages
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fumehood.v1 import tool_pb2
+
+    from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.workers.output.logs import LogSink
+    from fumehood_server.workers.process.worker import ProcessWorker
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyInfo:
+    """A plugin's `Ready`. Hostile input: nothing of it was checked but its size and that it is protobuf."""
+
+    tools: tuple[tool_pb2.ToolDefinition, ...]
+    sdk: str
+    max_concurrent_calls: int
+    """The plugin's own wish. 0: none."""
+    version: str = ""
+    """The version that the plugin's code gives itself. Empty: it gives none."""
+    fork_problem: str = ""
+    """Why no process can be forked for each call after its import. Empty: it can, or the spec doesn't fork."""
+
+
+async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings | None = None) -> ReadyInfo:
+    """Start the plugin once, take its `Ready`, and end it. No process is left, cancelled or not.
+
+    It runs under `spec.policy`: whoever asks makes that one of level `none`, without grants. Where the spec's program
+    forks, it is also found out whether the plugin can be a zygote.
+
+    Raises:
+        WorkerUnavailableError: it could not be started or did not become ready, or declares too many tools.
+    """
+    context = PoolContext(
+        spec=spec,
+        log=logs.of(spec.plugin),
+        settings=settings or WorkerSettings(),
+        ids=itertools.count(1),
+        verify=None,
+        plugin_requests=None,
+    )
+    forks = isinstance(spec.program, PythonModule) and spec.program.forks > 0
+    async with _described_zygote(context) if forks else _described_worker(context) as (worker, fork_problem):
+        greeting = worker.greeting
+        worker.kill()  # nothing was called, so there is nothing that the process could lose
+    if len(greeting.tools) > messages.MAX_TOOLS:
+        raise WorkerUnavailableError(
+            CallError(
+                code=Code.CONFIG_PLUGIN_INVALID,
+                message=f'plugin "{spec.plugin}" declares more than {messages.MAX_TOOLS} tools',
+                details={"plugin": spec.plugin, "limit": "tools", "value": messages.MAX_TOOLS},
+            )
+        )
+    return ReadyInfo(
+        tuple(greeting.tools),
+        greeting.sdk[:128],
+        greeting.max_concurrent_calls,
+        greeting.version[:128],
+        fork_problem,
+    )
+
+
+@asynccontextmanager
+async def _described_worker(context: PoolContext) -> AsyncIterator[tuple[ProcessWorker, str]]:
+    worker_id = f"{context.spec.plugin}-describe"
+    async with started_worker(context.spec, worker_id, log=context.log, settings=context.settings) as worker:
+        yield worker, ""
+
+
+@asynccontextmanager
+async def _described_zygote(context: PoolContext) -> AsyncIterator[tuple[ProcessWorker, str]]:
+    problem = ""
+    async with greeted_zygote(context) as zygote:
+        try:
+            await approve(zygote, context.settings.start_timeout_s)
+        except LaunchError as error:
+            if error.step != IMPORT_STEP:
+                raise WorkerUnavailableError(refusal(context.spec.plugin, error)) from error
+            problem = printable(f"{error.problem}: {error.path}" if error.path else error.problem)
+        yield zygote.worker, problem
