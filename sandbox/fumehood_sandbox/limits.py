@@ -34,3 +34,7 @@ class Limits:
     """Size that one file may grow to (RLIMIT_FSIZE)."""
     scratch_bytes: int = 64 * _MIB
     """Size of each of the private tmpfs folders, /tmp and /dev/shm."""
+    scratch_files: int = 4096
+    """Files, folders and links in each of them: the inodes of its tmpfs."""
+    cpus: int = 1
+    """Processors' worth of time that the whole tree may have: a cgroup's quota. Without a cgroup nothing bounds it."""

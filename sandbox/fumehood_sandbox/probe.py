@@ -14,7 +14,7 @@ from typing import Literal
 
 from fumehood_sandbox import landlock_only
 from fumehood_sandbox.backend import Backend
-from fumehood_sandbox.cgroup import cgroups
+from fumehood_sandbox.cgroup import Control, cgroups
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
 from fumehood_sandbox.fork.probe import isolation_problem
 from fumehood_sandbox.launch import launch
@@ -147,12 +147,15 @@ def _landlock_alone() -> Finding:
 
 def _cgroups() -> Finding:
     found = cgroups()
+    if not found.missing and Control.QUOTA not in found.controls:
+        problems = "; ".join(found.problems) or "no hierarchy with the controller cpu"
+        return Finding("cgroup", "leaf", "weaker", f"{found.describe()}; nothing bounds cpus: {problems}", _DELEGATE)
     if not found.missing:
         return Finding("cgroup", "leaf", "in force", found.describe())
     have = found.describe() or "none"
     lacking = ", ".join(found.missing)
     problems = "; ".join(found.problems) or "no hierarchy is mounted"
-    detail = f"{have}; limits of each process and a watchdog stand in for {lacking}: {problems}"
+    detail = f"{have}; limits of each process and a watchdog stand in for {lacking}, nothing for cpus: {problems}"
     return Finding("cgroup", "leaf", "weaker", detail, _DELEGATE)
 
 

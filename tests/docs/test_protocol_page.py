@@ -189,6 +189,8 @@ LIMITS = Limits()
         ("## 3.6", "`open_files`", "256", LIMITS.open_files == 256),
         ("## 3.6", "`file_size_bytes`", "64 MiB", LIMITS.file_size_bytes == 64 * MIB),
         ("## 3.6", "`scratch_bytes`", "64 MiB", LIMITS.scratch_bytes == 64 * MIB),
+        ("## 3.6", "`scratch_files`", "4096", LIMITS.scratch_files == 4096),
+        ("## 3.6", "`cpus`", "1", LIMITS.cpus == 1),
     ],
 )
 def test_a_limit_is_what_the_page_says(title: str, row: str, told: str, *, kept: bool) -> None:

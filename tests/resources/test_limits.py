@@ -63,6 +63,7 @@ CASES = [
     ("hold", MEMORY_BELOW, MEMORY_ABOVE, "memory_bytes", "bytes"),
     ("fill", {"mib": 12}, {"mib": 20}, "scratch_bytes", "bytes"),
     ("fill", {"mib": 12, "folder": SHM}, {"mib": 20, "folder": SHM}, "scratch_bytes", "bytes"),
+    ("make_files", {"count": 1000}, {"count": 5000}, "scratch_files", "files"),
     ("big_file", {"mib": 7}, {"mib": 9}, "file_size_bytes", "bytes"),
     ("open_files", {"count": 40}, {"count": 80}, "open_files", "files"),
     ("output", {"size": MIB // 4}, {"size": 5 * MIB}, "output_bytes", "bytes"),
@@ -202,7 +203,7 @@ async def test_receipts_name_what_bounds_the_tree(hood: Hood) -> None:
         assert str(LIMITS.memory_bytes) in layers["cgroup"].detail
         assert not any(layer.weaker for layer in layers.values())
     else:
-        assert {name for name, layer in layers.items() if layer.weaker} == {"rlimits", "watchdog"}
+        assert {name for name, layer in layers.items() if layer.weaker} == {"rlimits", "watchdog", "cpus"}
         assert "cgroup" not in layers
     lease.release()
 

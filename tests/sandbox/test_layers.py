@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 from fumehood_sandbox import Level, Limits, Policy
+from fumehood_sandbox.cgroup import Control
 from fumehood_sandbox.cgroup import cgroups as usable_cgroups
 
 from .harness import BOUND_S, inside, read_line, read_to_end, running
@@ -206,6 +208,58 @@ def test_limits_hold(tmp_path: Path, *, cgroups: bool) -> None:
     }
 
 
+@pytest.mark.promise("S601")
+def test_files_of_scratch_are_limited_in_number(tmp_path: Path) -> None:
+    code = """
+    def fill(folder):
+        made = 0
+        try:
+            while made < 200:
+                os.close(os.open(f"{folder}/{made}", os.O_CREAT | os.O_WRONLY))
+                made += 1
+        except OSError as error:
+            return [made, errno.errorcode[error.errno]]
+        return [made, "done"]
+    report([fill("/tmp"), fill("/dev/shm")])
+    """
+    few, many = (
+        inside(tmp_path, code, Policy(level=Level.NONE, limits=Limits(scratch_files=count))) for count in (100, 4096)
+    )
+    assert all(90 <= made < 100 and why == "ENOSPC" for made, why in few), few
+    assert many == [[200, "done"]] * 2
+
+
+_BY_STATUS = {
+    "off for good": ("thread force mitigated", "always disabled", "conditional force disabled"),
+    "off by the kernel": ("thread mitigated", "globally mitigated", "always disabled", "conditional disabled"),
+    "harmless on this processor": ("not vulnerable", "not affected"),
+    "not known to this kernel": ("unknown", ""),
+}
+
+
+@pytest.mark.promise("S314")
+def test_speculation_is_off_where_the_kernel_has_a_control_and_named_where_it_has_none(tmp_path: Path) -> None:
+    code = """
+    lines = open("/proc/self/status").read().splitlines()
+    states = {line.split(":")[0]: line.split(":")[1].strip() for line in lines if ":" in line}
+    prctl = ctypes.CDLL(None).prctl
+    report([states.get("Speculation_Store_Bypass", ""), states.get("SpeculationIndirectBranch", ""),
+            prctl(53, 0, 2, 0, 0), prctl(53, 1, 2, 0, 0)])
+    """
+    with running(tmp_path, code) as process:
+        *states, store_bypass_on, _ = json.loads(read_line(process.stdout))
+        (detail,) = (layer.detail for layer in process.receipt.layers if layer.name == "speculation")
+    told = re.fullmatch("store bypass (.+), indirect branch (.+)", detail)
+    assert told is not None
+    for said, state in zip(told.groups(), states, strict=True):
+        if said.startswith("on, "):
+            assert state not in {"thread force mitigated", "conditional force disabled"}
+        else:
+            assert state in _BY_STATUS[said]
+    if told[1] == "off for good":
+        assert store_bypass_on != 0, "the program can't turn it on again"
+
+
 @pytest.mark.promise("S602")
 def test_fork_bomb_is_held_by_the_limit_of_processes(tmp_path: Path) -> None:
     code = """
@@ -241,10 +295,12 @@ def test_receipt_names_every_layer_in_force(tmp_path: Path, *, wanted: bool) -> 
         read_to_end(process)
     has_leaf = wanted and bool(CGROUP.parents)
     assert [layer.name for layer in receipt.layers] == [
-        "namespaces", "environment", *(["cgroup"] if has_leaf else []), "rlimits",
-        "identity", "capabilities", "landlock", "descriptors", "seccomp",
+        "namespaces", "environment", *(["cgroup"] if has_leaf else []), "speculation", "rlimits",
+        "identity", "capabilities", "landlock", "descriptors", "seccomp", "scratch",
+        *([] if wanted and Control.QUOTA in CGROUP.controls else ["cpus"]),
     ]  # fmt: skip
-    assert receipt.weaker == (() if wanted and not CGROUP.missing else ("rlimits",))
+    weaker = () if wanted and not CGROUP.missing else ("rlimits",)
+    assert receipt.weaker == (*weaker, *(() if wanted and Control.QUOTA in CGROUP.controls else ("cpus",)))
     assert receipt.level is Level.NONE
     assert receipt.policy_digest.startswith("sha256:")
     assert all(layer.detail for layer in receipt.layers)

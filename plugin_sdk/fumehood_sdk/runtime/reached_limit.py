@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import errno
+import os
 
 _BY_ERRNO = {
     errno.EMFILE: "open_files",
@@ -29,10 +30,22 @@ def reached_limit(error: BaseException) -> str:
     if error.errno == errno.ENOSPC:
         # Anything else than scratch is a granted path, and full is then the machine's disk.
         path = error.filename
-        return "scratch_bytes" if path is None or str(path).startswith(_SCRATCH) else ""
+        return _full_scratch() if path is None or str(path).startswith(_SCRATCH) else ""
     if error.errno == errno.EAGAIN:
         return "processes" if _forked(error) else ""  # else it is a descriptor that doesn't block
     return _BY_ERRNO.get(error.errno or 0, "")
+
+
+def _full_scratch() -> str:
+    """What scratch lacks: bytes, or inodes, whose lack fails with the same number."""
+    for folder in _SCRATCH:
+        try:
+            status = os.statvfs(folder)
+        except OSError:
+            continue
+        if status.f_files and not status.f_ffree:
+            return "scratch_files"
+    return "scratch_bytes"
 
 
 def _address_space_is_full() -> bool:

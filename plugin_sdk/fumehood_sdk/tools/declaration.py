@@ -24,6 +24,8 @@ LIMITS = (
     "scratch_bytes",
     "output_bytes",
     "log_bytes_per_second",
+    "cpus",
+    "scratch_files",
 )
 """Names of limits in the order of their numbers in `Limits` of fumehood/v1/tool.proto, from 1."""
 

@@ -231,6 +231,8 @@ class Limits(_message.Message):
     SCRATCH_BYTES_FIELD_NUMBER: _builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
     LOG_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
+    SCRATCH_FILES_FIELD_NUMBER: _builtins.int
     memory_bytes: _builtins.int
     """Memory in bytes that the processes of the tool hold together, by a cgroup where there is one; and the address space
     of each (RLIMIT_AS) where the sidecar can't tell what they hold.
@@ -249,6 +251,12 @@ class Limits(_message.Message):
     """Size of one result in bytes, content and details together."""
     log_bytes_per_second: _builtins.int
     """Bytes that the process may write to its log, stderr and `Log` frames together, within any one second."""
+    cpus: _builtins.int
+    """Processors' worth of time that the processes of the tool have together, by a cgroup's quota; 1 where nothing is
+    said. Nothing bounds it where there is no cgroup.
+    """
+    scratch_files: _builtins.int
+    """Files, folders and links in each private scratch folder."""
     def __init__(
         self,
         *,
@@ -260,13 +268,17 @@ class Limits(_message.Message):
         scratch_bytes: _builtins.int | None = ...,
         output_bytes: _builtins.int | None = ...,
         log_bytes_per_second: _builtins.int | None = ...,
+        cpus: _builtins.int | None = ...,
+        scratch_files: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_seconds", b"_cpu_seconds", "_file_size_bytes", b"_file_size_bytes", "_log_bytes_per_second", b"_log_bytes_per_second", "_memory_bytes", b"_memory_bytes", "_open_files", b"_open_files", "_output_bytes", b"_output_bytes", "_processes", b"_processes", "_scratch_bytes", b"_scratch_bytes", "cpu_seconds", b"cpu_seconds", "file_size_bytes", b"file_size_bytes", "log_bytes_per_second", b"log_bytes_per_second", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "output_bytes", b"output_bytes", "processes", b"processes", "scratch_bytes", b"scratch_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_seconds", b"_cpu_seconds", "_cpus", b"_cpus", "_file_size_bytes", b"_file_size_bytes", "_log_bytes_per_second", b"_log_bytes_per_second", "_memory_bytes", b"_memory_bytes", "_open_files", b"_open_files", "_output_bytes", b"_output_bytes", "_processes", b"_processes", "_scratch_bytes", b"_scratch_bytes", "_scratch_files", b"_scratch_files", "cpu_seconds", b"cpu_seconds", "cpus", b"cpus", "file_size_bytes", b"file_size_bytes", "log_bytes_per_second", b"log_bytes_per_second", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "output_bytes", b"output_bytes", "processes", b"processes", "scratch_bytes", b"scratch_bytes", "scratch_files", b"scratch_files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_seconds", b"_cpu_seconds", "_file_size_bytes", b"_file_size_bytes", "_log_bytes_per_second", b"_log_bytes_per_second", "_memory_bytes", b"_memory_bytes", "_open_files", b"_open_files", "_output_bytes", b"_output_bytes", "_processes", b"_processes", "_scratch_bytes", b"_scratch_bytes", "cpu_seconds", b"cpu_seconds", "file_size_bytes", b"file_size_bytes", "log_bytes_per_second", b"log_bytes_per_second", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "output_bytes", b"output_bytes", "processes", b"processes", "scratch_bytes", b"scratch_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_seconds", b"_cpu_seconds", "_cpus", b"_cpus", "_file_size_bytes", b"_file_size_bytes", "_log_bytes_per_second", b"_log_bytes_per_second", "_memory_bytes", b"_memory_bytes", "_open_files", b"_open_files", "_output_bytes", b"_output_bytes", "_processes", b"_processes", "_scratch_bytes", b"_scratch_bytes", "_scratch_files", b"_scratch_files", "cpu_seconds", b"cpu_seconds", "cpus", b"cpus", "file_size_bytes", b"file_size_bytes", "log_bytes_per_second", b"log_bytes_per_second", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "output_bytes", b"output_bytes", "processes", b"processes", "scratch_bytes", b"scratch_bytes", "scratch_files", b"scratch_files"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_seconds: _TypeAlias = _typing.Literal["cpu_seconds"]  # noqa: Y015
     _WhichOneofArgType__cpu_seconds: _TypeAlias = _typing.Literal["_cpu_seconds", b"_cpu_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__cpus: _TypeAlias = _typing.Literal["cpus"]  # noqa: Y015
+    _WhichOneofArgType__cpus: _TypeAlias = _typing.Literal["_cpus", b"_cpus"]  # noqa: Y015
     _WhichOneofReturnType__file_size_bytes: _TypeAlias = _typing.Literal["file_size_bytes"]  # noqa: Y015
     _WhichOneofArgType__file_size_bytes: _TypeAlias = _typing.Literal["_file_size_bytes", b"_file_size_bytes"]  # noqa: Y015
     _WhichOneofReturnType__log_bytes_per_second: _TypeAlias = _typing.Literal["log_bytes_per_second"]  # noqa: Y015
@@ -281,8 +293,12 @@ class Limits(_message.Message):
     _WhichOneofArgType__processes: _TypeAlias = _typing.Literal["_processes", b"_processes"]  # noqa: Y015
     _WhichOneofReturnType__scratch_bytes: _TypeAlias = _typing.Literal["scratch_bytes"]  # noqa: Y015
     _WhichOneofArgType__scratch_bytes: _TypeAlias = _typing.Literal["_scratch_bytes", b"_scratch_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__scratch_files: _TypeAlias = _typing.Literal["scratch_files"]  # noqa: Y015
+    _WhichOneofArgType__scratch_files: _TypeAlias = _typing.Literal["_scratch_files", b"_scratch_files"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_seconds) -> _WhichOneofReturnType__cpu_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpus) -> _WhichOneofReturnType__cpus | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__file_size_bytes) -> _WhichOneofReturnType__file_size_bytes | None: ...
     @_typing.overload
@@ -297,6 +313,8 @@ class Limits(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__processes) -> _WhichOneofReturnType__processes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__scratch_bytes) -> _WhichOneofReturnType__scratch_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scratch_files) -> _WhichOneofReturnType__scratch_files | None: ...
 
 Global___Limits: _TypeAlias = Limits  # noqa: Y015
 

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from fumehood_sandbox.cgroup.version import Control, Reading, field, members, read, write
+from fumehood_sandbox.cgroup.version import CPU_PERIOD_US, Control, Reading, field, members, read, write
 
 _KILL_ROUNDS = 50
 """A frozen leaf is killed in one round. Without a freezer each round kills what was forked during the last."""
@@ -16,11 +16,11 @@ _FREEZE_ROUNDS = 20
 """Freezing takes well under a millisecond, but for a task that hangs in the kernel, which can't fork either."""
 
 _OF_CONTROLLER = {
-    "memory": Control.MEMORY,
-    "pids": Control.PROCESSES,
-    "cpu": Control.SHARE,
-    "cpuacct": Control.TIME,
-    "freezer": Control.KILL,
+    "memory": {Control.MEMORY},
+    "pids": {Control.PROCESSES},
+    "cpu": {Control.SHARE, Control.QUOTA},
+    "cpuacct": {Control.TIME},
+    "freezer": {Control.KILL},
 }
 
 
@@ -44,7 +44,7 @@ class Cgroup1:
     def offered(self, folder: str) -> frozenset[Control]:
         """What its controllers give."""
         del folder
-        return frozenset(_OF_CONTROLLER[each] for each in self._controllers if each in _OF_CONTROLLER)
+        return frozenset().union(*(_OF_CONTROLLER.get(each, frozenset()) for each in self._controllers))
 
     def enable(self, folder: str, controls: frozenset[Control]) -> None:
         """Nothing to do: every folder has the hierarchy's controllers."""
@@ -68,6 +68,14 @@ class Cgroup1:
     def processes_limit(self, leaf: str) -> int:
         """The bound."""
         return int(read(f"{leaf}/pids.max"))
+
+    def limit_cpus(self, leaf: str, count: int) -> None:
+        """Bound processor time. The period is what it is by default."""
+        write(f"{leaf}/cpu.cfs_quota_us", str(count * CPU_PERIOD_US))
+
+    def cpus_limit(self, leaf: str) -> float:
+        """The bound."""
+        return int(read(f"{leaf}/cpu.cfs_quota_us")) / int(read(f"{leaf}/cpu.cfs_period_us"))
 
     def kill(self, leaf: str) -> None:
         """Freeze the leaf so that nobody forks, send SIGKILL to each, thaw: they die at once. Then look again."""

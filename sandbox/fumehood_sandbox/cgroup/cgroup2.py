@@ -9,9 +9,9 @@ import contextlib
 import errno
 import os
 
-from fumehood_sandbox.cgroup.version import Control, Reading, field, members, read, write
+from fumehood_sandbox.cgroup.version import CPU_PERIOD_US, Control, Reading, field, members, read, write
 
-_CONTROLLERS = {Control.MEMORY: "memory", Control.PROCESSES: "pids", Control.SHARE: "cpu"}
+_CONTROLLERS = {Control.MEMORY: "memory", Control.PROCESSES: "pids", Control.SHARE: "cpu", Control.QUOTA: "cpu"}
 _ASIDE = "fumehood-sidecar"
 """Where this process moves when its own cgroup shall have leaves. Not named like a leaf, so it is never swept."""
 
@@ -81,6 +81,15 @@ class Cgroup2:
     def processes_limit(self, leaf: str) -> int:
         """The bound."""
         return int(read(f"{leaf}/pids.max"))
+
+    def limit_cpus(self, leaf: str, count: int) -> None:
+        """Bound processor time."""
+        write(f"{leaf}/cpu.max", f"{count * CPU_PERIOD_US} {CPU_PERIOD_US}")
+
+    def cpus_limit(self, leaf: str) -> float:
+        """The bound."""
+        quota, period = read(f"{leaf}/cpu.max").split()
+        return int(quota) / int(period)
 
     def kill(self, leaf: str) -> None:
         """One write; the kernel also kills what is being forked meanwhile."""

@@ -24,6 +24,7 @@ from fumehood_sandbox.interpreter import stage_interpreter
 
 _TRIED_MEMORY_BYTES = 64 * 1024 * 1024
 _TRIED_PROCESSES = 64
+_TRIED_CPUS = 1
 _END_S = 10.0
 """For the end of the process that was used for trying; it is killed."""
 
@@ -130,14 +131,15 @@ def _works(version: CgroupVersion, leaf: str, control: Control, process: subproc
     if control is Control.PROCESSES:
         version.limit_processes(leaf, _TRIED_PROCESSES)
         return version.processes_limit(leaf) == _TRIED_PROCESSES and number(version.processes) >= 1
-    if control is Control.TIME:
-        return number(version.time) >= 0
+    if control is Control.QUOTA:
+        version.limit_cpus(leaf, _TRIED_CPUS)
+        return version.cpus_limit(leaf) == _TRIED_CPUS
     if control is Control.KILL:
         version.kill(leaf)
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(_END_S) == -signal.SIGKILL
         return False
-    return True
+    return control is not Control.TIME or number(version.time) >= 0
 
 
 @contextlib.contextmanager

@@ -83,6 +83,8 @@ class Cgroups:
                     parent.version.limit_memory(folder, limits.memory_bytes)
                 if Control.PROCESSES in parent.controls:
                     parent.version.limit_processes(folder, limits.processes + SPARE_PROCESSES)
+                if Control.QUOTA in parent.controls:
+                    parent.version.limit_cpus(folder, limits.cpus)
             return Leaf(made, spare_processes=SPARE_PROCESSES, retry=self._keep)
         except OSError as error:
             for folder in made:

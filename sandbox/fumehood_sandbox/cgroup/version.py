@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+CPU_PERIOD_US = 100_000
+"""In which a quota of processor time is used up and renewed: the kernel's own default. A process of one thread never
+meets a quota of one processor, however long or short the period is."""
+
 
 class Control(StrEnum):
     """What a leaf can do for a sandbox."""
@@ -19,6 +23,8 @@ class Control(StrEnum):
     """Bounds processes and threads, and counts refusals."""
     SHARE = "share"
     """A leaf gets as much of the processors as any other, however many threads it has."""
+    QUOTA = "quota"
+    """Bounds how many processors' worth of time its processes have together."""
     TIME = "time"
     """Counts processor time."""
     KILL = "kill"
@@ -61,6 +67,12 @@ class CgroupVersion(Protocol):
 
     def processes_limit(self, leaf: str) -> int:
         """The bound, as the kernel keeps it."""
+
+    def limit_cpus(self, leaf: str, count: int) -> None:
+        """Bound processor time to so many processors' worth (CFS bandwidth, sched-bwc)."""
+
+    def cpus_limit(self, leaf: str) -> float:
+        """The bound."""
 
     def kill(self, leaf: str) -> None:
         """Kill every process of the leaf. Bounded."""

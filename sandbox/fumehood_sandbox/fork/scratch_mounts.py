@@ -41,7 +41,8 @@ class ScratchMounts:
         self._scratch = [each.encode() + b"\0" for each in config["scratch"]]
         self._below: list[str] = config["below_scratch"]
         size: int = config["scratch_bytes"]
-        self._tmpfs = f"mode=1777,size={size}\0".encode()
+        files: int = config["scratch_files"]
+        self._tmpfs = f"mode=1777,size={size},nr_inodes={files}\0".encode()
         user, group = config["identity"]
         self._maps = (("uid_map", f"{user} {user} 1\n".encode()), ("gid_map", f"{group} {group} 1\n".encode()))
 

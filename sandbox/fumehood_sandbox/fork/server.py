@@ -110,6 +110,7 @@ class ForkServer:
             "scratch": FORK_SCRATCH,
             "below_scratch": self._below_scratch,
             "scratch_bytes": self._policy.limits.scratch_bytes,
+            "scratch_files": self._policy.limits.scratch_files,
             "pipes": [os.fstat(fd).st_ino for fd in (zygote.stdin, zygote.stdout, zygote.stderr)],
         }
         try:

@@ -25,6 +25,8 @@ from fumehood_sandbox.inside.layers import (
 from fumehood_sandbox.inside.program import become, enter, forget_stages, prepare_module
 from fumehood_sandbox.inside.relay import open_relay, proxy_variables
 from fumehood_sandbox.inside.report import fail, report
+from fumehood_sandbox.inside.scratch import limit_inodes
+from fumehood_sandbox.inside.speculation import limit_speculation
 from fumehood_sandbox.kernel.libc import StepError
 
 TYPE_CHECKING = False
@@ -50,6 +52,8 @@ def main(config: "dict[str, Any]", make_modules: "Callable[[dict[str, Any]], dic
             port = open_relay(status, config["relay_fd"])
             allow_connecting(ruleset, config["landlock"]["attributes"], port)
             config["environment"] |= proxy_variables(port)
+        limit_inodes(status, config["scratch"])
+        limit_speculation(status)
         limit(status, config["rlimits"])
         empty_bounding_set()
         drop_identity(status, config["identity"])

@@ -23,6 +23,7 @@ from fumehood_sandbox.inside.layers import (
 )
 from fumehood_sandbox.inside.program import become, enter, forget_stages, prepare_module
 from fumehood_sandbox.inside.report import fail, report
+from fumehood_sandbox.inside.speculation import limit_speculation
 from fumehood_sandbox.kernel.constants import (
     CAP_KILL,
     CAP_SETGID,
@@ -100,6 +101,7 @@ def _run_program(config: "dict[str, Any]", supervisor: int) -> None:
         # Changed ids take this back, so it comes after them; execve(2) and dropped capabilities don't.
         _die_with(supervisor, _signal.SIGKILL)
         _check_access(config["needed"])
+        limit_speculation(status)
         restrict_self(status, ruleset, config["landlock"]["detail"])
         close_descriptors(status)
         load_filter(config["filter"], what="load the filter")

@@ -41,8 +41,9 @@ def bubblewrap_arguments(
         *("--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox"),
         # A symbol that is looked up at its first use would be looked up by each child anew.
         *(("--setenv", "LD_BIND_NOW", "1") if forks else ()),
-        # What the inner stage needs to take on its identity and to empty the bounding set; it gives all of it up.
-        *("--cap-drop", "ALL", "--cap-add", "CAP_SETPCAP"),
+        # What the inner stage needs to limit scratch, to take on its identity and to empty the bounding set; it gives
+        # all of it up. Of mount(2) the filter lets it do nothing else: see `seccomp.denylist`.
+        *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"),
         *(("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID") if shared else ()),
         *("--seccomp", str(filter_fd), "--info-fd", str(info_fd)),
         *_mount_arguments(checked, forks=forks),

@@ -104,7 +104,7 @@ class BubblewrapStart(BackendStart):
         """The process, with pid 1 of its namespace, its leaf and its relay."""
         leaf = self._attach.leaf if self._attach is not None else None
         bounded = leaf.controls if leaf is not None else frozenset[Control]()
-        inner = reports.layers(*(() if self._relay_channel is None else ("relay",)), bounded=bounded)
+        inner = reports.layers("scratch", *(() if self._relay_channel is None else ("relay",)), bounded=bounded)
         self._find_init()
         outer = self._receipt
         receipt = Receipt(outer.level, outer.backend, outer.policy_digest, (*outer.layers, *inner))

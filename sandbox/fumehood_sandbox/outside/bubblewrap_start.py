@@ -157,7 +157,7 @@ def _seccomp_filter(*, relay: bool, forks: bool) -> bytes:
         raise SandboxUnavailableError(
             "seccomp", f"there is no filter for {machine}", f"run on {' or '.join(ARCHITECTURES)}"
         )
-    return encode(filter_program(deny_list(relay=relay, forks=forks), ARCHITECTURES[machine]))
+    return encode(filter_program(deny_list(relay=relay, forks=forks, remounts=True), ARCHITECTURES[machine]))
 
 
 def _landlock_abi() -> int:
@@ -178,6 +178,7 @@ def _cgroup_layer(leaf: Leaf | None, plan: StartPlan) -> tuple[Layer, ...]:
         Control.MEMORY: f"memory {limits.memory_bytes} bytes without swap",
         Control.PROCESSES: f"{limits.processes} processes",
         Control.TIME: "time counted",
+        Control.QUOTA: f"{limits.cpus} processors",
         Control.SHARE: "equal share of the processors",
         Control.KILL: "killed as one",
     }

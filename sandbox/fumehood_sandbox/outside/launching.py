@@ -20,7 +20,8 @@ from fumehood_sandbox.receipt import Layer
 _LONGEST_COMPLAINT_BYTES = 4096
 _LONGEST_STATUS_BYTES = 64 * 1024
 """The stage writes about 1 KiB; all of it comes before the program runs, so nobody hostile writes here."""
-_INNER_LAYERS = ("rlimits", "identity", "capabilities", "landlock", "descriptors", "seccomp")
+_NO_QUOTA = Layer("cpus", "not bounded, since no cgroup has a quota of processor time", weaker=True)
+_INNER_LAYERS = ("speculation", "rlimits", "identity", "capabilities", "landlock", "descriptors", "seccomp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class StageReports:
         missing = [name for name in names if name not in reported]
         if missing:
             raise LaunchError("status", f"not reported: {', '.join(missing)}")
-        return tuple(_layer(name, reported[name], BOUNDING - bounded) for name in names)
+        made = tuple(_layer(name, reported[name], BOUNDING - bounded) for name in names)
+        return made if Control.QUOTA in bounded else (*made, _NO_QUOTA)
 
 
 def _layer(name: str, detail: str, unbounded: frozenset[Control]) -> Layer:

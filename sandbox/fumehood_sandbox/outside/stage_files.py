@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fumehood_sandbox.cgroup import Control
 from fumehood_sandbox.interpreter import stage_interpreter
+from fumehood_sandbox.outside.bubblewrap_arguments import FORK_SCRATCH, SCRATCH
 from fumehood_sandbox.outside.grants import CheckedPolicy
 from fumehood_sandbox.outside.identity import Identity
 from fumehood_sandbox.outside.idmap import IdmappedMount
@@ -38,8 +39,8 @@ del f,s,n,c
 m.main(k)
 """
 _KERNEL = ("kernel.constants", "kernel.libc")
-_LAYERS = (*_KERNEL, "inside.report", "inside.layers", "inside.program")
-_INNER = (*_LAYERS, "inside.relay", "inside.inner")
+_LAYERS = (*_KERNEL, "inside.report", "inside.layers", "inside.speculation", "inside.program")
+_INNER = (*_LAYERS, "inside.relay", "inside.scratch", "inside.inner")
 _PARTS = {
     "inner": _INNER,
     "zygote": (*_INNER, "fork.handshake", "fork.zygote"),
@@ -85,6 +86,11 @@ def inner_file(
         "zygote": None if control_fd is None else _zygote(checked, control_fd),
         "kept_fds": () if control_fd is None else (control_fd,),
         "relay_fd": relay_fd,
+        "scratch": {
+            "folders": SCRATCH if control_fd is None else FORK_SCRATCH,
+            "files": policy.limits.scratch_files,
+            "bytes": policy.limits.scratch_bytes,
+        },
         "limits_filter": _limits_filter(relay=relay_fd is not None),
         "identity": (identity.user, identity.group) if identity.user_namespace_fd is not None else None,
         "landlock": {"attributes": landlock.attributes, "rules": list(landlock.rules), "detail": landlock.detail},

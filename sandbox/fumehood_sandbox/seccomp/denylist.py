@@ -20,6 +20,7 @@ from fumehood_sandbox.kernel.constants import (
     CLONE_NEWUSER,
     CLONE_NEWUTS,
     CLONE_PARENT,
+    REMOUNT_SCRATCH_FLAGS,
     SIGCHLD,
 )
 from fumehood_sandbox.seccomp.rule import Comparison, Condition, Rule
@@ -56,7 +57,8 @@ _PERSONALITY_QUERY = 0xFFFFFFFF
 
 _ALWAYS = (
     # File-system layout: what is mounted where is the sandbox.
-    *("mount", "umount2", "pivot_root", "chroot", "fsopen", "fsconfig", "fsmount", "fspick", "move_mount", "open_tree"),
+    # mount itself is a rule of its own, below.
+    *("umount2", "pivot_root", "chroot", "fsopen", "fsconfig", "fsmount", "fspick", "move_mount", "open_tree"),
     *("mount_setattr", "open_tree_attr"),
     # Namespaces of others. Making new ones is a condition on clone and unshare, below.
     "setns",
@@ -81,13 +83,16 @@ _ALWAYS = (
 _SOCKETS = ("socket", "connect", "bind", "listen", "accept", "accept4")
 
 
-def deny_list(*, relay: bool = False, forks: bool = False) -> tuple[Rule, ...]:
+def deny_list(*, relay: bool = False, forks: bool = False, remounts: bool = False) -> tuple[Rule, ...]:
     """The rules. They are the same at each level: no socket, but connected pairs.
 
     With `relay` there are TCP sockets, for a network namespace in which nothing can be reached but a relay. `forks` is
-    for a zygote, which may make namespaces by `FORK_FLAGS`.
+    for a zygote, which may make namespaces by `FORK_FLAGS`. `remounts` is for an inner stage that limits its scratch;
+    it then loads `sealing_list`, which forbids them.
     """
+    but_remounts = (Condition(3, Comparison.NOT_IN, (REMOUNT_SCRATCH_FLAGS,)),) if remounts else ()
     return (
+        _when("mount", *but_remounts),
         *(Rule(name, errno.EPERM) for name in _ALWAYS),
         *(_tcp_sockets_alone() if relay else (Rule(name, errno.EPERM) for name in _SOCKETS)),
         # Their arguments lie in memory, where a filter can't look. ENOSYS makes every libc take the older call.
@@ -113,7 +118,7 @@ def deny_list(*, relay: bool = False, forks: bool = False) -> tuple[Rule, ...]:
 
 
 def sealing_list(*, relay: bool = False) -> tuple[Rule, ...]:
-    """The rules that keep a limit as the inner stage set it, for a second filter that it loads afterwards.
+    """The rules that keep limits as the inner stage set them, for a second filter that it loads afterwards.
 
     With `relay` it has made the one socket that listens, and nobody makes another.
 
@@ -124,6 +129,7 @@ def sealing_list(*, relay: bool = False) -> tuple[Rule, ...]:
     # The new limit is a pointer, and none means a question. One half of a pointer may be 0.
     changes = tuple(Condition(2, Comparison.NOT_IN, (0,), high=high) for high in (False, True))
     return (
+        Rule("mount", errno.EPERM),
         Rule("setrlimit", 0, (Condition(0, Comparison.IN, (_RLIMIT_CORE,)),)),
         *(Rule("prlimit64", 0, (core, change)) for change in changes),
         *(Rule(name, errno.EPERM) for name in (("bind", "listen") if relay else ())),

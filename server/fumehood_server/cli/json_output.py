@@ -29,6 +29,8 @@ _LIMITS = (
     ("scratch_bytes", "scratch_bytes"),
     ("output_bytes", "output_bytes"),
     ("log_bytes_per_second", "log_bytes_per_second"),
+    ("cpus", "cpus"),
+    ("scratch_files", "scratch_files"),
 )
 
 

@@ -106,7 +106,16 @@ class SandboxConfig:
     """Whether a cgroup may bound workers where this machine has one for the sidecar."""
 
 
-_SANDBOX_LIMITS = ("memory_bytes", "cpu_s", "processes", "open_files", "file_size_bytes", "scratch_bytes")
+_SANDBOX_LIMITS = (
+    "memory_bytes",
+    "cpu_s",
+    "processes",
+    "open_files",
+    "file_size_bytes",
+    "scratch_bytes",
+    "scratch_files",
+    "cpus",
+)
 _SIDECAR_LIMITS = ("output_bytes", "log_bytes_per_second")
 
 

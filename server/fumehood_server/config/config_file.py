@@ -9,7 +9,14 @@ from fumehood_sandbox import Backend, Level
 from pydantic import Field
 
 from fumehood_server.config.tables import Table, one_of
-from fumehood_server.model.tool import MAX_TIMEOUT_S, MIN_SCRATCH_BYTES, Isolation, Permission
+from fumehood_server.model.tool import (
+    MAX_CPUS,
+    MAX_TIMEOUT_S,
+    MIN_SCRATCH_BYTES,
+    MIN_SCRATCH_FILES,
+    Isolation,
+    Permission,
+)
 
 _KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
 
@@ -68,6 +75,8 @@ class DefaultLimitsTable(Table):
     open_files: int | None = Field(default=None, ge=16)
     file_size_bytes: int | None = Field(default=None, ge=1)
     scratch_bytes: int | None = Field(default=None, ge=MIN_SCRATCH_BYTES)
+    scratch_files: int | None = Field(default=None, ge=MIN_SCRATCH_FILES)
+    cpus: int | None = Field(default=None, ge=1)
     output_bytes: int | None = Field(default=None, ge=_KIB, le=MAX_PAYLOAD_BYTES)
     log_bytes_per_second: int | None = Field(default=None, ge=_KIB)
 
@@ -81,6 +90,8 @@ class CapLimitsTable(Table):
     open_files: int = Field(default=4096, ge=16)
     file_size_bytes: int = Field(default=_GIB, ge=1)
     scratch_bytes: int = Field(default=_GIB, ge=MIN_SCRATCH_BYTES)
+    scratch_files: int = Field(default=1_000_000, ge=MIN_SCRATCH_FILES)
+    cpus: int = Field(default=64, ge=1, le=MAX_CPUS)
     output_bytes: int = Field(default=MAX_PAYLOAD_BYTES, ge=_KIB, le=MAX_PAYLOAD_BYTES)
     log_bytes_per_second: int = Field(default=64 * _MIB, ge=_KIB)
     timeout_s: float = Field(default=MAX_TIMEOUT_S, gt=0, le=MAX_TIMEOUT_S)

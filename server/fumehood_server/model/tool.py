@@ -12,6 +12,10 @@ DEFAULT_TIMEOUT_S = 30.0
 MAX_TIMEOUT_S = 3600.0
 MIN_SCRATCH_BYTES = 64 * 1024
 """Smallest tmpfs that the sandbox mounts as scratch."""
+MIN_SCRATCH_FILES = 16
+"""Fewest inodes of it: its root, and the folders to what is mounted there."""
+MAX_CPUS = 8192
+"""More processors than Linux can have (CONFIG_NR_CPUS)."""
 
 
 class Permission(StrEnum):
@@ -56,6 +60,8 @@ class DeclaredLimits:
     scratch_bytes: int | None = None
     output_bytes: int | None = None
     log_bytes_per_second: int | None = None
+    cpus: int | None = None
+    scratch_files: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

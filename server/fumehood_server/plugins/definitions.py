@@ -17,8 +17,10 @@ from fumehood_server.model.nearest import nearest
 from fumehood_server.model.schema import SchemaError, check_schema, sha256_of
 from fumehood_server.model.tool import (
     DEFAULT_TIMEOUT_S,
+    MAX_CPUS,
     MAX_TIMEOUT_S,
     MIN_SCRATCH_BYTES,
+    MIN_SCRATCH_FILES,
     DeclaredLimits,
     ExecutionMode,
     Isolation,
@@ -203,4 +205,8 @@ class _Checker:
                 self._add_problem(f"limits.{name}", f"must be more than 0 and below 2^53, not {value}")
             elif name == "scratch_bytes" and value < MIN_SCRATCH_BYTES:
                 self._add_problem(f"limits.{name}", f"must be at least {MIN_SCRATCH_BYTES}, not {value}")
+            elif name == "scratch_files" and value < MIN_SCRATCH_FILES:
+                self._add_problem(f"limits.{name}", f"must be at least {MIN_SCRATCH_FILES}, not {value}")
+            elif name == "cpus" and value > MAX_CPUS:
+                self._add_problem(f"limits.{name}", f"must be at most {MAX_CPUS}, not {value}")
         return DeclaredLimits(**limits)

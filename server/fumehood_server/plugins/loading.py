@@ -238,6 +238,7 @@ def _spec_maker(manifest: Manifest, stored: Stored, limits: LimitsConfig, sandbo
             command=manifest.command,
             binary=manifest.binary,
             binaries=manifest.binaries,
+            threads=manifest.threads,
         ),
         grants=Grants(max_side_effects=Level.NONE),
         limits=limits,

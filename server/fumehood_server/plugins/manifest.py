@@ -54,6 +54,8 @@ class Manifest:
     """Kind `cli`: the names of all programs, `binary` first."""
     concurrency: int
     """Most calls at once in one worker."""
+    threads: int
+    """Kind `python`: threads that its libraries may start of themselves. Else 1."""
     tools: tuple[ToolDefinition, ...]
     """In the order of the file. Kind `python`: empty, since the decorators are the source."""
 
@@ -99,6 +101,7 @@ def try_manifest(folder: Path) -> ManifestReading:
         binary=binaries[0] if binaries else "",
         binaries=binaries,
         concurrency=plugin.concurrency,
+        threads=plugin.threads or 1,
         tools=tuple(tools),
     )
     return ManifestReading(name, manifest, ())
@@ -128,6 +131,10 @@ def _check_start(file: ManifestFile, source: TomlSource, folder: Path) -> list[C
         for key in _EXAMPLES
         if key != needed and getattr(plugin, key) is not None
     ]
+    if plugin.threads is not None and plugin.kind is not Kind.PYTHON:
+        problems.append(
+            source.problem(("plugin", "threads"), f'`threads` is not for kind "{plugin.kind}"', "remove it")
+        )
     value = getattr(plugin, needed)
     if value is None and plugin.kind is Kind.CLI and file.tool and all(table.binary for table in file.tool):
         return problems

@@ -65,6 +65,7 @@ class PluginTable(Table):
     command: list[str] | None = Field(default=None, max_length=64)
     binary: str | None = None
     concurrency: int = Field(default=32, ge=1, le=1024)
+    threads: int | None = Field(default=None, ge=1, le=1024)
 
 
 class LimitsTable(Table):
@@ -78,6 +79,8 @@ class LimitsTable(Table):
     scratch_bytes: int | None = None
     output_bytes: int | None = None
     log_bytes_per_second: int | None = None
+    cpus: int | None = None
+    scratch_files: int | None = None
 
 
 class ToolTable(Table):

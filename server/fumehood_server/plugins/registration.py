@@ -73,6 +73,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
             command=manifest.command,
             binary=manifest.binary,
             binaries=manifest.binaries,
+            threads=manifest.threads,
         )
     except PluginInvalidError as exc:
         if exc.key not in {"plugin.binary", "plugin.command"}:

@@ -129,6 +129,8 @@ def _limits(spec: WorkerSpec) -> tool_pb2.Limits:
         open_files=limits.open_files,
         file_size_bytes=limits.file_size_bytes,
         scratch_bytes=limits.scratch_bytes,
+        scratch_files=limits.scratch_files,
+        cpus=limits.cpus,
         output_bytes=spec.output_bytes,
         log_bytes_per_second=spec.log_bytes_per_second,
     )

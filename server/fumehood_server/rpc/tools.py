@@ -100,6 +100,8 @@ def _limits(limits: DeclaredLimits) -> tool_pb2.Limits | None:
         open_files=limits.open_files,
         file_size_bytes=limits.file_size_bytes,
         scratch_bytes=limits.scratch_bytes,
+        scratch_files=limits.scratch_files,
+        cpus=limits.cpus,
         output_bytes=limits.output_bytes,
         log_bytes_per_second=limits.log_bytes_per_second,
     )

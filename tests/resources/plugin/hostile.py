@@ -125,6 +125,17 @@ def fill(mib: int, folder: str = "/tmp") -> int:
 
 
 @plugin.tool(side_effects="none")
+def make_files(count: int) -> int:
+    """Make as many empty files in scratch."""
+    for number in range(count):
+        with open(f"/tmp/empty {number}", "wb"):
+            pass
+    for number in range(count):
+        os.unlink(f"/tmp/empty {number}")
+    return count
+
+
+@plugin.tool(side_effects="none")
 def big_file(mib: int) -> int:
     """Write one file."""
     with open("/tmp/big", "wb", buffering=0) as file:

@@ -16,6 +16,19 @@ from fumehood_server.plugins.launch import executables, sdk_site
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 """PATH inside, and what the sidecar's own PATH is extended by when a command is looked up."""
 
+_THREAD_COUNTS = (
+    "BLIS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+"""What libraries read that otherwise start a thread for each processor, some at their import. A process of more than
+one thread can't be forked, and threads above `cpus` only wait for one another."""
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltProgram:
@@ -38,11 +51,12 @@ def build(
     command: tuple[str, ...] = (),
     binary: str = "",
     binaries: tuple[str, ...] = (),
+    threads: int = 1,
 ) -> BuiltProgram:
     """Decide how a plugin in `folder` is run. Looks files up, starts nothing.
 
-    `entrypoint` is read for kind `python`, `command` for `executable`, `binary` for `cli`, and `binaries` for all that
-    its tools run. Of several, those that are there are mounted: the tools of the others can't run (`availability`).
+    `entrypoint` and `threads` are read for kind `python`, `command` for `executable`, `binary` for `cli`, and
+    `binaries` for all that its tools run. Of several, those that are there are mounted: the tools of the others can't run (`availability`).
 
     Raises:
         PluginInvalidError: the command, binary or entrypoint is malformed or can't be found; its `key` says which.
@@ -50,13 +64,13 @@ def build(
     """
     folder = folder.resolve()
     if kind is Kind.PYTHON:
-        return _python(folder, entrypoint)
+        return _python(folder, entrypoint, threads)
     if kind is Kind.CLI:
         return _cli(folder, tuple(dict.fromkeys((binary, *binaries))))
     return _executable(folder, command)
 
 
-def _python(folder: Path, entrypoint: str) -> BuiltProgram:
+def _python(folder: Path, entrypoint: str, threads: int) -> BuiltProgram:
     module, colon, attribute = entrypoint.partition(":")
     if not (colon and _is_dotted(attribute) and _is_dotted(module)):
         raise _invalid(folder, "entrypoint", f'"{entrypoint}" is not of the form "module:attribute"')
@@ -74,7 +88,7 @@ def _python(folder: Path, entrypoint: str) -> BuiltProgram:
         # The SDK itself puts the plugin's own packages after the standard library on sys.path.
         program=PythonModule("fumehood_sdk.main", argv=(entrypoint, str(folder)), path=(sdk_site.SITE, str(folder))),
         runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), _own(folder)),
-        environment=_environment(python=True),
+        environment=_environment(python=True, threads=threads),
         working_directory="/tmp",  # noqa: S108 - the sandbox's own, a private tmpfs
     )
 
@@ -136,7 +150,7 @@ def _search_path() -> str:
     return f"{own}:{SEARCH_PATH}" if own else SEARCH_PATH
 
 
-def _environment(*, python: bool) -> tuple[tuple[str, str], ...]:
+def _environment(*, python: bool, threads: int = 0) -> tuple[tuple[str, str], ...]:
     values = {
         "HOME": "/tmp",  # noqa: S108 - the sandbox's own, a private tmpfs
         "LANG": "C.UTF-8",
@@ -145,6 +159,9 @@ def _environment(*, python: bool) -> tuple[tuple[str, str], ...]:
     if python:
         # The code is mounted read-only: trying to write bytecode costs a failed system call for each module.
         values |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+    if threads:
+        values |= dict.fromkeys(_THREAD_COUNTS, str(threads))
+        values["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
     return tuple(sorted(values.items()))
 
 

@@ -98,6 +98,8 @@ def _seen(limit: Limit, pids: Iterable[int], meter: Meter) -> float:
         return process_tree.open_files(pids)
     if limit is Limit.SCRATCH:
         return process_tree.scratch_bytes(pids)
+    if limit is Limit.SCRATCH_FILES:
+        return process_tree.scratch_files(pids)
     if limit is Limit.MEMORY:
         return meter.peak_memory_bytes()
     if limit is Limit.PROCESSES:

@@ -25,6 +25,7 @@ class Limit(StrEnum):
     OPEN_FILES = "open_files"
     FILE_SIZE = "file_size_bytes"
     SCRATCH = "scratch_bytes"
+    SCRATCH_FILES = "scratch_files"
     OUTPUT = "output_bytes"
     LOG_RATE = "log_bytes_per_second"
 
@@ -36,6 +37,7 @@ _UNITS = {
     Limit.OPEN_FILES: "files",
     Limit.FILE_SIZE: "bytes",
     Limit.SCRATCH: "bytes",
+    Limit.SCRATCH_FILES: "files",
     Limit.OUTPUT: "bytes",
     Limit.LOG_RATE: "bytes/s",
 }
@@ -47,6 +49,7 @@ _WHAT = {
     Limit.OPEN_FILES: "wanted more than {usage} open at a time",
     Limit.FILE_SIZE: "wrote a file of {usage}",
     Limit.SCRATCH: "filled its scratch folder with {usage}",
+    Limit.SCRATCH_FILES: "filled its scratch folder with {usage}",
     Limit.OUTPUT: "returned {usage}",
     Limit.LOG_RATE: "logged {usage} within a second",
 }
@@ -77,6 +80,7 @@ def value_of(limit: Limit, spec: WorkerSpec) -> float:
         Limit.OPEN_FILES: limits.open_files,
         Limit.FILE_SIZE: limits.file_size_bytes,
         Limit.SCRATCH: limits.scratch_bytes,
+        Limit.SCRATCH_FILES: limits.scratch_files,
         Limit.OUTPUT: spec.output_bytes,
         Limit.LOG_RATE: spec.log_bytes_per_second,
     }

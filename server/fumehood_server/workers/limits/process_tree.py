@@ -66,6 +66,11 @@ def scratch_bytes(pids: Iterable[int]) -> int:
     return max((_used(pid, folder) for pid in list(pids)[:1] for folder in _SCRATCH), default=0)
 
 
+def scratch_files(pids: Iterable[int]) -> int:
+    """Inodes of that of them which has more in use. Likewise."""
+    return max((_inodes_used(pid, folder) for pid in list(pids)[:1] for folder in _SCRATCH), default=0)
+
+
 def open_files(pids: Iterable[int]) -> int:
     """The descriptors of that process of the tree that has most of them."""
     return max((len(_names(f"/proc/{pid}/fd")) for pid in pids), default=0)
@@ -87,12 +92,22 @@ def _files_in_memory(pids: list[int]) -> int:
 
 
 def _used(pid: int, folder: str) -> int:
+    status = _status(pid, folder)
+    return 0 if status is None else (status.f_blocks - status.f_bfree) * status.f_frsize
+
+
+def _inodes_used(pid: int, folder: str) -> int:
+    status = _status(pid, folder)
+    return 0 if status is None else status.f_files - status.f_ffree
+
+
+def _status(pid: int, folder: str) -> os.statvfs_result | None:
+    """Of a process's own file system there. None: it has none, or can't be looked into."""
     with contextlib.suppress(OSError):
         inside = f"/proc/{pid}/root{folder}"
         if os.stat(inside).st_dev != os.stat(folder).st_dev:  # noqa: PTH116 - likewise; else it is the machine's own
-            status = os.statvfs(inside)
-            return (status.f_blocks - status.f_bfree) * status.f_frsize
-    return 0
+            return os.statvfs(inside)
+    return None
 
 
 def _proportional_bytes(pid: int) -> int:

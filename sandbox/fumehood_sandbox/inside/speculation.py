@@ -1,0 +1,43 @@
+"""Speculation control (prctl(2), Documentation/userspace-api/spec_ctrl.rst): off for good where the kernel lets it."""
+
+from fumehood_sandbox.inside.report import report
+from fumehood_sandbox.kernel.constants import (
+    PR_GET_SPECULATION_CONTROL,
+    PR_SET_SPECULATION_CONTROL,
+    PR_SPEC_DISABLE,
+    PR_SPEC_FORCE_DISABLE,
+    PR_SPEC_INDIRECT_BRANCH,
+    PR_SPEC_PRCTL,
+    PR_SPEC_STORE_BYPASS,
+)
+from fumehood_sandbox.kernel.libc import call, function
+
+_MISFEATURES = (("store bypass", PR_SPEC_STORE_BYPASS), ("indirect branch", PR_SPEC_INDIRECT_BRANCH))
+
+
+def limit_speculation(status: int) -> None:
+    """Turn off what one thread's speculation can be led by, for this process and its descendants, for good.
+
+    A processor or a kernel without such a control is no reason not to run: what holds there is reported.
+
+    Raises:
+        StepError: the kernel says that it can be turned off, and refuses.
+    """
+    said = ", ".join(f"{name} {_turned_off(number)}" for name, number in _MISFEATURES)
+    report(status, "layer", "speculation", said)
+
+
+def _turned_off(number: int) -> str:
+    read = function("prctl")
+    state = read(PR_GET_SPECULATION_CONTROL, number, 0, 0, 0)
+    if state < 0:
+        return "not known to this kernel"
+    if state & PR_SPEC_PRCTL and not state & PR_SPEC_FORCE_DISABLE:
+        arguments = (PR_SET_SPECULATION_CONTROL, number, PR_SPEC_FORCE_DISABLE, 0, 0)
+        call("speculation", "prctl", *arguments, what=f"turn off {number}")
+        state = read(PR_GET_SPECULATION_CONTROL, number, 0, 0, 0)
+    if state == 0:
+        return "harmless on this processor"
+    if state & PR_SPEC_FORCE_DISABLE:
+        return "off for good"
+    return "off by the kernel" if state & PR_SPEC_DISABLE else "on, since this kernel has no control of it"

@@ -1,0 +1,72 @@
+"""The quota of processor time, on a real cgroup."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from fumehood_sandbox import Level, Limits, Policy, SandboxedProcess
+from fumehood_sandbox.cgroup import Control, cgroups
+from fumehood_sandbox.cgroup.version import CPU_PERIOD_US
+
+from tests.sandbox.harness import read_line, running
+
+_PARENTS = [parent for parent in cgroups().parents if Control.QUOTA in parent.controls]
+
+pytestmark = pytest.mark.promise("S609")
+
+_SPINNERS = """
+for _ in range(8):
+    if os.fork() == 0:
+        while True:
+            pass
+report("spinning")
+signal.pause()
+"""
+
+
+def _leaf(process: SandboxedProcess) -> Path:
+    """The folder of its leaf, in the hierarchy of the quota."""
+    assert json.loads(read_line(process.stdout)) == "spinning"
+    memberships = Path(f"/proc/{process.pids()[-1]}/cgroup").read_text()
+    name = re.search(r"/(fumehood-\d+-[0-9a-f]+-[0-9a-f]+)$", memberships, re.MULTILINE)
+    assert name is not None
+    return Path(_PARENTS[0].folder, name[1])
+
+
+@pytest.mark.skipif(not _PARENTS, reason="no cgroup with a quota of processor time")
+@pytest.mark.parametrize("cpus", [1, 3])
+def test_a_tree_has_as_many_processors_worth_of_time_as_its_limit_and_no_more(tmp_path: Path, cpus: int) -> None:
+    """On a machine that is busy otherwise it gets less, which this can't tell from being held."""
+    with running(tmp_path, _SPINNERS, Policy(level=Level.NONE, limits=Limits(cpus=cpus))) as process:
+        leaf = _leaf(process)
+        (detail,) = (layer.detail for layer in process.receipt.layers if layer.name == "cgroup")
+        assert f"{cpus} processors" in detail
+        assert _PARENTS[0].version.cpus_limit(str(leaf)) == cpus
+        before_ns, before = _used_ns(leaf.name), _periods(leaf)
+        while _periods(leaf) < before + 5:
+            os.sched_yield()
+        # Read first, so that what is used while the other is read isn't counted against it.
+        used_ns = _used_ns(leaf.name) - before_ns
+        assert 0 < used_ns <= (_periods(leaf) - before + 1) * cpus * CPU_PERIOD_US * 1000
+
+
+def _periods(leaf: Path) -> int:
+    """How many times the quota was renewed, as the kernel counts while somebody wants to run."""
+    lines = dict(line.split() for line in (leaf / "cpu.stat").read_text().splitlines())
+    return int(lines["nr_periods"])
+
+
+def _used_ns(name: str) -> int:
+    (parent,) = (parent for parent in cgroups().parents if Control.TIME in parent.controls)
+    reading = parent.version.time
+    return reading.number(Path(parent.folder, name, reading.name).read_bytes())
+
+
+def test_receipt_says_where_nothing_bounds_the_processors(tmp_path: Path) -> None:
+    for wanted in (True, False):
+        with running(tmp_path, "report(1)", Policy(level=Level.NONE, cgroups=wanted)) as process:
+            assert ("cpus" in process.receipt.weaker) is not (wanted and bool(_PARENTS))
