@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 
+import psutil
 import pytest
 from fumehood_server.model.worker import WorkerState
 from fumehood_server.workers import LogSink, Pools
@@ -18,7 +19,7 @@ from .support import SETTINGS, Hood, spec_of, value_in
 pytestmark = pytest.mark.promise("S608")
 
 NS = 1_000_000_000
-LEFT = [("thread", 0.0), ("child", 0.0), ("thread", 0.5), ("late child", 0.5)]
+LEFT = [("thread", 0.0), ("thread", 0.5)]
 """What is left running, and after how long a rest. A rest is longer than the first looks are apart."""
 
 
@@ -52,15 +53,35 @@ async def test_worker_that_a_call_left_busy_is_ended_though_nobody_calls(hood: H
     assert value_in(await hood.call("echo", text="x")) == "x"
 
 
-@pytest.mark.parametrize(("how", "rest"), [*LEFT, ("late child", 1.7)])  # the last is over between two looks
+@pytest.mark.parametrize(("how", "rest"), LEFT)
 async def test_next_call_does_not_pay_for_what_was_used_before_it_began(hood: Hood, how: str, rest: float) -> None:
     worker = await worker_of(hood)
     before_ns = worker._meter.cpu_ns()
     assert value_in(await hood.call("leave", how=how, seconds=1.0, rest=rest)) == how
-    # All of it is used by then, where it can be seen: a child that is started late has no clock yet without a cgroup.
     await until(lambda: _used_by(worker) - before_ns > 1.0 * NS)
     assert value_in(await hood.call("spin", seconds=2.2)) == 2.2
     assert worker.table.served == 2, "control: it was this process that served it"
+
+
+@pytest.mark.parametrize(("how", "rest"), [("child", 0.0), ("late child", 0.5)])
+async def test_process_that_a_call_left_is_ended_when_no_call_is_under_way(hood: Hood, how: str, rest: float) -> None:
+    worker = await worker_of(hood)
+    own = worker._process.pids()
+    beside = asyncio.ensure_future(hood.call("wait_for_child", seconds=1.0))
+    assert value_in(await hood.call("leave", how=how, seconds=60, rest=rest)) == how
+    # While a call runs, whose it is can't be known: the child of the other one is there until that is over.
+    assert value_in(await beside) == "its child has ended by itself"
+    await until(lambda: any("left running are ended" in line.message for line in hood.logs.of("hostile").last(100)))
+    await until(lambda: [pid for pid in worker._process.pids() if _runs(pid)] == own)
+    assert value_in(await hood.call("echo", text="x")) == "x"
+    assert worker.state is WorkerState.READY, "control: the worker stays"
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _used_by(worker: ProcessWorker) -> int:

@@ -194,6 +194,17 @@ def leave(how: str, seconds: float, rest: float = 0.0) -> str:
 
 
 @plugin.tool(side_effects="none")
+def wait_for_child(seconds: float) -> str:
+    """Start a child that ends by itself, and wait for that."""
+    child = os.fork()
+    if child == 0:
+        time.sleep(seconds)
+        os._exit(7)
+    _, status = os.waitpid(child, 0)
+    return "its child has ended by itself" if os.waitstatus_to_exitcode(status) == 7 else "its child was killed"
+
+
+@plugin.tool(side_effects="none")
 def output(size: int) -> str:
     """Return much."""
     return "x" * size

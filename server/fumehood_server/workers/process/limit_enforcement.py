@@ -6,7 +6,10 @@ cgroup bounds, and processor time that is used between calls.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import signal
 from typing import TYPE_CHECKING
 
 from fumehood_server.workers.limits import attribution, process_tree
@@ -45,12 +48,14 @@ class LimitEnforcement:
     """
 
     __slots__ = (
+        "_ended_pids",
         "_first_idle_ns",
         "_idle_interval_s",
         "_last_ns",
         "_life",
         "_looked_at",
         "_meter",
+        "_own_pids",
         "_process",
         "_rested",
         "_spec",
@@ -69,6 +74,10 @@ class LimitEnforcement:
         self._table = table
         self._life = life
         self._looked_at = 0.0
+        self._own_pids: frozenset[int] = frozenset()
+        """The processes that it had before its first call."""
+        self._ended_pids: frozenset[int] = frozenset()
+        """Those that were ended as left behind and nobody has reaped yet."""
         self._watching = False
         """Whether it is looked at for the sake of its calls."""
         self._last_ns = 0
@@ -81,6 +90,10 @@ class LimitEnforcement:
         """Whether it had no calls since the last look at its tree."""
         self.filled = False
         """Whether it has reached a limit by what may still be there: it is killed when it has no calls any more."""
+
+    def before_first_call(self) -> None:
+        """Note which processes are the worker's own."""
+        self._own_pids = frozenset(self._process.pids())
 
     @property
     def due_at(self) -> float:
@@ -116,12 +129,14 @@ class LimitEnforcement:
     def _begin_to_rest(self) -> None:
         """The worker has no calls any more."""
         self._watching = self._table.watched = False
+        self._kill_what_was_left()
         self._meter.counters()  # what the last calls have counted is not the next one's
         self._idle_interval_s = INTERVAL_S
         self._first_idle_ns = self._last_ns = self._idle_cpu_ns()
 
     def _look_while_idle(self) -> None:
         """Look ever more seldom while it rests."""
+        self._kill_what_was_left()
         now_ns = self._idle_cpu_ns()
         passed_ns, self._last_ns = now_ns - self._last_ns, now_ns
         used_s = (now_ns - self._first_idle_ns) / _NS
@@ -133,6 +148,25 @@ class LimitEnforcement:
         rests = passed_ns <= interval_s * _NS * _BUSY_SHARE
         self._idle_interval_s = min(interval_s * 2, LONGEST_INTERVAL_S) if rests else INTERVAL_S
         self._look_at_total(now_ns)
+
+    def _kill_what_was_left(self) -> None:
+        """End the processes that calls have left behind: none is under way, so they are nobody's.
+
+        Threads can't be ended from outside: one that is busy has the worker replaced, see `_end_what_was_left_running`.
+        """
+        left = frozenset(self._process.pids()) - self._own_pids
+        found, self._ended_pids = left - self._ended_pids, left
+        for pid in found:
+            with contextlib.suppress(OSError):
+                pidfd = os.pidfd_open(pid)
+                try:
+                    # Its number may have been given to another process before the pidfd held it.
+                    if pid in self._process.pids():
+                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                finally:
+                    os.close(pidfd)
+        if found:
+            self._life.say(f"{len(found)} processes that its calls left running are ended", level="warning")
 
     def _idle_cpu_ns(self) -> int:
         if not self._meter.counts_time:

@@ -206,6 +206,7 @@ class ProcessWorker:
                 self.max_concurrent_calls = self.greeting.max_concurrent_calls
         if self.state is not WorkerState.READY:
             raise WorkerUnavailableError(await self.end())
+        self._limits.before_first_call()
 
     def skip_greeting(self) -> None:
         """It was forked from a process that was greeted."""
