@@ -80,7 +80,14 @@ def _within(path: str, roots: tuple[str, ...]) -> Path:
         details={"path": path, "granted": list(roots)},
     )
     candidates = [path] if os.path.isabs(path) else [os.path.join(root, path) for root in roots]
-    inside = [real for real in map(_real, candidates) if any(real.is_relative_to(root) for root in roots)]
+    # A granted folder may lie beneath a link as well, as /tmp is one where each call has a process of its own.
+    places = [(Path(root), _real(root)) for root in roots]
+    inside = [
+        root / real.relative_to(place)
+        for real in map(_real, candidates)
+        for root, place in places
+        if real.is_relative_to(place)
+    ]
     if not inside:
         raise refused
     return next((real for real in inside if real.exists()), inside[0])

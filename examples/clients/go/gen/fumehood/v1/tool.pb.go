@@ -418,8 +418,13 @@ type Limits struct {
 	OutputBytes *uint64 `protobuf:"varint,7,opt,name=output_bytes,json=outputBytes,proto3,oneof" json:"output_bytes,omitempty"`
 	// Bytes that the process may write to its log, stderr and `Log` frames together, within any one second.
 	LogBytesPerSecond *uint64 `protobuf:"varint,8,opt,name=log_bytes_per_second,json=logBytesPerSecond,proto3,oneof" json:"log_bytes_per_second,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Processors' worth of time that the processes of the tool have together, by a cgroup's quota; 1 where nothing is
+	// said. Nothing bounds it where there is no cgroup.
+	Cpus *uint64 `protobuf:"varint,9,opt,name=cpus,proto3,oneof" json:"cpus,omitempty"`
+	// Files, folders and links in each private scratch folder.
+	ScratchFiles  *uint64 `protobuf:"varint,10,opt,name=scratch_files,json=scratchFiles,proto3,oneof" json:"scratch_files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Limits) Reset() {
@@ -504,6 +509,20 @@ func (x *Limits) GetOutputBytes() uint64 {
 func (x *Limits) GetLogBytesPerSecond() uint64 {
 	if x != nil && x.LogBytesPerSecond != nil {
 		return *x.LogBytesPerSecond
+	}
+	return 0
+}
+
+func (x *Limits) GetCpus() uint64 {
+	if x != nil && x.Cpus != nil {
+		return *x.Cpus
+	}
+	return 0
+}
+
+func (x *Limits) GetScratchFiles() uint64 {
+	if x != nil && x.ScratchFiles != nil {
+		return *x.ScratchFiles
 	}
 	return 0
 }
@@ -1334,7 +1353,7 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\tisolation\x18\n" +
 	" \x01(\x0e2\x16.fumehood.v1.IsolationR\tisolation\x12A\n" +
 	"\x0eexecution_mode\x18\v \x01(\x0e2\x1a.fumehood.v1.ExecutionModeR\rexecutionMode\x12+\n" +
-	"\x06limits\x18\f \x01(\v2\x13.fumehood.v1.LimitsR\x06limits\"\xe0\x03\n" +
+	"\x06limits\x18\f \x01(\v2\x13.fumehood.v1.LimitsR\x06limits\"\xbe\x04\n" +
 	"\x06Limits\x12&\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x04H\x00R\vmemoryBytes\x88\x01\x01\x12$\n" +
 	"\vcpu_seconds\x18\x02 \x01(\x04H\x01R\n" +
@@ -1345,7 +1364,10 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\x0ffile_size_bytes\x18\x05 \x01(\x04H\x04R\rfileSizeBytes\x88\x01\x01\x12(\n" +
 	"\rscratch_bytes\x18\x06 \x01(\x04H\x05R\fscratchBytes\x88\x01\x01\x12&\n" +
 	"\foutput_bytes\x18\a \x01(\x04H\x06R\voutputBytes\x88\x01\x01\x124\n" +
-	"\x14log_bytes_per_second\x18\b \x01(\x04H\aR\x11logBytesPerSecond\x88\x01\x01B\x0f\n" +
+	"\x14log_bytes_per_second\x18\b \x01(\x04H\aR\x11logBytesPerSecond\x88\x01\x01\x12\x17\n" +
+	"\x04cpus\x18\t \x01(\x04H\bR\x04cpus\x88\x01\x01\x12(\n" +
+	"\rscratch_files\x18\n" +
+	" \x01(\x04H\tR\fscratchFiles\x88\x01\x01B\x0f\n" +
 	"\r_memory_bytesB\x0e\n" +
 	"\f_cpu_secondsB\f\n" +
 	"\n" +
@@ -1354,7 +1376,9 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\x10_file_size_bytesB\x10\n" +
 	"\x0e_scratch_bytesB\x0f\n" +
 	"\r_output_bytesB\x17\n" +
-	"\x15_log_bytes_per_second\"\xa7\x02\n" +
+	"\x15_log_bytes_per_secondB\a\n" +
+	"\x05_cpusB\x10\n" +
+	"\x0e_scratch_files\"\xa7\x02\n" +
 	"\x04Tool\x12;\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x1b.fumehood.v1.ToolDefinitionR\n" +
