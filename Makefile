@@ -23,13 +23,15 @@ GO_MODS := $(shell find examples -name go.mod 2>/dev/null)
 BUF := tools/npm/node_modules/.bin/buf
 # Processes that run tests: more than processors, since much of it waits. 0: pytest itself, as without xdist.
 TEST_WORKERS ?= 4
+# What test-libraries tries.
+LIBRARIES := numpy pandas lxml cryptography pillow httpx sqlalchemy polars
 # What mypy reads besides the packages that pyproject.toml names.
 TYPED := bench tools examples tests/repository
 
-.PHONY: help setup gen lint type test bench soak demo check
+.PHONY: help setup gen lint type test test-libraries bench soak demo check
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/go $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, Node and Go with what the examples need
 
@@ -55,6 +57,9 @@ type: $(S)/runtime $(S)/dev ## Check types, strictly
 test: export PYTHONDONTWRITEBYTECODE :=
 test: setup ## Run all tests, file by file beside each other; pass pytest's options in ARGS
 	pytest --numprocesses $(TEST_WORKERS) --dist loadfile --durations=15 $(ARGS)
+
+test-libraries: $(S)/libraries $(S)/dev $(S)/bubblewrap ## Try the libraries that plugins use most in processes that are forked for each call
+	LIBRARIES=build/libraries pytest tests/libraries $(ARGS)
 
 bench: $(S)/runtime $(S)/dev $(S)/bubblewrap $(NPM_STAMPS) ## Measure against peers; QUICK=1 for a short run, STRICT=1 to fail on a missed target
 	@python -m compileall -q plugin_sdk/fumehood_sdk # what was edited since would be compiled in each start that is measured
@@ -82,6 +87,11 @@ $(S)/runtime: $(S)/python $(PYPROJECTS) constraints/runtime.txt
 
 $(S)/dev: $(S)/runtime pyproject.toml constraints/dev.txt
 	$(PIP_INSTALL) --group dev --group bench -c constraints/runtime.txt -c constraints/dev.txt
+	@touch $@
+
+$(S)/libraries: $(S)/python constraints/libraries.txt
+	rm -rf build/libraries
+	python -m pip install --quiet --target build/libraries -c constraints/libraries.txt $(LIBRARIES)
 	@touch $@
 
 $(S)/bubblewrap: $(S)/python tools/setup/bubblewrap.sh

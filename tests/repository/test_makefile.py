@@ -6,7 +6,7 @@ import subprocess
 
 from tests.repository.test_layout import ROOT
 
-TARGETS = ["help", "setup", "gen", "lint", "type", "test", "bench", "soak", "demo", "check"]
+TARGETS = ["help", "setup", "gen", "lint", "type", "test", "test-libraries", "bench", "soak", "demo", "check"]
 
 
 def make(*arguments: str) -> str:
