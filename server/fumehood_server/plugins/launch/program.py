@@ -56,7 +56,8 @@ def build(
     """Decide how a plugin in `folder` is run. Looks files up, starts nothing.
 
     `entrypoint` and `threads` are read for kind `python`, `command` for `executable`, `binary` for `cli`, and
-    `binaries` for all that its tools run. Of several, those that are there are mounted: the tools of the others can't run (`availability`).
+    `binaries` for all that its tools run. Of several, those that are there are mounted: the tools of the others can't
+    run (`availability`).
 
     Raises:
         PluginInvalidError: the command, binary or entrypoint is malformed or can't be found; its `key` says which.
