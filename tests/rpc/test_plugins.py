@@ -44,7 +44,8 @@ async def test_a_plugin_shows_the_sandbox_of_each_level(plugins: PluginServiceSt
     assert worker.calls_served > 0
     (sandbox,) = plugin.sandboxes
     assert sandbox.side_effects == tool_pb2.SIDE_EFFECTS_NONE
-    assert str(plugin.path) in sandbox.readable_paths
+    assert str(plugin.path) not in sandbox.readable_paths
+    assert any(path.endswith("/plugins/" + plugin.digest.replace(":", "-")) for path in sandbox.readable_paths)
     assert not sandbox.writable_paths
     assert sandbox.limits.memory_bytes > 0
     assert {"seccomp", "landlock"} <= {layer.name for layer in sandbox.receipt.layers}
@@ -62,7 +63,7 @@ async def test_a_file_whose_name_is_no_text_refuses_its_plugin_alone(tmp_path: P
             plugins = plugin_service_pb2_grpc.PluginServiceStub(channel)
             says, strange = (await plugins.ListPlugins(pb.ListPluginsRequest())).plugins
             assert (says.state, strange.state) == (pb.PLUGIN_STATE_SERVING, pb.PLUGIN_STATE_REFUSED)
-            assert "\\udcff\\x1b[2J: is neither" in strange.reasons[0].message
+            assert "\\udcff\\x1b[2J: is a FIFO" in strange.reasons[0].message
             reload = pb.ReloadPluginRequest(name="strange")
             assert await refused(plugins.ReloadPlugin(reload)) == (
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -161,12 +162,13 @@ async def test_health_follows_what_changes_by_itself(tmp_path: Path) -> None:
             asked = health_pb2.HealthCheckRequest(service="plugin/says")
             watch = health.Watch(asked, timeout=BOUND_S)
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-            (folder / "plugin.toml").rename(tmp_path / "aside")
+            (copy,) = (sidecar.folder / ".fumehood/plugins").iterdir()
+            copy.rename(copy.parent / "aside")
             assert (await health.Check(asked)).status == health_pb2.HealthCheckResponse.NOT_SERVING
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
             tools = tool_service_pb2_grpc.ToolServiceStub(channel)
             assert not (await tools.ListTools(tool_pb.ListToolsRequest())).tools
-            (tmp_path / "aside").rename(folder / "plugin.toml")
+            (copy.parent / "aside").rename(copy)
             assert (await health.Check(asked)).status == health_pb2.HealthCheckResponse.SERVING
             watch.cancel()
 
