@@ -28,10 +28,10 @@ LIBRARIES := numpy pandas lxml cryptography pillow httpx sqlalchemy polars
 # What mypy reads besides the packages that pyproject.toml names.
 TYPED := bench tools examples tests/repository
 
-.PHONY: help setup gen lint type test test-libraries bench soak demo check
+.PHONY: help setup gen lint type test test-libraries test-kernels test-containers bench soak demo check
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/go $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, Node and Go with what the examples need
 
@@ -60,6 +60,14 @@ test: setup ## Run all tests, file by file beside each other; pass pytest's opti
 
 test-libraries: $(S)/libraries $(S)/dev $(S)/bubblewrap ## Try the libraries that plugins use most in processes that are forked for each call
 	LIBRARIES=build/libraries pytest tests/libraries $(ARGS)
+
+test-kernels: $(S)/dev ## Boot other kernels under qemu and run the sandbox's tests there; ONLY="6.1 yama" names entries of the matrix
+	tools/setup/kernels.sh
+	python -m tools.kernels $(ONLY)
+
+test-containers: $(S)/dev ## Run each line of docs/deploy/docker.md under podman
+	tools/setup/containers.sh
+	python -m tools.kernels.containers
 
 bench: $(S)/runtime $(S)/dev $(S)/bubblewrap $(NPM_STAMPS) ## Measure against peers; QUICK=1 for a short run, STRICT=1 to fail on a missed target
 	@python -m compileall -q plugin_sdk/fumehood_sdk # what was edited since would be compiled in each start that is measured

@@ -6,7 +6,10 @@ import subprocess
 
 from tests.repository.test_layout import ROOT
 
-TARGETS = ["help", "setup", "gen", "lint", "type", "test", "test-libraries", "bench", "soak", "demo", "check"]
+TARGETS = [
+    *("help", "setup", "gen", "lint", "type", "test", "test-libraries", "test-kernels", "test-containers"),
+    *("bench", "soak", "demo", "check"),
+]
 
 
 def make(*arguments: str) -> str:

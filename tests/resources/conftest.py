@@ -5,15 +5,25 @@ import select
 from collections.abc import Iterator
 
 import pytest
-from fumehood_sandbox.cgroup import Leaf
+from fumehood_sandbox.cgroup import Cgroups, Leaf
 
-from tests.resources.leaves import BOUND_S, LIMITS, of_version
+from tests.resources.leaves import BOUND_S, LIMITS, bounding, mounted
 
 
 @pytest.fixture
 def leaf(request: pytest.FixtureRequest) -> Iterator[Leaf]:
     """A leaf of one version, removed afterwards."""
-    made = of_version(request.param).leaf(LIMITS)
+    yield from _leaf_of(mounted(request.param))
+
+
+@pytest.fixture
+def bounding_leaf(request: pytest.FixtureRequest) -> Iterator[Leaf]:
+    """The same where that version has the controllers for all limits."""
+    yield from _leaf_of(bounding(request.param))
+
+
+def _leaf_of(found: Cgroups) -> Iterator[Leaf]:
+    made = found.leaf(LIMITS)
     assert made is not None
     yield made
     for pid in made.members():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import pytest
 from fumehood_sandbox import Limits
 from fumehood_sandbox.cgroup import Cgroups, Leaf
 from fumehood_sandbox.cgroup.discovery import find
@@ -20,6 +21,22 @@ LIMITS = Limits(memory_bytes=64 * MIB, processes=8)
 
 def of_version(version: int) -> Cgroups:
     return find(tuple(each for each in hierarchies() if each.version == version))
+
+
+def mounted(version: int) -> Cgroups:
+    """Skips where this version can't be used at all: most machines have one of the two."""
+    found = of_version(version)
+    if not found.parents:
+        pytest.skip(f"version {version} can't be used here: {'; '.join(found.problems) or 'it is not mounted'}")
+    return found
+
+
+def bounding(version: int) -> Cgroups:
+    """Skips where this version lacks a controller, which is bound to one version at a time."""
+    found = mounted(version)
+    if found.missing:
+        pytest.skip(f"version {version} has no control of {', '.join(found.missing)} here")
+    return found
 
 
 @contextlib.contextmanager

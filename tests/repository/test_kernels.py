@@ -1,0 +1,49 @@
+"""The matrix of kernels: what is named exists, and outcomes are held against expected.toml both ways."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.repository.test_layout import ROOT
+from tools.kernels import expected
+from tools.kernels.expected import Difference, differences, surprises
+from tools.kernels.matrix import ENTRIES
+
+LISTED = Difference(("6.1",), ("*",), ("tests/a.py::test_listed[*]",), "skipped", "there is none")
+
+
+@pytest.fixture(autouse=True)
+def one_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expected, "differences", lambda: (LISTED,))
+
+
+@pytest.mark.parametrize(
+    ("entry", "test", "outcome", "expected_here"),
+    [
+        ("6.1", "tests/a.py::test_other", "passed", True),
+        ("6.1", "tests/a.py::test_other", "failed", False),
+        ("6.1", "tests/a.py::test_other", "skipped", False),
+        ("6.1", "tests/a.py::test_listed[1]", "skipped", True),
+        ("6.1", "tests/a.py::test_listed[1]", "failed", False),
+        ("6.1", "tests/a.py::test_listed[1]", "passed", False),
+        ("6.12", "tests/a.py::test_listed[1]", "passed", True),
+    ],
+)
+def test_what_is_not_listed_must_pass_and_what_is_must_not(
+    entry: str, test: str, outcome: str, *, expected_here: bool
+) -> None:
+    assert (surprises(entry, "root", {test: (outcome, "")}) == []) is expected_here
+
+
+def test_every_test_that_the_matrix_names_is_there() -> None:
+    named = {path for entry in ENTRIES for run in entry.runs for path in run.tests}
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_every_difference_has_a_reason_and_names_files_that_are_there() -> None:
+    listed = differences.__wrapped__()
+    assert all(each.reason and each.outcome in {"skipped", "failed"} for each in listed)
+    files = {
+        pattern.partition("::")[0] for each in listed for pattern in each.tests if not pattern.startswith("unit::")
+    }
+    assert [path for path in sorted(files) if "*" not in path and not (ROOT / path).exists()] == []

@@ -1,0 +1,118 @@
+"""The matrix: each kernel that is booted, how it is set up, and what runs there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ROOT_USER = "root"
+ORDINARY_USER = "tester"
+"""Made in the root file system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One service of systemd in the guest, in which `fumehood doctor` and then pytest run."""
+
+    user: str
+    delegate: bool = True
+    """`Delegate=` of the service: whether its control group is its own."""
+    tests: tuple[str, ...] = ()
+    """What pytest is given. Empty: doctor alone."""
+    backend: str = "namespaces"
+    """Which backend doctor must find usable there: "namespaces", "landlock" or "none"."""
+
+    unit: bool = False
+    """Not a service of ours, but docs/deploy/fumehood.service itself."""
+
+    @property
+    def name(self) -> str:
+        """How results and expected differences name it."""
+        if self.unit:
+            return "fumehood.service"
+        return f"{self.user}{'' if self.delegate else ', not delegated'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One boot."""
+
+    name: str
+    about: str
+    """For the table of docs/sandbox.md."""
+    kernel: str
+    runs: tuple[Run, ...]
+    architecture: str = "amd64"
+    parameters: str = ""
+    """More of the kernel's command line."""
+    sysctls: tuple[tuple[str, str], ...] = ()
+    limit_s: int = 3600
+    """The guest is ended then. Without KVM everything takes some ten times as long."""
+
+
+ATTACKS = ("tests/attacks/test_denials.py", "tests/attacks/test_neighbours.py", "tests/attacks/test_next_start.py")
+SIDECAR_ATTACKS = (
+    "tests/attacks/test_hostile_plugin.py",
+    "tests/attacks/test_import_in_a_zygote.py",
+    "tests/attacks/test_sidecar.py",
+)
+LAYERS = (
+    *("tests/sandbox/test_layers.py", "tests/sandbox/test_process.py", "tests/sandbox/test_seccomp.py"),
+    *("tests/sandbox/test_file_system.py", "tests/sandbox/test_python_module.py", "tests/sandbox/test_forking.py"),
+)
+CGROUPS = ("tests/resources/test_cgroups.py", "tests/resources/test_leaf_entry.py")
+LANDLOCK_ONLY = ("tests/landlock_only",)
+EVERYTHING = ("tests/attacks", "tests/sandbox", "tests/resources")
+AS_USER = (*ATTACKS, *LAYERS)
+QUICK = ("tests/attacks/test_denials.py", "tests/sandbox/test_layers.py", *CGROUPS)
+
+ENTRIES = (
+    Entry(
+        "quick", "Debian 12's kernel, a part of the tests", "6.1",
+        (Run(ROOT_USER, tests=QUICK),), limit_s=900,
+    ),
+    Entry(
+        "6.1", "Debian 12's kernel", "6.1",
+        (Run(ROOT_USER, tests=EVERYTHING), Run(ORDINARY_USER, tests=AS_USER)),
+    ),
+    Entry(
+        "6.12", "Debian 13's kernel", "6.12",
+        (Run(ROOT_USER, tests=(*EVERYTHING, *LANDLOCK_ONLY)), Run(ORDINARY_USER, tests=AS_USER)),
+        limit_s=5400,
+    ),
+    Entry(
+        "unit", "docs/deploy/fumehood.service, as the page installs it", "6.12",
+        (Run("fumehood", unit=True),), limit_s=1200,
+    ),
+    Entry(
+        "unit-6.1", "the same", "6.1",
+        (Run("fumehood", unit=True),), limit_s=1200,
+    ),
+    Entry(
+        "not-delegated", "no control group of one's own: `Delegate=no`", "6.12",
+        (
+            Run(ORDINARY_USER, delegate=False, tests=("tests/attacks/test_denials.py", "tests/sandbox/test_layers.py")),
+            Run(ROOT_USER, delegate=False, tests=("tests/sandbox/test_layers.py",)),
+        ),
+    ),
+    Entry(
+        "no-user-namespaces", "user namespaces off: `kernel.unprivileged_userns_clone=0`", "6.12",
+        (Run(ORDINARY_USER, tests=LANDLOCK_ONLY, backend="landlock"), Run(ROOT_USER, tests=QUICK)),
+        sysctls=(("kernel.unprivileged_userns_clone", "0"),),
+    ),
+    Entry(
+        "no-user-namespaces-6.1", "the same on a kernel without Landlock's scopes", "6.1",
+        (Run(ORDINARY_USER, backend="none"),),
+        sysctls=(("kernel.unprivileged_userns_clone", "0"),),
+    ),
+    Entry(
+        "no-landlock", "Landlock off: not in `lsm=`", "6.12",
+        (Run(ROOT_USER, backend="none"), Run(ORDINARY_USER, backend="none")),
+        parameters="lsm=lockdown,capability,yama,apparmor",
+    ),
+    Entry(
+        "yama", "ptrace for administrators alone: `kernel.yama.ptrace_scope=2`", "6.12",
+        (Run(ROOT_USER, tests=QUICK), Run(ORDINARY_USER, tests=(*ATTACKS[:1], *LAYERS))),
+        sysctls=(("kernel.yama.ptrace_scope", "2"),),
+    ),
+)  # fmt: skip
+BY_NAME = {entry.name: entry for entry in ENTRIES}

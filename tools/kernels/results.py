@@ -1,0 +1,125 @@
+"""What came of an entry: collected line by line, judged, and kept as JSON for the table."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tools.kernels.expected import PASSED, surprises
+from tools.kernels.matrix import Entry
+from tools.kernels.places import RESULTS
+
+_HELD = {"in force", "weaker"}
+_NOTHING_COLLECTED = 5
+_FAILED_TESTS = 1
+
+
+@dataclass
+class RunResult:
+    """One service of the guest."""
+
+    name: str
+    backend: str = ""
+    """The strongest that doctor found usable."""
+    weaker: list[str] = field(default_factory=list)
+    findings: list[dict[str, str]] = field(default_factory=list)
+    outcomes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    ended: int | None = None
+    """pytest's exit status; absent: it was cut short, or not asked for."""
+    printed: str = ""
+    """The end of what it printed."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many tests had which outcome."""
+        return Counter(outcome for outcome, _ in self.outcomes.values())
+
+
+@dataclass
+class EntryResult:
+    """One boot."""
+
+    name: str
+    kernel: dict[str, Any] = field(default_factory=dict)
+    runs: list[RunResult] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    over: bool = False
+
+    def take(self, line: dict[str, Any]) -> str:
+        """Take one line of the guest's. Gives a line of progress for people, or nothing."""
+        event = line.pop("event")
+        if event == "kernel":
+            self.kernel = line
+            return f"Linux {line['release']}, Landlock ABI {line['landlock_abi']}, lsm={line['lsm']}"
+        if event == "run":
+            self.runs.append(RunResult(line["run"]))
+        elif event == "doctor":
+            run = self.runs[-1]
+            run.findings = line["report"]["findings"]
+            run.backend, run.weaker = backend_of(run.findings)
+            return f"{run.name}: doctor finds {run.backend}, weaker: {', '.join(run.weaker) or 'nothing'}"
+        elif event == "test":
+            run = self.runs[-1]
+            run.outcomes[line["test"]] = (line["outcome"], line["reason"])
+            if line["outcome"] == "failed" or len(run.outcomes) % 50 == 0:
+                return f"{run.name}: {len(run.outcomes)} tests, {line['test']}: {line['outcome']}"
+        elif event == "end":
+            self.runs[-1].ended = line["status"]
+        elif event == "printed":
+            self.runs[-1].printed = line["text"]
+        elif event == "over":
+            self.over = True
+        elif event == "broken":
+            self.problems.append(f"the guest's program: {line['reason']}")
+        return ""
+
+    def judge(self, entry: Entry) -> list[str]:
+        """Everything that is not as the matrix and expected.toml say."""
+        found = list(self.problems)
+        if not self.over and not found:
+            found.append(f"the guest was off before its end: see {RESULTS / f'{self.name}.console'}")
+        for run, wanted in zip(self.runs, entry.runs, strict=False):
+            if run.backend != wanted.backend:
+                found.append(f"{run.name}: doctor finds {run.backend!r}, not {wanted.backend!r}: {_missing(run)}")
+            if wanted.tests and run.ended not in {0, _FAILED_TESTS}:
+                found.append(f"{run.name}: pytest ended with {run.ended}: {run.printed[-1000:]}")
+            found.extend(f"{run.name}: {line}" for line in surprises(entry.name, run.name, run.outcomes))
+        return found
+
+    def keep(self) -> None:
+        """Write it down."""
+        path = RESULTS / f"{self.name}.json"
+        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+
+
+def kept(name: str) -> EntryResult | None:
+    """What was written down of an entry."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return None
+    told = json.loads(path.read_text(encoding="utf-8"))
+    return EntryResult(**{**told, "runs": [RunResult(**run) for run in told["runs"]]})
+
+
+def backend_of(findings: list[dict[str, str]]) -> tuple[str, list[str]]:
+    """The strongest backend whose every check holds, and its weaker layers."""
+    for area, backend in (("sandbox", "namespaces"), ("landlock", "landlock")):
+        checks = [each for each in findings if each["area"] == area and each["layer"] != "backend"]
+        if checks and all(each["status"] in _HELD for each in checks):
+            return backend, sorted({each["layer"] for each in checks if each["status"] == "weaker"})
+    return "none", []
+
+
+def _missing(run: RunResult) -> str:
+    return "; ".join(
+        f"{each['area']} {each['feature']}: {each['detail']}"
+        for each in run.findings
+        if each["status"] not in {*_HELD, "ok"}
+    )
+
+
+def expected_otherwise(run: RunResult) -> int:
+    """How many tests had another outcome than "passed"."""
+    return sum(count for outcome, count in run.counts.items() if outcome != PASSED)
