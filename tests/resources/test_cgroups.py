@@ -89,7 +89,7 @@ def test_kernel_refuses_forks_above_the_limit_and_counts_them(
         assert len(bounding_leaf.members()) == children + 1
         assert bounding_leaf.refused_forks() == refused
         assert bounding_leaf.processes() == children + 1 - SPARE_PROCESSES
-        # Version 2 keeps a peak since Linux 6.11 only.
+        # An older kernel's version 2 keeps no peak.
         assert bounding_leaf.most_processes() in {bounding_leaf.processes(), None}
 
 

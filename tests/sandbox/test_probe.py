@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,21 @@ def test_bubblewrap_that_does_not_work_is_passed_over(tmp_path: Path) -> None:
     (finding,) = [each for each in _report_of([sys.executable], str(tmp_path), hide) if each["status"] == "missing"]
     assert "No permissions" in finding["detail"]
     (working,) = [each for each in _report_of([sys.executable], str(tmp_path)) if each["feature"] == "bubblewrap"]
+    assert working["status"] == "in force"
+
+
+@pytest.mark.promise("S903")
+def test_machine_without_user_namespaces_is_told_to_allow_them() -> None:
+    # In a user namespace of its own, whose limit nobody else feels.
+    unshare, shell = shutil.which("unshare"), shutil.which("sh")
+    assert unshare is not None
+    assert shell is not None
+    none_left = 'echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"'
+    inside = [unshare, "--user", "--map-root-user", shell, "-c", none_left, "sh", sys.executable]
+    (finding,) = [each for each in _report_of(inside, "") if each["feature"] == "bubblewrap"]
+    assert finding["status"] == "missing"
+    assert "user.max_user_namespaces" in finding["remedy"]
+    (working,) = [each for each in _report_of([sys.executable], "") if each["feature"] == "bubblewrap"]
     assert working["status"] == "in force"
 
 

@@ -2,7 +2,8 @@
 
 The image is the Dockerfile's, made by mmdebstrap and imported: nothing is pulled. What differs from the page's lines is
 podman's own spelling, no network (nothing here needs one) and limits that this machine's own allow. Root tries the
-lines as root; whoever else runs this tries them rootless.
+lines as root, and rootless as well if CONTAINERS_USER names a user who has subordinate ids (subuid(5)); whoever else
+runs this tries them rootless.
 
 Exit status: 0 as the page says, 1 otherwise, 2 it could not be tried.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pwd
 import re
 import resource
 import shlex
@@ -136,21 +138,45 @@ def _problems() -> Iterator[str]:
     if not shutil.which("podman"):
         raise KernelsError("there is no podman here: apt-get install podman runc crun uidmap slirp4netns iptables")
     settings = [part for each in SETTINGS for part in ("--change", each)]
-    run(["podman", "import", *settings, image_archive(), IMAGE], what="podman import")
+    archive = image_archive()
+    for who, podman in _podmans():
+        print(f"containers: {who}", flush=True)
+        run([*podman, "import", *settings, archive, IMAGE], what="podman import", cwd=Path("/"))
+        yield from (f"{who}: {problem}" for problem in _tried(podman))
+
+
+def _podmans() -> Iterator[tuple[str, list[str]]]:
+    """Who runs containers here, and how."""
+    if os.geteuid() != 0:
+        yield "rootless", ["podman", "--cgroup-manager=cgroupfs"]
+        return
+    yield "root", ["podman"]
+    if name := os.environ.get("CONTAINERS_USER"):
+        user = pwd.getpwnam(name)
+        runtime = Path(f"/run/{CONTAINER}-{user.pw_uid}")
+        runtime.mkdir(mode=0o700, exist_ok=True)
+        os.chown(runtime, user.pw_uid, user.pw_gid)
+        places = ("PATH=/usr/sbin:/usr/bin:/sbin:/bin", f"HOME={user.pw_dir}", f"XDG_RUNTIME_DIR={runtime}")
+        identity = (f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
+        command = ["setpriv", *identity, "env", "--ignore-environment", *places, "podman", "--cgroup-manager=cgroupfs"]
+        yield "rootless", command
+
+
+def _tried(podman: list[str]) -> Iterator[str]:
     for line in lines():
         print(f"containers: {line.name}: podman run {shlex.join(line.options)}", flush=True)
         shutil.rmtree(FOLDER, ignore_errors=True)
         FOLDER.mkdir(parents=True)
         minimum = "landlock" if line.backend == "landlock" else "namespaces"
         (FOLDER / "fumehood.toml").write_text(CONFIG.format(minimum=minimum), encoding="utf-8")
-        yield from (f"{line.name}: {problem}" for problem in _line(line))
+        yield from (f"{line.name}: {problem}" for problem in _line(podman, line))
         for volume in ("run", "state"):
-            _output(["podman", "volume", "rm", "--force", f"{CONTAINER}-{volume}"])
+            _output([*podman, "volume", "rm", "--force", f"{CONTAINER}-{volume}"])
 
 
-def _line(line: Line) -> Iterator[str]:
+def _line(podman: list[str], line: Line) -> Iterator[str]:
     # Pinned as the page says: beforehand, where the folder can be written to.
-    pinning = [word.removesuffix(":ro") for word in _podman_run(line)]
+    pinning = [word.removesuffix(":ro") for word in _podman_run(podman, line)]
     FOLDER.chmod(0o777)  # also for a container's own user
     pinned = _output([*pinning, "--workdir=/etc/fumehood", IMAGE, "plugin", "add", "--yes", "/opt/plugins/dice"])
     FOLDER.chmod(0o755)
@@ -158,7 +184,7 @@ def _line(line: Line) -> Iterator[str]:
         yield f"nothing was pinned: {pinned}"
         return
     config = "/etc/fumehood/fumehood.toml"
-    told = _output([*_podman_run(line), IMAGE, "doctor", "--json", "--config", config])
+    told = _output([*_podman_run(podman, line), IMAGE, "doctor", "--json", "--config", config])
     try:
         findings = json.loads(told)["findings"]
     except ValueError:
@@ -171,48 +197,45 @@ def _line(line: Line) -> Iterator[str]:
             each["detail"] for each in findings if each["area"] == "sandbox" and each["status"] != "in force"
         )
         yield f"doctor finds {backend}, not {line.backend}: {missing}"
-    yield from _served(line, config)
+    yield from _served(podman, line, config)
 
 
-def _served(line: Line, config: str) -> Iterator[str]:
+def _served(podman: list[str], line: Line, config: str) -> Iterator[str]:
     """Serve as the page's line does, call a tool, and end it."""
     # In the background, and removed when its exit status has been read.
-    start = [*(word for word in _podman_run(line) if word != "--rm"), "--detach", IMAGE]
+    start = [*(word for word in _podman_run(podman, line) if word != "--rm"), "--detach", IMAGE]
     try:
-        run([*start, "serve", "--config", config, "--locked", "--log-format", "json"], what=f"podman run ({line.name})")
+        run([*start, "serve", "--config", config, "--locked", "--log-format", "json"], what="podman run", cwd=Path("/"))
         # The same user as the sidecar's: its socket is its owner's alone.
         call = f"for i in $(seq {_START_TRIES}); do fumehood tools >/dev/null 2>&1 && break; sleep 1; done; "
         call += "fumehood call --json roll_dice count=2 sides=6"
-        answer = _output(["podman", *_GLOBAL, "exec", CONTAINER, "/bin/sh", "-c", call])
+        answer = _output([*podman, "exec", CONTAINER, "/bin/sh", "-c", call])
         if '"sandbox"' in answer:
             print("  a tool was called", flush=True)
         else:
             yield f"the call: {answer}"
-        _output(["podman", *_GLOBAL, "stop", "--time", "30", CONTAINER])
-        status = _output(["podman", *_GLOBAL, "inspect", "--format", "{{.State.ExitCode}}", CONTAINER]).strip()
+        _output([*podman, "stop", "--time", "30", CONTAINER])
+        status = _output([*podman, "inspect", "--format", "{{.State.ExitCode}}", CONTAINER]).strip()
         if status != "0":
-            yield f"serve ended with {status}: {_output(['podman', *_GLOBAL, 'logs', CONTAINER])[-1000:]}"
+            yield f"serve ended with {status}: {_output([*podman, 'logs', CONTAINER])[-1000:]}"
     finally:
-        _output(["podman", *_GLOBAL, "rm", "--force", CONTAINER])
+        _output([*podman, "rm", "--force", CONTAINER])
 
 
-def _podman_run(line: Line) -> list[str]:
+def _podman_run(podman: list[str], line: Line) -> list[str]:
     options = list(line.options)
     if Path("/sys/fs/cgroup/unified").exists():
         options.append("--runtime=runc")  # crun refuses machines that mount both versions of control groups
     for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
         most = min(resource.getrlimit(number)[1] % (1 << 63), 20_000)
         options.append(f"--ulimit={name}={most}:{most}")
-    return ["podman", *_GLOBAL, "run", *options, "--network=none"]
-
-
-_GLOBAL = () if os.geteuid() == 0 else ("--cgroup-manager=cgroupfs",)
+    return [*podman, "run", *options, "--network=none"]
 
 
 def _output(command: list[str]) -> str:
     """What it prints, or why it failed."""
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
+        command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL, cwd="/"
     )
     return done.stdout if done.returncode == 0 else f"{done.returncode}: {done.stdout[-1500:]}{done.stderr[-800:]}"
 

@@ -81,20 +81,24 @@ def works() -> bool:
 def remedy_for(problem: str) -> str:
     """What an operator can do about bubblewrap's complaint."""
     text = problem.lower()
-    if "apparmor" in text or "uid map" in text or "user namespace" in text or "clone" in text or "unshare" in text:
+    if any(word in text for word in ("apparmor", "uid map", "namespace", "clone", "unshare")):
         return (
-            "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 (Debian), "
-            "kernel.apparmor_restrict_unprivileged_userns=0 or bubblewrap's AppArmor profile (Ubuntu), "
-            "a seccomp profile with unshare (containers; docs/deploy/README.md says which, and what can be had without)"
+            "allow user namespaces: sysctl user.max_user_namespaces above 0, "
+            "kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 "
+            "or bubblewrap's AppArmor profile (Ubuntu), a seccomp profile with unshare (containers; "
+            "docs/deploy/README.md says which, and what can be had without)"
         )
     if "loopback" in text or "netlink" in text:
         return "allow AF_NETLINK sockets (systemd: RestrictAddressFamilies=; docs/deploy/README.md)"
     if "hostname" in text:
-        return "allow sethostname, which a sandbox needs for its own name (systemd: no ProtectHostname=)"
+        return (
+            "allow sethostname, which a sandbox needs for its own name (systemd: no ProtectHostname=; containers, of "
+            "which podman's allow namespaces but not this: the seccomp profile docs/deploy/seccomp.json)"
+        )
     if "proc" in text:
         return (
-            "a container that masks parts of /proc can't hold one: run it with --security-opt systempaths=unconfined "
-            "(docs/deploy/README.md)"
+            "a container that masks parts of /proc can't hold one: run it with --security-opt systempaths=unconfined, "
+            "or with podman unmask=ALL (docs/deploy/README.md)"
         )
     return ""
 
