@@ -67,7 +67,8 @@ def main() -> None:
 
 
 def _set_up(entry: Entry) -> None:
-    subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", "mode=1777", "none", "/tmp"], check=True)  # noqa: S108 - the guest's
+    mount = ["/bin/mount", "-t", "tmpfs", "-o", "mode=1777", "none", "/tmp"]  # noqa: S108 - the guest's
+    subprocess.run(mount, check=True)
     for key, value in entry.sysctls:
         Path("/proc/sys", key.replace(".", "/")).write_text(value, encoding="ascii")
 
@@ -110,10 +111,11 @@ def _run(run: Run, results: Results) -> None:
     told = _serve(run, folder, doctor, cwd=folder)
     results.tell(event="doctor", run=run.name, report=_parsed(told))
     if run.tests:
+        # In one process: a control group with several can't have leaves, and nobody may move them but who started them.
         pytest = [PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tools.kernels.reporter"]
         pytest += ["--numprocesses=0", f"--timeout={_TEST_TIMEOUT_S}"]
         pytest += [f"--basetemp={folder}/pytest", *run.tests]
-        printed = _serve(run, folder, [*_below(run), *pytest], cwd=CHECKOUT)
+        printed = _serve(run, folder, pytest, cwd=CHECKOUT)
         results.tell(event="printed", text=printed.decode("utf-8", "replace")[-_LONGEST_TAIL:])
 
 
@@ -123,6 +125,7 @@ def _serve(run: Run, folder: Path, command: list[str], *, cwd: Path) -> bytes:
     Not by systemd-run, which waits for a service by D-Bus, and that isn't here.
     """
     places = {"HOME": folder, "TMPDIR": folder, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "KERNELS_REPORT": REPORT}
+    places["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
     printed = Path("/run/kernels-printed")
     printed.unlink(missing_ok=True)
     Path("/run/kernels.sh").write_text(f"exec {shlex.join(command)}\n", encoding="utf-8")
@@ -147,24 +150,6 @@ def _serve(run: Run, folder: Path, command: list[str], *, cwd: Path) -> bytes:
     subprocess.run(["/bin/systemctl", "daemon-reload"], check=True)
     subprocess.run(["/bin/systemctl", "start", unit.name], check=False)
     return printed.read_bytes() if printed.exists() else b""
-
-
-def _below(run: Run) -> tuple[str, ...]:
-    """What makes pytest and its workers step aside in their control group, as DelegateSubgroup= of systemd 254 does.
-
-    A group with several processes can't have leaves, and nobody but who started them may move them. Doctor, which is
-    alone in its service, has to move by itself.
-    """
-    return ("/bin/sh", "-euc", _STEP_ASIDE, "sh") if run.delegate else ()
-
-
-_STEP_ASIDE = """
-own=/sys/fs/cgroup$(cut -d : -f 3 /proc/self/cgroup)
-mkdir "$own/main"
-echo $$ >"$own/main/cgroup.procs"
-echo +memory +pids +cpu >"$own/cgroup.subtree_control"
-exec "$@"
-"""
 
 
 def _ids(user: str) -> tuple[int, int]:

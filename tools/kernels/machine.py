@@ -47,20 +47,30 @@ def boot(entry: Entry, root: RootImage, checkout: Path, *, doctor_only: bool = F
         KernelsError: the guest took longer than the entry's limit, or qemu ended with an error.
     """
     board = BOARDS[entry.architecture]
-    kernel, initrd = root.kernel(entry.kernel)
     RESULTS.mkdir(parents=True, exist_ok=True)
     console = RESULTS / f"{entry.name}.console"
     told, tells = os.pipe()
     parameters = (
-        f"console={board.console} root=/dev/vda rw panic=-1 audit=0 systemd.unit=fumehood-kernels.service "
-        f"kernels.entry={entry.name} {'kernels.doctor-only ' if doctor_only else ''}{entry.parameters}"
+        *(f"console={board.console}", "root=/dev/nvme0n1", "rw", "panic=-1", "audit=0"),
+        *("systemd.unit=fumehood-kernels.service", "systemd.show_status=0", f"kernels.entry={entry.name}"),
+        *(("kernels.doctor-only",) if doctor_only else ()),
+        entry.parameters,
     )
     command = [
         *(board.program, *board.arguments, "-accel", "tcg", *CLOCK, "-nodefaults", "-no-reboot"),
         *("-smp", str(PROCESSORS), "-m", str(MEMORY_MIB), "-display", "none", "-nic", "none"),
-        *("-kernel", str(kernel), "-initrd", str(initrd), "-append", parameters),
-        *("-drive", f"file={root.image},if=virtio,format=raw,snapshot=on"),
-        *("-drive", f"file={checkout},if=virtio,format=raw,snapshot=on"),
+        *(
+            "-kernel",
+            str(root.kernel(entry.kernel)),
+            "-append",
+            " ".join(parameters),
+            "-device",
+            "nvme,id=disks,serial=disks",
+        ),
+        *("-drive", f"file={root.image},if=none,id=root,format=raw,snapshot=on"),
+        *("-device", "nvme-ns,drive=root,bus=disks,nsid=1"),
+        *("-drive", f"file={checkout},if=none,id=checkout,format=raw,snapshot=on"),
+        *("-device", "nvme-ns,drive=checkout,bus=disks,nsid=2"),
         *("-serial", f"file:{console}", "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
         *("-chardev", f"file,id=results,path=/proc/self/fd/{tells}"),
         *("-device", "virtserialport,chardev=results,name=results"),

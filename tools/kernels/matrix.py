@@ -62,7 +62,7 @@ LAYERS = (
 CGROUPS = ("tests/resources/test_cgroups.py", "tests/resources/test_leaf_entry.py")
 LANDLOCK_ONLY = ("tests/landlock_only",)
 EVERYTHING = ("tests/attacks", "tests/sandbox", "tests/resources")
-AS_USER = (*ATTACKS, *LAYERS)
+AS_USER = (*ATTACKS, *LAYERS, *CGROUPS)
 QUICK = ("tests/attacks/test_denials.py", "tests/sandbox/test_layers.py", *CGROUPS)
 
 ENTRIES = (
@@ -78,6 +78,11 @@ ENTRIES = (
         "6.12", "Debian 13's kernel", "6.12",
         (Run(ROOT_USER, tests=(*EVERYTHING, *LANDLOCK_ONLY)), Run(ORDINARY_USER, tests=AS_USER)),
         limit_s=5400,
+    ),
+    Entry(
+        "aarch64", "Debian 13's kernel on aarch64, a part of the tests", "6.12",
+        (Run(ROOT_USER, tests=(*QUICK, "tests/sandbox/test_seccomp.py", "tests/sandbox/test_filter.py")),),
+        architecture="arm64",
     ),
     Entry(
         "unit", "docs/deploy/fumehood.service, as the page installs it", "6.12",

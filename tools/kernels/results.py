@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tools.kernels.expected import PASSED, surprises
+from tools.kernels.expected import surprises
 from tools.kernels.matrix import Entry
 from tools.kernels.places import RESULTS
 
@@ -118,8 +118,3 @@ def _missing(run: RunResult) -> str:
         for each in run.findings
         if each["status"] not in {*_HELD, "ok"}
     )
-
-
-def expected_otherwise(run: RunResult) -> int:
-    """How many tests had another outcome than "passed"."""
-    return sum(count for outcome, count in run.counts.items() if outcome != PASSED)
