@@ -56,7 +56,8 @@ def _as_expected(entry: Entry, *, doctor_only: bool) -> bool:
                 print(f"  {time.monotonic() - begun:5.0f} s  {progress}", flush=True)
     except KernelsError as error:
         result.problems.append(str(error))
-    result.keep()
+    finally:
+        result.keep()
     problems = result.judge(entry)
     for problem in problems:
         print(f"  NOT AS EXPECTED: {problem}", flush=True)

@@ -63,7 +63,7 @@ CGROUPS = ("tests/resources/test_cgroups.py", "tests/resources/test_leaf_entry.p
 LANDLOCK_ONLY = ("tests/landlock_only",)
 EVERYTHING = ("tests/attacks", "tests/sandbox", "tests/resources")
 AS_USER = (*ATTACKS, *LAYERS, *CGROUPS)
-QUICK = ("tests/attacks/test_denials.py", "tests/sandbox/test_layers.py", *CGROUPS)
+QUICK = (*CGROUPS, "tests/sandbox/test_layers.py", "tests/attacks/test_denials.py")
 
 ENTRIES = (
     Entry(
