@@ -27,6 +27,7 @@ PYTHON = str(CHECKOUT / ".venv/bin/python")
 _LANDLOCK_CREATE_RULESET = 444
 _TEST_TIMEOUT_S = 600
 _LONGEST_TAIL = 2000
+_LAST_LINE_TIMEOUT_S = 10.0
 
 
 class Results:
@@ -38,6 +39,8 @@ class Results:
         name = next(each.name for each in ports if (each / "name").read_text(encoding="ascii").strip() == PORT)
         self._port = Path("/dev", name).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the guest is up
         self._lock = threading.Lock()
+        self.ended = threading.Event()
+        """Set when the last line of a run of pytest has been handed on."""
 
     def tell(self, **event: object) -> None:
         """Write one event."""
@@ -48,6 +51,8 @@ class Results:
         with self._lock:
             self._port.write(line + "\n")
             self._port.flush()
+        if json.loads(line)["event"] == "end":
+            self.ended.set()
 
 
 def main() -> None:
@@ -115,7 +120,9 @@ def _run(run: Run, results: Results) -> None:
         pytest = [PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tools.kernels.reporter"]
         pytest += ["--numprocesses=0", f"--timeout={_TEST_TIMEOUT_S}"]
         pytest += [f"--basetemp={folder}/pytest", *run.tests]
+        results.ended.clear()
         printed = _serve(run, folder, pytest, cwd=CHECKOUT)
+        results.ended.wait(_LAST_LINE_TIMEOUT_S)
         results.tell(event="printed", text=printed.decode("utf-8", "replace")[-_LONGEST_TAIL:])
 
 
