@@ -12,6 +12,7 @@ from pathlib import Path
 import fumehood_sandbox
 import pytest
 from fumehood_sandbox import SandboxUnavailableError, check, probe
+from fumehood_sandbox.fork.probe import remedy_for as fork_remedy_for
 from fumehood_sandbox.outside import bubblewrap
 
 from tests.users import SANDBOX_AND_PACKAGES, SYSTEM_PYTHON, as_ordinary_user, why_not
@@ -104,6 +105,13 @@ def test_machine_without_user_namespaces_is_told_to_allow_them() -> None:
     assert "user.max_user_namespaces" in finding["remedy"]
     (working,) = [each for each in _report_of([sys.executable], "") if each["feature"] == "bubblewrap"]
     assert working["status"] == "in force"
+
+
+@pytest.mark.promise("S903")
+def test_fork_that_may_make_no_user_namespace_is_not_told_to_change_the_kernel() -> None:
+    # What Linux 6.12 answered with unprivileged_userns_clone=0, where root's bubblewrap works nevertheless.
+    assert "unprivileged_userns_clone" in fork_remedy_for("refused: Operation not permitted")
+    assert "Linux 5.9" in fork_remedy_for("refused: Invalid argument")
 
 
 @pytest.mark.skipif(not bubblewrap._bundled(), reason="the PyPI bundle is not installed")

@@ -83,6 +83,8 @@ class EntryResult:
         for run, wanted in zip(self.runs, entry.runs, strict=False):
             if run.backend != wanted.backend:
                 found.append(f"{run.name}: doctor finds {run.backend!r}, not {wanted.backend!r}: {_missing(run)}")
+            if wanted.weaker is not None and run.weaker != list(wanted.weaker):
+                found.append(f"{run.name}: doctor finds {run.weaker} weaker, not {list(wanted.weaker)}")
             if wanted.tests and run.ended not in {0, _FAILED_TESTS}:
                 found.append(f"{run.name}: pytest ended with {run.ended}: {run.printed[-1000:]}")
             found.extend(f"{run.name}: {line}" for line in surprises(entry.name, run.name, run.outcomes))

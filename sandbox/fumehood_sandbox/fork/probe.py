@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import select
@@ -22,6 +23,10 @@ _TIMEOUT_S = 20.0
 """It takes a tenth of a second. A machine that needs this long is not one to serve from."""
 _ANSWER_BYTES = 100
 _KERNEL = "use Linux 5.9 or later and glibc"
+_USER_NAMESPACES = (
+    "a call's own process makes a user namespace without rights, also where root starts the sandbox: sysctl "
+    "kernel.unprivileged_userns_clone=1 (Debian), or kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +55,20 @@ def isolation_problem() -> IsolationProblem | None:
     except SandboxUnavailableError as error:
         return IsolationProblem(error.problem, error.remedy)
     except LaunchError as error:
-        return IsolationProblem(f"{error.step}: {error.problem}", bubblewrap.remedy_for(error.problem) or _KERNEL)
+        return IsolationProblem(f"{error.step}: {error.problem}", remedy_for(error.problem))
     except (SandboxError, OSError) as error:
         return IsolationProblem(str(error), _KERNEL)
     pid, user, entries = (*answer.decode("ascii", "replace").split(), "", "", "")[:3]
     if pid != "1" or entries != "0" or not user.isdigit():
         return IsolationProblem(f"a child came out wrong: {answer!r}", "report it with the output of this command")
     return None
+
+
+def remedy_for(problem: str) -> str:
+    """What an operator can do about what a fork failed with."""
+    if os.strerror(errno.EPERM) in problem:
+        return _USER_NAMESPACES
+    return bubblewrap.remedy_for(problem) or _KERNEL
 
 
 def _fork_once(policy: Policy) -> bytes:
