@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
 from fumehood_server.calls import Executor
 from fumehood_server.calls.large_values import LARGE_CHARS
+from fumehood_server.calls.strict_json import MAX_CONTAINERS, JsonError, parse
 from fumehood_server.model.call import CallOutcome
 from fumehood_server.model.taxonomy import Code
 
 from tests.calls.fake import FakePools, FakeTools, FakeWorker, answered, code_of, ended, request, tool
 
-NESTED = "[" + ",".join(["[[[[]]]]"] * 50_000) + "]"
+NESTED = "[" + ",".join(["[[[]]]"] * 30_000) + "]"
 OBJECT = '{"type": "object"}'
 
 
@@ -62,3 +64,11 @@ async def test_long_arguments_that_do_not_fit_are_refused_as_short_ones_are(exec
 async def test_a_call_whose_arguments_take_too_long_meets_its_deadline(executor: Executor) -> None:
     outcome = await ended(executor.start(request(f'{{"text":{NESTED}}}', timeout_s=0.001)))
     assert code_of(outcome) is Code.TOOL_TIMEOUT
+
+
+def test_more_containers_than_may_be_are_refused_before_they_are_read() -> None:
+    assert len(parse("[" + ",".join(["[]"] * (MAX_CONTAINERS - 1)) + "]")) == MAX_CONTAINERS - 1
+    with pytest.raises(JsonError, match="100,000 arrays and objects"):
+        parse("[" + ",".join(["{}"] * MAX_CONTAINERS))  # which would be no JSON either
+    quoted = '"' + '[{\\"' * MAX_CONTAINERS + '"'
+    assert parse(quoted) == '[{"' * MAX_CONTAINERS
