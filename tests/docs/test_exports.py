@@ -16,7 +16,7 @@ SERVER = {
         "MAX_PIECE_BYTES", "Access", "RequestOrigin", "CurrentOrigin", "EgressBroker", "EgressError", "EgressEvent",
         "EgressFailedError", "EgressLimits", "EgressRefusedError", "EgressRequest", "EgressResponse", "EventSink",
         "Headers", "Hop", "HostEntry", "HostEntryError", "HostRules", "Outcome", "Reason", "RelayServer", "access_for",
-        "log_event", "open_broker", "open_relay", "parse_denied", "parse_granted",
+        "import_broker", "log_event", "open_broker", "open_relay", "parse_denied", "parse_granted",
     },
     "config": {"PluginConfig", "SidecarConfig", "find_config", "load_config"},
     "plugins": {
