@@ -81,7 +81,6 @@ demo: $(S)/runtime $(S)/bubblewrap $(PLUGIN_NPM_STAMPS) ## See it work: each lev
 
 check: lint type test ## Exactly what CI runs
 	@$(MAKE) bench QUICK=1
-	@$(MAKE) soak
 
 $(S)/python: tools/setup/python.sh
 	tools/setup/python.sh
