@@ -28,7 +28,7 @@ LIBRARIES := numpy pandas lxml cryptography pillow httpx sqlalchemy polars
 # What mypy reads besides the packages that pyproject.toml names.
 TYPED := bench tools examples tests/repository
 
-.PHONY: help setup gen lint type test test-libraries test-kernels test-containers bench soak demo check
+.PHONY: help setup gen lint type test test-libraries test-kernels test-containers clients bench soak demo check
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ test-kernels: $(S)/dev ## Boot other kernels under qemu and run the sandbox's te
 test-containers: $(S)/dev ## Run each line of docs/deploy/docker.md under podman
 	tools/setup/containers.sh
 	python -m tools.kernels.containers
+
+clients: setup ## Build and run the clients of docs/clients.md in Java and Rust, and grpcurl; downloads what they need
+	pytest tests/examples/compiled_clients.py
 
 bench: $(S)/runtime $(S)/dev $(S)/bubblewrap $(NPM_STAMPS) ## Measure against peers; QUICK=1 for a short run, STRICT=1 to fail on a missed target
 	@python -m compileall -q plugin_sdk/fumehood_sdk # what was edited since would be compiled in each start that is measured

@@ -53,3 +53,11 @@ def test_the_node_program_calls(sidecar: Sidecar, tmp_path: Path) -> None:
 def test_the_go_program_calls(sidecar: Sidecar, tmp_path: Path) -> None:
     (tmp_path / "main.go").write_text(program("go"))
     assert_rolled(["go", "run", tmp_path / "main.go", sidecar.target], cwd=CLIENTS / "go", env=go_environment())
+
+
+@pytest.mark.parametrize(
+    ("language", "source"), [("java", "java/src/main/java/Call.java"), ("rust", "rust/src/main.rs")]
+)
+def test_the_compiled_programs_are_those_of_the_page(language: str, source: str) -> None:
+    """`make clients` builds and runs them."""
+    assert program(language) == (CLIENTS / source).read_text()
