@@ -260,6 +260,22 @@ def test_speculation_is_off_where_the_kernel_has_a_control_and_named_where_it_ha
         assert store_bypass_on != 0, "the program can't turn it on again"
 
 
+@pytest.mark.promise("S610")
+def test_kernel_without_memory_ends_a_program_before_its_launcher(tmp_path: Path) -> None:
+    code = """
+    path = "/proc/self/oom_score_adj"
+    pid = os.fork()
+    if pid == 0:
+        report([int(open(path).read()), error_of(lambda: open(path, "w").write("-1")), open("/tmp/x", "w").write("-1")])
+    else:
+        os.waitpid(pid, 0)
+    """
+    score, lowered, control = inside(tmp_path, code)
+    assert score == min(int(Path("/proc/self/oom_score_adj").read_text()) + 500, 1000)
+    assert lowered == "EACCES"
+    assert control == 2
+
+
 @pytest.mark.promise("S602")
 def test_fork_bomb_is_held_by_the_limit_of_processes(tmp_path: Path) -> None:
     code = """
