@@ -36,7 +36,7 @@ def test_receipt_names_what_is_weaker_and_what_is_not() -> None:
     assert receipt.policy_digest == _policy().digest()
     shared_with_the_launcher = () if os.geteuid() == 0 else ("identity",)
     outer = ("file system", "processes", "network", "ipc", "scratch")
-    assert receipt.weaker == (*outer, "rlimits", *shared_with_the_launcher)
+    assert receipt.weaker == (*outer, "rlimits", *shared_with_the_launcher, "cpus")
     layers = {layer.name: layer.detail for layer in receipt.layers}
     assert layers["scratch"].startswith("unbounded")
     assert {"landlock", "seccomp", "capabilities", "descriptors", "environment"} <= set(layers)
