@@ -16,6 +16,7 @@ WATCHED = (
     "*package.json",
     "*package-lock.json",
     "*pyproject.toml",
+    "*plugin.lock",
     "*go.mod",
     "*.npmrc",
     "*pip.conf",

@@ -228,6 +228,9 @@ def test_check_names_the_line_of_the_plugin_s_own_file_where_its_import_fails(tm
     assert f"{folder}/broken.py:3: ModuleNotFoundError: No module named 'nowhere_to_be_found'" in done.stdout
     problem = fumehood("plugin", "check", folder, "--json").json["problems"][0]
     assert (problem["file"], problem["line"]) == (f"{folder}/broken.py", 3)
+    version = ".".join(map(str, sys.version_info[:2]))
+    for each in (f"no {folder}/plugin.lock", f"CPython {version}", f"fumehood plugin lock {folder}"):
+        assert each in problem["remedy"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fumehood_sdk.call import MAX_LINE_BYTES, Call
 from fumehood_sdk.errors import Cancelled, ToolError
 from fumehood_sdk.json_text import dumps
+from fumehood_sdk.runtime.missing_module import explain_missing_module
 from fumehood_sdk.runtime.reached_limit import reached_limit
 from fumehood_sdk.wire.plugin_frames import ERROR, WARNING, Failure
 
@@ -58,6 +59,7 @@ def _intended(call: Call, error: ToolError) -> Failure:
 
 
 def _unexpected(call: Call, error: BaseException) -> Failure:
+    explain_missing_module(error)
     name = type(error).__name__
     limit = reached_limit(error)
     try:

@@ -27,6 +27,8 @@ SWITCH_INTERVAL_S = 0.001
 """How long a thread that computes keeps the others waiting. Python's own 5 ms would be felt by each quick call beside a
 slow one."""
 OK, FAILED = 0, 1
+_OUR_FRAMES = (__file__.removesuffix("runtime/serve.py"), "<frozen ", os.__file__.removesuffix("os.py") + "importlib/")
+"""How names of files begin that are the SDK's or the import system's."""
 
 
 class ServedPlugin(Protocol):
@@ -168,5 +170,9 @@ def _fail(message: str) -> int:
 def _print_traceback(error: BaseException) -> None:
     import traceback  # noqa: PLC0415 - needed where it fails
 
-    traceback.print_exception(error)
+    # From the author's first frame on: the sidecar keeps some last lines, which ours and importlib's would fill.
+    theirs = error.__traceback__
+    while theirs is not None and theirs.tb_frame.f_code.co_filename.startswith(_OUR_FRAMES):
+        theirs = theirs.tb_next
+    traceback.print_exception(error.with_traceback(theirs or error.__traceback__))
     sys.stderr.flush()

@@ -32,6 +32,7 @@ class Entry:
     read: Sequence[Path] = ()
     write: Sequence[Path] = ()
     hosts: Sequence[str] = ()
+    build_hosts: Sequence[str] = ()
     needed_hosts: Sequence[str] = ()
     """Hosts that its tools require, as `NAME:PORT`: a comment lists those that aren't granted."""
     needed_secrets: Sequence[tuple[str, str]] = ()
@@ -47,8 +48,9 @@ class Entry:
         for key, paths in (("read", self.read), ("write", self.write)):
             if paths:
                 lines.append(f"{key} = [{', '.join(_quoted(path, base) for path in paths)}]")
-        if self.hosts:
-            lines.append(f"hosts = [{', '.join(json.dumps(host) for host in self.hosts)}]")
+        for key, hosts in (("hosts", self.hosts), ("build_hosts", self.build_hosts)):
+            if hosts:
+                lines.append(f"{key} = [{', '.join(json.dumps(host) for host in hosts)}]")
         missing = [host for host in self.needed_hosts if host not in self.hosts]
         if missing:
             lines.append(f"# hosts = [{', '.join(map(json.dumps, missing))}]      # its tools require these")

@@ -69,14 +69,18 @@ class DevGrants:
 class DevSidecar:
     """A sidecar in a child process, for the length of a `with`. Its log lines are passed to `show`, on a thread."""
 
-    def __init__(self, folder: Path, plugin: Path, grants: DevGrants, show: Show) -> None:
-        """`folder` is private and empty; `plugin` is the plugin's own."""
+    def __init__(self, folder: Path, plugin: Path, grants: DevGrants, show: Show, *, environments: Path) -> None:
+        """`folder` is private and empty; `plugin` is the plugin's own; `environments` is where packages are found."""
         self._folder = folder
         self._show = show
         self._started: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._process: subprocess.Popen[str] | None = None
         self.address = f"unix:{folder / 's'}"
+        (folder / "state").mkdir(mode=0o700, exist_ok=True)
+        link = folder / "state" / "environments"
+        link.unlink(missing_ok=True)
+        link.symlink_to(environments)
         (folder / "fumehood.toml").write_text(_config(plugin, grants))
 
     def __enter__(self) -> Self:

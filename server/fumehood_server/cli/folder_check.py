@@ -12,9 +12,10 @@ from fumehood_sandbox import Backend, Level, SandboxUnavailableError, check
 
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.config import SidecarConfig, find_config, load_config
-from fumehood_server.config.config import SandboxConfig
+from fumehood_server.config.config import SandboxConfig, default_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.plugins import CheckReport, PinProposal, check_plugin, propose_pin
+from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.workers import LogLine, LogSink, describe
 
 _T = TypeVar("_T")
@@ -28,8 +29,11 @@ def check_folder(folder: Path, on_line: _OnLine) -> CheckReport:
         CommandError: this machine can't sandbox.
     """
     sandbox = sandbox_here()
+    environments = Environments(environments_folder(config_here()))
     return _run_sandboxed(
-        on_line, sandbox.minimum, lambda ask: check_plugin(folder.resolve(), describe=ask, sandbox=sandbox)
+        on_line,
+        sandbox.minimum,
+        lambda ask: check_plugin(folder.resolve(), describe=ask, sandbox=sandbox, environments=environments),
     )
 
 
@@ -44,7 +48,12 @@ def propose_folder_pin(folder: Path, config: SidecarConfig, on_line: _OnLine) ->
         on_line,
         config.sandbox.minimum,
         lambda ask: propose_pin(
-            folder.resolve(), config.lock_path, describe=ask, limits=config.limits, sandbox=config.sandbox
+            folder.resolve(),
+            config.lock_path,
+            describe=ask,
+            limits=config.limits,
+            sandbox=config.sandbox,
+            environments=Environments(environments_folder(config)),
         ),
     )
 
@@ -54,7 +63,7 @@ def sandbox_here() -> SandboxConfig:
 
     The backend is the operator's choice and not the plugin's, so a plugin is checked as it would be served here.
     """
-    return sandbox_of(None)
+    return config_here().sandbox
 
 
 def sandbox_of(config_path: Path | None) -> SandboxConfig:
@@ -63,6 +72,17 @@ def sandbox_of(config_path: Path | None) -> SandboxConfig:
         return load_config(find_config(config_path)).sandbox
     except ConfigError:
         return SandboxConfig()
+
+
+def config_here() -> SidecarConfig:
+    """The working directory's configuration, of which only what is the operator's and not the plugin's is to be used.
+
+    The default where there is none, or an invalid one.
+    """
+    try:
+        return load_config(find_config(None))
+    except ConfigError:
+        return default_config(Path("/"))
 
 
 def _run_sandboxed(on_line: _OnLine, minimum: Backend, work: Callable[[Any], Awaitable[_T]]) -> _T:

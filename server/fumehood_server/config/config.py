@@ -126,6 +126,8 @@ class PluginConfig:
     path: Path
     """Its folder, absolute. It need not exist: the plugin is refused then, and the sidecar serves the others."""
     grants: Grants
+    build_hosts: tuple[str, ...] = ()
+    """Hosts that its build command may reach, in canonical form."""
     max_workers: int = 2
     tools: Mapping[str, ToolGrant] = field(default_factory=dict)
     line: int = 0
@@ -317,6 +319,7 @@ def _plugin(
             hosts=read_granted(table.hosts, (*key, "hosts"), source),
             deny_hosts=read_denied(table.deny_hosts, (*key, "deny_hosts"), source),
         ),
+        build_hosts=read_granted(table.build_hosts, (*key, "build_hosts"), source),
         max_workers=table.max_workers,
         tools={
             name: ToolGrant(

@@ -54,6 +54,8 @@ def protected_paths(
     """
     own = [
         Protected(state_dir, "the sidecar's state_dir", unreadable=True),
+        # Where it is a link, as `plugin dev` makes it.
+        Protected((state_dir / "environments").resolve(), "the packages of plugins"),
         Protected(lock_path, "the lock file"),
     ]
     if config_path is not None:

@@ -11,6 +11,7 @@ from fumehood_sandbox import Executable, Level, Policy
 from fumehood_server.model.capability import CapabilityKind, parse_capability
 from fumehood_server.model.plugin import Kind, RegisteredTool
 from fumehood_server.model.tool import AVAILABLE, Availability, Reason
+from fumehood_server.plugins.environments.environments import Environments
 from fumehood_server.plugins.manifest import MANIFEST_NAME
 from fumehood_server.plugins.registration import Registration
 from fumehood_server.secrets import SecretSource, SecretUnavailableError
@@ -24,9 +25,15 @@ class AvailabilityScan:
     A plugin's tools share them: a thousand tools cost a few system calls for each plugin.
     """
 
-    def __init__(self, sandbox: Reason | None = None, secrets: Mapping[str, SecretSource] | None = None) -> None:
+    def __init__(
+        self,
+        sandbox: Reason | None = None,
+        secrets: Mapping[str, SecretSource] | None = None,
+        environments: Environments | None = None,
+    ) -> None:
         """`sandbox` says why this machine can't sandbox at all; None when it can."""
         self._sandbox = sandbox
+        self._environments = environments
         self._secrets = secrets or {}
         self._of_secret: dict[str, Reason | None] = {}
         self._plugins: dict[int, tuple[Reason, ...]] = {}
@@ -70,6 +77,8 @@ class AvailabilityScan:
             return [*reasons, registration.damage]
         if not self._is_there(f"{files}/{MANIFEST_NAME}"):
             return [*reasons, damaged_copy(name, f"{files} is gone")]
+        if self._environments and loaded.environment and (problem := self._environments.problem(loaded.environment)):
+            reasons.append(problem)
         for program in _program_paths(registration):
             # Its own program was verified with its copy.
             if program.startswith(files + "/") or self._executable(program):

@@ -14,6 +14,7 @@ from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Availability, Reason
 from fumehood_server.plugins.availability import AvailabilityScan, damaged_copy
 from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
+from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.plugins.loading import (
     Describe,
     Described,
@@ -83,6 +84,7 @@ class Catalog:
         self._locked = locked
         self._log = log
         self._sandbox = sandbox
+        self._environments = Environments(environments_folder(config))
         self._lock = Lock()
         self._writing = asyncio.Lock()
         self._describing = asyncio.Semaphore(MAX_DESCRIBES)
@@ -150,7 +152,7 @@ class Catalog:
     def scan(self) -> AvailabilityScan:
         """The availability checks of one listing. Read `tools` after it: it registers programs installed meanwhile."""
         self._retry_programs()
-        return AvailabilityScan(self._sandbox, self._config.secrets)
+        return AvailabilityScan(self._sandbox, self._config.secrets, self._environments)
 
     def availability(self, tool: RegisteredTool, scan: AvailabilityScan) -> Availability:
         """Whether `tool` could run now."""
@@ -173,9 +175,12 @@ class Catalog:
             await asyncio.to_thread(self._sources.verify, spec.plugin_digest)
         except CopyDamagedError as exc:
             problem = damaged_copy(spec.plugin, str(exc))
+        environment = registration.loaded.environment
         current = self._by_plugin.get(spec.plugin)
         if current is not None and current.loaded is registration.loaded and current.damage != problem:
             self._replace(current, replace(current, damage=problem))
+        if problem is None and environment is not None:
+            return await asyncio.to_thread(self._environments.verify, environment)
         return problem
 
     async def reload(self, name: str) -> Reloaded:
@@ -257,6 +262,7 @@ class Catalog:
                     describe=self._describe_bounded,
                     limits=self._config.limits,
                     sandbox=self._config.sandbox,
+                    environments=self._environments,
                     pins=self._lock.plugins.get,
                     locked=self._locked,
                 )

@@ -21,6 +21,7 @@ from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason, ToolDefinition
 from fumehood_server.plugins.changes import ToolChange, tool_changes
 from fumehood_server.plugins.definitions import definition_digest
+from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.plugins.loading import (
     FORK_REMEDY,
     Describe,
@@ -117,25 +118,40 @@ class PinProposal:
 
 
 async def check_plugin(
-    folder: Path, *, describe: Describe, limits: LimitsConfig | None = None, sandbox: SandboxConfig | None = None
+    folder: Path,
+    *,
+    describe: Describe,
+    limits: LimitsConfig | None = None,
+    sandbox: SandboxConfig | None = None,
+    environments: Environments | None = None,
 ) -> CheckReport:
     """Read the plugin in `folder` as a sidecar would, with no grant and no lock, and start it until it says Ready.
 
     Problems are in the report.
     It is run from a copy that is removed afterwards: what is ignored is missing here as it will be there.
     """
-    limits = limits or default_config(Path("/")).limits
+    defaults = default_config(Path("/"))
+    limits = limits or defaults.limits
     sandbox = sandbox or SandboxConfig()
     untried: ConfigError | None = None
     try:
         with temporary_store() as copies:
             loaded = await load_plugin(
-                folder, sources=copies, describe=describe, limits=limits, sandbox=sandbox, pins=lambda _: None
+                folder,
+                sources=copies,
+                describe=describe,
+                limits=limits,
+                sandbox=sandbox,
+                environments=environments or Environments(environments_folder(defaults)),
+                pins=lambda _: None,
             )
-            if loaded.manifest.kind is not Kind.PYTHON:  # which has been started to be loaded
+            problem = loaded.environment_problem
+            if problem is None and loaded.manifest.kind is not Kind.PYTHON:  # which has been started to be loaded
                 untried = await try_start(loaded, describe=describe, limits=limits, sandbox=sandbox)
     except PluginRefusedError as exc:
         return CheckReport(folder=folder, name=exc.name, loaded=None, problems=exc.reasons, faults=exc.problems)
+    if problem is not None:
+        return CheckReport(folder=folder, name=loaded.manifest.name, loaded=None, problems=(problem,))
     warnings = _warnings(loaded, limits)
     if untried is not None:
         warnings = (Advice("", f"it could not be started here: {untried}"), *warnings)
@@ -149,13 +165,14 @@ async def propose_pin(
     describe: Describe,
     limits: LimitsConfig | None = None,
     sandbox: SandboxConfig | None = None,
+    environments: Environments | None = None,
 ) -> PinProposal:
     """Check `folder` and compare it with the pin under its name.
 
     Raises:
         ConfigError: the lock can't be read.
     """
-    report = await check_plugin(folder, describe=describe, limits=limits, sandbox=sandbox)
+    report = await check_plugin(folder, describe=describe, limits=limits, sandbox=sandbox, environments=environments)
     lock = await asyncio.to_thread(read_lock, lock_path)
     return PinProposal(report=report, lock_path=lock_path, pinned=lock.plugins.get(report.name))
 

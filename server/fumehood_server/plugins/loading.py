@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,10 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation, Reason, ToolDefinition
 from fumehood_server.plugins.conversion import from_proto
 from fumehood_server.plugins.definitions import FieldProblem, check_definition
+from fumehood_server.plugins.environments.environments import Environment, Environments
+from fumehood_server.plugins.environments.errors import EnvironmentUnavailableError
+from fumehood_server.plugins.environments.interpreter import DESCRIPTION
+from fumehood_server.plugins.environments.plugin_lock import PLUGIN_LOCK_NAME
 from fumehood_server.plugins.launch.program import build
 from fumehood_server.plugins.lock import Pinned
 from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest, try_manifest
@@ -35,6 +40,7 @@ FORK_REMEDY = (
 )
 
 _MAX_TOOLS = 1024
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named [^\n]*\s*\Z")
 _REASON_CODES = {Code.CONFIG_SANDBOX_UNAVAILABLE: "sandbox_unavailable", Code.CONFIG_PLUGIN_INVALID: "plugin_invalid"}
 
 
@@ -74,6 +80,20 @@ class LoadedPlugin:
     fork_problem: str = ""
     """Why its tools that name no isolation have the isolation `process`: its import can't be forked. Empty where it
     can, or was not started."""
+    environment: Environment | None = None
+    """The packages of its lock, or its folder as it was built. None: it needs neither, or `environment_problem` says
+    why they can't be used."""
+    environment_problem: Reason | None = None
+
+    @property
+    def packages(self) -> Path | None:
+        """The folder of the packages of its lock."""
+        return _packages(self.manifest, self.environment)
+
+    @property
+    def run_folder(self) -> Path:
+        """The folder that it runs from: as it was built, where it has a build command."""
+        return _run_folder(self.manifest, self.files, self.environment)
 
     def pinned(self) -> Pinned:
         """The plugin's entry in the lock."""
@@ -91,6 +111,14 @@ class PluginRefusedError(FumehoodError):
         self.problems = problems
 
 
+def _packages(manifest: Manifest, environment: Environment | None) -> Path | None:
+    return environment.contents if environment and manifest.kind is Kind.PYTHON else None
+
+
+def _run_folder(manifest: Manifest, files: Path, environment: Environment | None) -> Path:
+    return environment.contents if environment and manifest.build else files
+
+
 async def load_plugin(
     folder: Path,
     *,
@@ -98,6 +126,7 @@ async def load_plugin(
     describe: Describe,
     limits: LimitsConfig,
     sandbox: SandboxConfig,
+    environments: Environments,
     pins: Callable[[str], Pinned | None],
     locked: bool = False,
 ) -> LoadedPlugin:
@@ -114,13 +143,16 @@ async def load_plugin(
     if pinned is None and locked:
         message = f"{manifest.name} is not pinned in the lock file, and --locked pins nothing by itself"
         raise PluginRefusedError(manifest.name, (Reason("not_pinned", message, add_remedy(folder)),))
+    environment, problem = await asyncio.to_thread(_find_environment, environments, manifest, stored, folder)
     code_version = fork_problem = ""
     if manifest.kind is not Kind.PYTHON:
         tools = manifest.tools
     elif pinned is not None and pinned.digest == stored.digest:
         tools = pinned.tools
+    elif problem is not None:
+        raise PluginRefusedError(manifest.name, (problem,))
     else:
-        described = await _describe(manifest, stored, describe, limits, sandbox)
+        described = await _describe(manifest, stored, describe, environment=environment, limits=limits, sandbox=sandbox)
         code_version = described.version
         default = Isolation.PROCESS if described.fork_problem else manifest.kind.default_isolation
         tools = checked_tools(manifest, described.tools, lambda _: default)
@@ -139,6 +171,8 @@ async def load_plugin(
         tools=tuple(sorted(tools, key=lambda tool: tool.name)),
         code_version=code_version,
         fork_problem=fork_problem,
+        environment=environment,
+        environment_problem=problem,
     )
 
 
@@ -187,17 +221,41 @@ def _changed_meanwhile(name: str, folder: Path) -> PluginRefusedError:
     return PluginRefusedError(name, (Reason("plugin_changed", f"{folder} changed while it was read", "read it again"),))
 
 
+def _find_environment(
+    environments: Environments, manifest: Manifest, stored: Stored, named: Path
+) -> tuple[Environment | None, Reason | None]:
+    """The packages of the plugin's lock or its folder as it was built, verified, or why they can't be used."""
+    found: Environment | None = None
+    try:
+        if manifest.kind is Kind.PYTHON:
+            found = environments.of_plugin(manifest.name, stored.path, manifest.dependencies, named=named)
+        elif manifest.build:
+            found = environments.of_build(manifest.name, stored.digest, manifest.build, named=named)
+    except PluginInvalidError as exc:
+        raise _invalid(manifest.name, (exc,)) from exc
+    except EnvironmentUnavailableError as exc:
+        return None, exc.reason
+    problem = environments.verify(found) if found else None
+    return (None, problem) if problem else (found, None)
+
+
 def _invalid(name: str, problems: tuple[ConfigError, ...]) -> PluginRefusedError:
     reasons = tuple(Reason("plugin_invalid", str(each), "mend it and reload the plugin") for each in problems)
     return PluginRefusedError(name, reasons, problems)
 
 
 async def _describe(
-    manifest: Manifest, stored: Stored, describe: Describe, limits: LimitsConfig, sandbox: SandboxConfig
+    manifest: Manifest,
+    stored: Stored,
+    describe: Describe,
+    *,
+    environment: Environment | None,
+    limits: LimitsConfig,
+    sandbox: SandboxConfig,
 ) -> Described:
     """What a plugin's code says of itself."""
     try:
-        maker = _spec_maker(manifest, stored, limits, sandbox)
+        maker = _spec_maker(manifest, stored, environment, limits, sandbox)
     except ConfigError as exc:
         raise _invalid(manifest.name, (exc,)) from exc
     return await _ready(manifest, stored, maker.describing_spec(), describe, "could not be asked for its tools")
@@ -215,7 +273,7 @@ async def try_start(
     """
     stored = Stored(loaded.digest, loaded.files)
     try:
-        maker = _spec_maker(loaded.manifest, stored, limits, sandbox)
+        maker = _spec_maker(loaded.manifest, stored, loaded.environment, limits, sandbox)
     except ConfigError as exc:
         return exc
     # What it needs in order to run at all, such as Node's address space, its tools say.
@@ -226,19 +284,22 @@ async def try_start(
     return None
 
 
-def _spec_maker(manifest: Manifest, stored: Stored, limits: LimitsConfig, sandbox: SandboxConfig) -> SpecMaker:
+def _spec_maker(
+    manifest: Manifest, stored: Stored, environment: Environment | None, limits: LimitsConfig, sandbox: SandboxConfig
+) -> SpecMaker:
     """Specs without grants."""
     return SpecMaker(
         manifest=manifest,
         digest=stored.digest,
         built=build(
             manifest.kind,
-            stored.path,
+            _run_folder(manifest, stored.path, environment),
             entrypoint=manifest.entrypoint,
             command=manifest.command,
             binary=manifest.binary,
             binaries=manifest.binaries,
             threads=manifest.threads,
+            packages=_packages(manifest, environment),
         ),
         grants=Grants(max_side_effects=Level.NONE),
         limits=limits,
@@ -264,10 +325,23 @@ async def _ready(manifest: Manifest, stored: Stored, spec: WorkerSpec, describe:
         shown = exc.error.message.replace(str(stored.path), str(manifest.folder))
         message = f"{manifest.name} {failed}: {shown}"
         code = _REASON_CODES.get(exc.error.code, "describe_failed")
-        raise PluginRefusedError(manifest.name, (Reason(code, message, _missed(manifest, stored, shown)),)) from exc
+        remedy = _missed(manifest, stored, shown) or _import_remedy(manifest, stored, shown)
+        raise PluginRefusedError(manifest.name, (Reason(code, message, remedy),)) from exc
     except (FumehoodError, SandboxError, OSError) as exc:
         message = f"{manifest.name} {failed}: {exc}"
         raise PluginRefusedError(manifest.name, (Reason("describe_failed", message),)) from exc
+
+
+def _import_remedy(manifest: Manifest, stored: Stored, message: str) -> str:
+    """What to do where a module is missing. Empty where that isn't the plugin's last word."""
+    if manifest.kind is not Kind.PYTHON or not _MISSING_MODULE.search(message):
+        return ""
+    lock = manifest.folder / PLUGIN_LOCK_NAME
+    there = (
+        f"no package of {lock}" if (stored.path / PLUGIN_LOCK_NAME).is_file() else f"there is no {lock}, and nothing"
+    )
+    remedy = f"{there} has it for {DESCRIPTION}: add the package to `dependencies` in {MANIFEST_NAME}"
+    return f"{remedy}, and run: fumehood plugin lock {manifest.folder}"
 
 
 def _missed(manifest: Manifest, stored: Stored, said: str) -> str:

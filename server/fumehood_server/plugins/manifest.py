@@ -16,6 +16,11 @@ from fumehood_server.model.plugin import Kind
 from fumehood_server.model.tool import ToolDefinition
 from fumehood_server.plugins.cli_template import check_template
 from fumehood_server.plugins.definitions import FieldProblem, RawDefinition, check_definition
+from fumehood_server.plugins.environments.dependencies import (
+    DependencyError,
+    canonical_dependencies,
+    pyproject_dependencies,
+)
 from fumehood_server.plugins.manifest_file import ManifestFile, PluginTable, ToolTable, valid_plugin_name
 
 MANIFEST_NAME = "plugin.toml"
@@ -54,6 +59,10 @@ class Manifest:
     """Kind `cli`: the names of all programs, `binary` first."""
     concurrency: int
     """Most calls at once in one worker."""
+    dependencies: tuple[str, ...]
+    """Packages that it needs, as PEP 508 writes them, sorted: of plugin.toml, else of a pyproject.toml beside it."""
+    build: tuple[str, ...]
+    """Kind `executable`: the command that makes what it runs from its folder. Empty: the folder is run as it is."""
     threads: int
     """Kind `python`: threads that its libraries may start of themselves. Else 1."""
     tools: tuple[ToolDefinition, ...]
@@ -83,6 +92,7 @@ def try_manifest(folder: Path) -> ManifestReading:
     if file is None:
         return ManifestReading(name, None, tuple(problems))
     problems += _check_start(file, source, folder)
+    dependencies = _read_dependencies(file.plugin, source, folder, problems)
     tools = _read_tools(file, source, problems)
     if problems:
         return ManifestReading(name, None, tuple(sorted(problems, key=lambda each: each.line)))
@@ -101,6 +111,8 @@ def try_manifest(folder: Path) -> ManifestReading:
         binary=binaries[0] if binaries else "",
         binaries=binaries,
         concurrency=plugin.concurrency,
+        dependencies=dependencies,
+        build=tuple(plugin.build or ()),
         threads=plugin.threads or 1,
         tools=tuple(tools),
     )
@@ -144,9 +156,11 @@ def _check_start(file: ManifestFile, source: TomlSource, folder: Path) -> list[C
     if plugin.kind is Kind.PYTHON:
         problem = _entrypoint_problem(value, folder)
     elif plugin.kind is Kind.EXECUTABLE:
-        problem = _command_problem(value, folder)
+        problem = _command_problem(value, folder, built=plugin.build is not None)
     else:
         problem = _binary_problem(value)
+    if plugin.build is not None:
+        problems += _build_problems(plugin, source, folder)
     if problem:
         problems.append(source.problem(("plugin", needed), f"`{needed}`: {problem}", f"write {_EXAMPLES[needed]}"))
     return problems
@@ -161,7 +175,16 @@ def _entrypoint_problem(entrypoint: str, folder: Path) -> str:
     return ""
 
 
-def _command_problem(command: list[str], folder: Path) -> str:
+def _build_problems(plugin: PluginTable, source: TomlSource, folder: Path) -> list[ConfigError]:
+    key: Key = ("plugin", "build")
+    if plugin.kind is not Kind.EXECUTABLE:
+        return [source.problem(key, f'`build` is not for kind "{plugin.kind}"', "python has `dependencies`")]
+    problem = _command_problem(plugin.build or [], folder)
+    return [source.problem(key, f"`build`: {problem}", 'write build = ["npm", "ci"]')] if problem else []
+
+
+def _command_problem(command: list[str], folder: Path, *, built: bool = False) -> str:
+    """What is wrong with a command. `built`: its program may be there only once the plugin is built."""
     if not command or not command[0] or any("\0" in each for each in command):
         return "a program and its arguments, none of them with a NUL, are needed"
     program = command[0]
@@ -170,9 +193,32 @@ def _command_problem(command: list[str], folder: Path) -> str:
     path = (folder / program).resolve()
     if Path(program).is_absolute() or not path.is_relative_to(folder):
         return f'"{program}" lies outside of the plugin\'s folder; name a program of PATH or one of the folder'
-    if not (path.is_file() and os.access(path, os.X_OK)):
+    if not built and not (path.is_file() and os.access(path, os.X_OK)):
         return f'"{program}" is not an executable file of the plugin\'s folder'
     return ""
+
+
+def _read_dependencies(
+    plugin: PluginTable, source: TomlSource, folder: Path, problems: list[ConfigError]
+) -> tuple[str, ...]:
+    key: Key = ("plugin", "dependencies")
+    if plugin.kind is not Kind.PYTHON:
+        if plugin.dependencies is not None:
+            text = f'`dependencies` is not for kind "{plugin.kind}"'
+            problems.append(source.problem(key, text, "they are packages for Python plugins"))
+        return ()
+    try:
+        if plugin.dependencies is None:
+            return pyproject_dependencies(folder)
+        for index, text in enumerate(plugin.dependencies):
+            key = ("plugin", "dependencies", index)
+            canonical_dependencies([text])
+        return canonical_dependencies(plugin.dependencies)
+    except DependencyError as exc:
+        problems.append(source.problem(key, exc.problem, exc.hint))
+    except ConfigError as exc:
+        problems.append(exc)
+    return ()
 
 
 def _binary_problem(binary: str) -> str:

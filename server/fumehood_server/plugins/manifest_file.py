@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fumehood_server.config.tables import Table, check_with, one_of, refused
 from fumehood_server.model.plugin import Kind
+from fumehood_server.plugins.environments.dependencies import MAX_DEPENDENCIES
 
 PROTOCOL_VERSIONS = (1,)
 """Versions of the plugin protocol that this sidecar speaks."""
@@ -65,6 +66,8 @@ class PluginTable(Table):
     command: list[str] | None = Field(default=None, max_length=64)
     binary: str | None = None
     concurrency: int = Field(default=32, ge=1, le=1024)
+    dependencies: list[str] | None = Field(default=None, max_length=MAX_DEPENDENCIES)
+    build: list[str] | None = Field(default=None, min_length=1, max_length=64)
     threads: int | None = Field(default=None, ge=1, le=1024)
 
 

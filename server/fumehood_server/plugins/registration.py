@@ -52,7 +52,7 @@ class Registration:
     @property
     def waits_for_program(self) -> bool:
         """Whether nothing but its program is missing."""
-        return self.loaded is not None and self.built is None
+        return self.loaded is not None and self.built is None and self.loaded.environment_problem is None
 
 
 def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) -> Registration:
@@ -63,18 +63,20 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         SdkMissingError: the sidecar's installation is incomplete.
     """
     manifest = loaded.manifest
-    missing: tuple[Reason, ...] = ()
+    missing: tuple[Reason, ...] = (loaded.environment_problem,) if loaded.environment_problem else ()
     built: BuiltProgram | None = None
     try:
-        built = build(
-            manifest.kind,
-            loaded.files,
-            entrypoint=manifest.entrypoint,
-            command=manifest.command,
-            binary=manifest.binary,
-            binaries=manifest.binaries,
-            threads=manifest.threads,
-        )
+        if not missing:
+            built = build(
+                manifest.kind,
+                loaded.run_folder,
+                entrypoint=manifest.entrypoint,
+                command=manifest.command,
+                binary=manifest.binary,
+                binaries=manifest.binaries,
+                threads=manifest.threads,
+                packages=loaded.packages,
+            )
     except PluginInvalidError as exc:
         if exc.key not in {"plugin.binary", "plugin.command"}:
             raise

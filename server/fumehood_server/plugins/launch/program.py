@@ -52,12 +52,14 @@ def build(
     binary: str = "",
     binaries: tuple[str, ...] = (),
     threads: int = 1,
+    packages: Path | None = None,
 ) -> BuiltProgram:
     """Decide how a plugin in `folder` is run. Looks files up, starts nothing.
 
     `entrypoint` and `threads` are read for kind `python`, `command` for `executable`, `binary` for `cli`, and
     `binaries` for all that its tools run. Of several, those that are there are mounted: the tools of the others can't
-    run (`availability`).
+    run (`availability`). `packages` is the folder of the packages that a `python` plugin's lock names, in place of a
+    virtual environment of its own.
 
     Raises:
         PluginInvalidError: the command, binary or entrypoint is malformed or can't be found; its `key` says which.
@@ -65,17 +67,17 @@ def build(
     """
     folder = folder.resolve()
     if kind is Kind.PYTHON:
-        return _python(folder, entrypoint, threads)
+        return _python(folder, entrypoint, threads, packages)
     if kind is Kind.CLI:
         return _cli(folder, tuple(dict.fromkeys((binary, *binaries))))
     return _executable(folder, command)
 
 
-def _python(folder: Path, entrypoint: str, threads: int) -> BuiltProgram:
+def _python(folder: Path, entrypoint: str, threads: int, packages: Path | None) -> BuiltProgram:
     module, colon, attribute = entrypoint.partition(":")
     if not (colon and _is_dotted(attribute) and _is_dotted(module)):
         raise _invalid(folder, "entrypoint", f'"{entrypoint}" is not of the form "module:attribute"')
-    own_site = _own_site(folder)
+    own_site = None if packages else _own_site(folder)
     roots = (folder, own_site) if own_site else (folder,)
     relative = Path(*module.split("."))
     if not any((root / relative).is_dir() or (root / relative).with_suffix(".py").is_file() for root in roots):
@@ -85,10 +87,12 @@ def _python(folder: Path, entrypoint: str, threads: int) -> BuiltProgram:
             f"module {module} is not in the folder",
             hint=f"expected {relative.with_suffix('.py')}",
         )
+    installed = (Mount(str(packages), sdk_site.PACKAGES),) if packages else ()
+    arguments = (entrypoint, str(folder), *(mount.target for mount in installed))
     return BuiltProgram(
-        # The SDK itself puts the plugin's own packages after the standard library on sys.path.
-        program=PythonModule("fumehood_sdk.main", argv=(entrypoint, str(folder)), path=(sdk_site.SITE, str(folder))),
-        runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), _own(folder)),
+        # The SDK itself puts the plugin's packages after the standard library on sys.path.
+        program=PythonModule("fumehood_sdk.main", argv=arguments, path=(sdk_site.SITE, str(folder))),
+        runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), *installed, _own(folder)),
         environment=_environment(python=True, threads=threads),
         working_directory="/tmp",  # noqa: S108 - the sandbox's own, a private tmpfs
     )

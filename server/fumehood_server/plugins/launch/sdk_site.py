@@ -13,6 +13,9 @@ from fumehood_server.errors import FumehoodError
 SITE = "/run/fumehood/site"
 """Where the SDK lies inside a sandbox: first on the plugin's `sys.path`."""
 
+PACKAGES = "/run/fumehood/packages"
+"""Where the packages of a plugin's lock lie inside: last on its `sys.path`."""
+
 REQUIRED = (
     "fumehood",
     "fumehood_sdk",
@@ -24,6 +27,18 @@ REQUIRED = (
     "typing_inspection",
 )
 """Import names of `fumehood-sdk` and of every distribution that it requires, directly or not."""
+
+DISTRIBUTIONS = (
+    "fumehood-protos",
+    "fumehood-sdk",
+    "protobuf",
+    "pydantic",
+    "pydantic-core",
+    "annotated-types",
+    "typing-extensions",
+    "typing-inspection",
+)
+"""The names under which package indexes know them."""
 
 OPTIONAL = ("google._upb",)
 """Import names that make the required ones faster and may be absent: protobuf's compiled runtime."""

@@ -15,6 +15,8 @@ _HERE = "fumehood_server.cli.commands.plugin"
         "new": (f"{_HERE}.new:new", "Write a new plugin, ready to run."),
         "check": (f"{_HERE}.check:check", "Say what is wrong with a plugin, and what it asks for."),
         "dev": (f"{_HERE}.dev:dev", "Serve one plugin while you work on it; reloads on save."),
+        "lock": (f"{_HERE}.lock:lock", "Choose and pin the packages that a plugin needs."),
+        "build": (f"{_HERE}.build:build", "Make what plugins run with: packages, and builds of their own."),
         "add": (f"{_HERE}.add:add", "Look at what a plugin asks for, and pin it."),
         "list": (f"{_HERE}.list:list_plugins", "List the sidecar's plugins."),
         "show": (f"{_HERE}.show:show", "Show one plugin with its tools, workers and sandboxes."),
@@ -22,7 +24,7 @@ _HERE = "fumehood_server.cli.commands.plugin"
         "reload": (f"{_HERE}.reload:reload", "Have the sidecar read a plugin's folder again."),
     },
     short_help="Write, check, pin and watch plugins.",
-    epilog="new, check and add work without a sidecar; dev starts its own; the others ask the one that runs.",
+    epilog="list, show, logs and reload ask the sidecar that runs; dev starts its own; the others need none.",
 )
 def plugin() -> None:
     """Write, check, pin and watch plugins.
@@ -31,6 +33,7 @@ def plugin() -> None:
     From nothing to a tool that can be called:
       fumehood plugin new dice        a folder with a tool, a test and a README
       fumehood plugin dev dice        serve it, and reload it on save
+      fumehood plugin lock dice       choose and pin the packages that it needs, if any
       fumehood plugin check dice      what is wrong with it, and what it asks for
       fumehood plugin add dice        pin it, and name it in fumehood.toml
     """

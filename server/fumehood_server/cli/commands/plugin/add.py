@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 @click.option("--read", multiple=True, type=click.Path(path_type=Path), metavar="PATH", help="Grant reading; again.")
 @click.option("--write", multiple=True, type=click.Path(path_type=Path), metavar="FOLDER", help="Grant writing; again.")
 @click.option("--host", "hosts", multiple=True, metavar="NAME:PORT", help="Grant requests to a host; again.")
+@click.option(
+    "--build-host", "build_hosts", multiple=True, metavar="NAME:PORT", help="Grant a host to its build; again."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --yes alone.")
 def add(
     folder: Path,
@@ -37,6 +40,7 @@ def add(
     read: tuple[Path, ...],
     write: tuple[Path, ...],
     hosts: tuple[str, ...],
+    build_hosts: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Show what the plugin in FOLDER asks for and how it differs from what is pinned; pin it when you agree.
@@ -57,6 +61,7 @@ def add(
     if as_json and not yes:
         raise CommandError("--json can't ask", "Give --yes as well.")
     path, config = _configuration(config_path)
+    _build(folder, config, build_hosts, quiet=as_json)
     proposal = folder_check.propose_folder_pin(folder, config, lambda _line: None)
     report = proposal.report
     if report.loaded is None:
@@ -66,7 +71,7 @@ def add(
             check_output.print_problems(output.console(stderr=True), report)
             output.note("Nothing was pinned. `fumehood plugin check` says more.")
         return ExitStatus.FAILED
-    new_entry = _is_new(config, report.folder, level_name, *read, *write, *hosts)
+    new_entry = _is_new(config, report.folder, level_name, *read, *write, *hosts, *build_hosts)
     if not as_json:
         _show(proposal, new_entry=new_entry)
     appended = ""
@@ -74,7 +79,7 @@ def add(
         if not yes and not _agrees(proposal):
             output.note("Nothing was changed.")
             return ExitStatus.FAILED
-        appended = _accept(proposal, path, level_name, read, write, hosts, new_entry=new_entry)
+        appended = _accept(proposal, path, level_name, read, write, hosts, build_hosts, new_entry=new_entry)
         if not as_json:
             _say_what_was_done(proposal, path, appended)
     if as_json:
@@ -83,12 +88,26 @@ def add(
 
 
 def _configuration(given: Path | None) -> tuple[Path, SidecarConfig]:
-    """The file that an entry is appended to, which need not exist here, and what it says now."""
+    """The file that an entry is appended to, which need not exist here, and what it says now, or will by default."""
+    from dataclasses import replace
+
     from fumehood_server.config import find_config, load_config
     from fumehood_server.config.config import CONFIG_NAME
 
     found = find_config(given)
-    return (found or Path(CONFIG_NAME)).absolute(), load_config(found)
+    path = (found or Path(CONFIG_NAME)).absolute()
+    # Packages are installed where the sidecar will look once the file is there.
+    return path, replace(load_config(found), path=path)
+
+
+def _build(folder: Path, config: SidecarConfig, hosts: tuple[str, ...], *, quiet: bool) -> None:
+    """Install what the plugin's lock names, or run its build command in a sandbox: the plugin can't be run without."""
+    from fumehood_server.cli.plugin_builds import build_for
+    from fumehood_server.plugins.manifest import try_manifest
+
+    manifest = try_manifest(folder).manifest
+    if manifest is not None:  # else the proposal says what is wrong with it
+        build_for(manifest, config, hosts=hosts, quiet=quiet)
 
 
 def _say_what_was_done(proposal: PinProposal, path: Path, appended: str) -> None:
@@ -162,6 +181,7 @@ def _accept(
     read: tuple[Path, ...],
     write: tuple[Path, ...],
     hosts: tuple[str, ...],
+    build_hosts: tuple[str, ...],
     *,
     new_entry: bool,
 ) -> str:
@@ -184,6 +204,7 @@ def _accept(
             read=[each.resolve() for each in read],
             write=[each.resolve() for each in write],
             hosts=hosts,
+            build_hosts=build_hosts,
             needed_hosts=[f"{each.name}:{each.port}" for each in capabilities if each.kind is CapabilityKind.HOST],
             needed_secrets=[
                 (tool.name, text.partition(":")[2])

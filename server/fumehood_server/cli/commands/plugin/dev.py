@@ -30,6 +30,7 @@ _WATCH_TICK_MS = 200
     help="Too.",
 )
 @click.option("--host", "hosts", multiple=True, metavar="NAME:PORT", help="Grant requests to it, by address also here.")
+@click.option("--build-host", "build_hosts", multiple=True, metavar="NAME:PORT", help="Grant one to its build command.")
 @click.option(
     "--secret",
     "secrets",
@@ -38,7 +39,12 @@ _WATCH_TICK_MS = 200
     help="Grant it to the tools that require it: from FILE, or from the environment variable NAME.",
 )
 def dev(
-    folder: Path, read: tuple[Path, ...], write: tuple[Path, ...], hosts: tuple[str, ...], secrets: tuple[str, ...]
+    folder: Path,
+    read: tuple[Path, ...],
+    write: tuple[Path, ...],
+    hosts: tuple[str, ...],
+    build_hosts: tuple[str, ...],
+    secrets: tuple[str, ...],
 ) -> None:
     """Serve just the plugin in FOLDER, show what it logs, and reload it each time that you save.
 
@@ -61,7 +67,7 @@ def dev(
     # Whatever asks it to end, a closed terminal included, the sidecar's socket and folder are cleaned up.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
-    session = DevSession(folder.resolve(), read, write, hosts, tuple(map(_secret, secrets)))
+    session = DevSession(folder.resolve(), read, write, hosts, tuple(map(_secret, secrets)), build_hosts=build_hosts)
     try:
         session.run()
     except KeyboardInterrupt:
@@ -103,9 +109,12 @@ class DevSession:
         write: tuple[Path, ...],
         hosts: tuple[str, ...] = (),
         secrets: tuple[DevSecret, ...] = (),
+        *,
+        build_hosts: tuple[str, ...] = (),
     ) -> None:
         """`folder` is absolute."""
         self._secrets = secrets
+        self._build_hosts = build_hosts
         self._folder = folder
         self._read = read
         self._write = write
@@ -150,7 +159,10 @@ class DevSession:
         from fumehood_server.cli.client import SidecarClient
         from fumehood_server.cli.dev_sidecar import DevSidecar
         from fumehood_server.cli.failure import CommandError
+        from fumehood_server.plugins.environments.environments import environments_folder
 
+        if not self._build():
+            return
         old, report = self._report, folder_check.check_folder(self._folder, lambda _line: None)
         self._is_broken = not report.ok
         if report.loaded is None:
@@ -163,7 +175,10 @@ class DevSession:
         grants = self._grants_for(report)
         if self._sidecar is None or grants != self._grants:
             sidecars.close()
-            self._sidecar = sidecars.enter_context(DevSidecar(private, self._folder, grants, show_event))
+            environments = environments_folder(folder_check.config_here())
+            self._sidecar = sidecars.enter_context(
+                DevSidecar(private, self._folder, grants, show_event, environments=environments)
+            )
             self._grants = grants
         else:
             self._sidecar.forget_pin()
@@ -175,6 +190,23 @@ class DevSession:
                 return
         if changed:
             self._prompt(self._sidecar.address, report)
+
+    def _build(self) -> bool:
+        """Run the build command of what was saved, where it has one. False: that failed, and was told."""
+        from fumehood_server.cli import folder_check, output
+        from fumehood_server.cli.failure import CommandError
+        from fumehood_server.cli.plugin_builds import build_for
+        from fumehood_server.plugins.manifest import try_manifest
+
+        manifest = try_manifest(self._folder).manifest
+        if manifest is None or not manifest.build:
+            return True
+        try:
+            build_for(manifest, folder_check.config_here(), hosts=self._build_hosts, quiet=False)
+        except CommandError as error:
+            output.say(output.Part(f"not built: {error.what}", fg="red"))
+            return False
+        return True
 
     def _take_up_built(self) -> None:
         """Serve on where a build or a cache wrote what counts as a part of the plugin, which is refused until then."""

@@ -1,0 +1,133 @@
+"""Makes what plugins run with, for `plugin lock`, `build`, `add` and `dev`: packages of locks, and builds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fumehood_server.cli import output
+from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.config import SidecarConfig
+from fumehood_server.egress import HostEntryError, parse_granted
+from fumehood_server.model.plugin import Kind
+from fumehood_server.plugins.environments.build import Say
+from fumehood_server.plugins.environments.environments import Environments, environments_folder, usable_lock
+from fumehood_server.plugins.environments.errors import EnvironmentUnavailableError, InstallerError
+from fumehood_server.plugins.environments.installer import find_installer
+from fumehood_server.plugins.environments.packages import install_packages
+from fumehood_server.plugins.environments.sandboxed_build import BuildCommand, build_plugin
+from fumehood_server.plugins.manifest import Manifest, try_manifest
+from fumehood_server.plugins.store import temporary_store
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What one plugin runs with, after a command has seen to it."""
+
+    plugin: str
+    folder: Path
+    path: Path | None
+    """The environment. None: the plugin needs neither packages nor a build."""
+    packages: int
+    """How many packages its lock names for this machine."""
+    built: bool
+    """False: it was there."""
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` prints it."""
+        return {
+            "plugin": self.plugin,
+            "folder": str(self.folder),
+            "environment": str(self.path) if self.path else None,
+            "packages": self.packages,
+            "built": self.built,
+        }
+
+
+def manifest_in(folder: Path) -> Manifest:
+    """The manifest of the plugin in `folder`.
+
+    Raises:
+        ConfigError: it is not valid; the first problem.
+    """
+    reading = try_manifest(folder)
+    if reading.manifest is None:
+        raise reading.problems[0]
+    return reading.manifest
+
+
+def build_for(
+    manifest: Manifest, config: SidecarConfig, *, installer: str = "", hosts: Sequence[str] = (), quiet: bool
+) -> Built:
+    """Install what the plugin's lock names, or run its build command, unless that is there and intact.
+
+    `installer` is "uv", "pip" or empty; `hosts` adds to the `build_hosts` of the configuration. Progress goes to
+    stderr, unless `quiet`: with --json an error there must be JSON alone.
+
+    Raises:
+        CommandError: the lock doesn't fit the plugin, a package can't be had, or the build failed.
+        ConfigError: the lock or the folder is not valid.
+    """
+    begun = time.monotonic()
+    environments = Environments(environments_folder(config))
+
+    def say(line: str) -> None:
+        if not quiet:
+            output.note(f"{manifest.name}: {line}")
+
+    try:
+        if manifest.kind is Kind.PYTHON:
+            done = _install(manifest, environments, installer, say)
+        else:
+            done = _build(manifest, environments, config, hosts, say)
+    except (EnvironmentUnavailableError, InstallerError) as error:
+        raise environment_failure(error) from error
+    except OSError as error:
+        text = f"{environments.root} can't be written: {error.strerror or error}"
+        raise CommandError(text, "Make it writable.", code="NOT_WRITABLE", status=ExitStatus.FAILED) from error
+    if done.built:
+        say(f"done in {time.monotonic() - begun:.1f} s")
+    return done
+
+
+def _install(manifest: Manifest, environments: Environments, installer: str, say: Say) -> Built:
+    name, folder = manifest.name, manifest.folder
+    lock = usable_lock(name, folder, manifest.dependencies, named=folder)
+    environment = environments.of_plugin(name, folder, manifest.dependencies, named=folder) if lock else None
+    if lock is None or environment is None:
+        return Built(name, folder, None, 0, built=False)
+    packages = lock.needed_here()
+    built = install_packages(environments, environment, packages, lambda: find_installer(installer), say)
+    return Built(name, folder, environment.path, len(packages), built)
+
+
+def _build(
+    manifest: Manifest, environments: Environments, config: SidecarConfig, hosts: Sequence[str], say: Say
+) -> Built:
+    name, folder, command = manifest.name, manifest.folder, manifest.build
+    if not command:
+        return Built(name, folder, None, 0, built=False)
+    granted = {host for each in config.plugins if each.path == folder for host in each.build_hosts}
+    for host in hosts:
+        try:
+            granted.add(str(parse_granted(host)))
+        except HostEntryError as error:
+            raise CommandError(f'--host: "{host[:80]}" {error.problem}', "Write NAME:PORT.") from error
+    with temporary_store() as copies:  # what is ignored is no part of the plugin, and not of its build either
+        stored = copies.put(folder)
+        environment = environments.of_build(name, stored.digest, command, named=folder)
+        build = BuildCommand(
+            plugin=name, folder=stored.path, command=command, hosts=tuple(sorted(granted)), config=config
+        )
+        return Built(name, folder, environment.path, 0, build_plugin(environments, environment, build, say))
+
+
+def environment_failure(error: EnvironmentUnavailableError | InstallerError) -> CommandError:
+    """What is wrong with what a plugin runs with, as a command's error."""
+    if isinstance(error, EnvironmentUnavailableError):
+        what, todo, code = error.reason.message, error.reason.remedy, error.reason.code
+    else:
+        what, todo, code = error.problem, error.hint[:1].upper() + error.hint[1:], "build_failed"
+    return CommandError(what, todo, code="ENVIRONMENT_FAILED", status=ExitStatus.FAILED, details={"reason": code})
