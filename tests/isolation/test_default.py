@@ -13,7 +13,7 @@ from fumehood_server.model.tool import Isolation
 from fumehood_server.plugins import check_plugin
 from fumehood_server.workers import LogSink, describe
 
-from tests.plugins.support import executable
+from tests.plugins.support import FakeDescribe, executable
 from tests.rpc.support import BOUND_S, call, text_of
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
@@ -140,5 +140,5 @@ async def test_import_that_cannot_be_forked_has_a_process_or_is_refused_where_it
 
 
 async def test_program_that_speaks_the_frames_keeps_its_process(tmp_path: Path) -> None:
-    report = await check_plugin(executable(tmp_path / "one"), describe=functools.partial(describe, logs=LogSink()))
+    report = await check_plugin(executable(tmp_path / "one"), describe=FakeDescribe())
     assert [tool.isolation for tool in report.tools] == [Isolation.PROCESS]
