@@ -124,7 +124,7 @@ async def test_a_session_that_is_not_read_is_ended_with_a_reason(sidecar: Sideca
             except grpc.aio.AioRpcError as exc:
                 ended = exc
     assert ended.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert reason_of(ended) == "ANSWERS_UNREAD"
+    assert reason_of(ended) == "ANSWER_DROPPED"
     assert 0 < read < 128
     async with sidecar.channel() as channel:
         session = ToolServiceStub(channel).Session()

@@ -42,6 +42,8 @@ REFUSALS: dict[RefusalReason, Row] = {
     RefusalReason.CALL_ID_IN_USE: Row(grpc.StatusCode.ALREADY_EXISTS, retryable=False, category=Category.TOOL),
     RefusalReason.TOO_MANY_CALLS: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
     RefusalReason.ANSWERS_UNREAD: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
+    # The call has run: nobody may take this for leave to repeat it.
+    RefusalReason.ANSWER_DROPPED: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=False, category=Category.TOOL),
     RefusalReason.REQUEST_INCOMPLETE: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
     RefusalReason.TOO_MANY_STREAMS: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
     RefusalReason.DRAINING: Row(grpc.StatusCode.UNAVAILABLE, retryable=True, category=Category.TOOL),

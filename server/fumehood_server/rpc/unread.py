@@ -66,10 +66,10 @@ class UnreadAnswers:
         own = self._bytes.get(caller, 0)
         # A caller that has read all can have any one answer.
         if own and own + size > _limit(caller) + MARGIN_BYTES:
-            raise _refused(f"{own:,} bytes of answers to this caller are unread, and this one is dropped")
+            raise _dropped(f"{own:,} bytes of answers to this caller are unread")
         if caller != UNIX:
             if self._tcp_bytes + size > MAX_TCP_BYTES + MARGIN_BYTES:
-                raise _refused(f"{self._tcp_bytes:,} bytes of answers are unread over TCP, and this one is dropped")
+                raise _dropped(f"{self._tcp_bytes:,} bytes of answers are unread over TCP")
             self._tcp_bytes += size
         self._bytes[caller] = own + size
         if self._tcp_bytes > CLOSE_ABOVE_BYTES and caller != UNIX:
@@ -99,3 +99,7 @@ def _limit(caller: str) -> int:
 
 def _refused(what: str) -> RefusedError:
     return RefusedError(Refusal(RefusalReason.ANSWERS_UNREAD, f"{what}: read them first"))
+
+
+def _dropped(what: str) -> RefusedError:
+    return RefusedError(Refusal(RefusalReason.ANSWER_DROPPED, f"{what}, and this one is dropped: its call has run"))
