@@ -103,7 +103,7 @@ def _served(process: SandboxedProcess) -> ExitStack:
 def lacking(name: str, attacked: str) -> str:
     """What this kernel or architecture doesn't have, if the denial of this attack rests on it; else nothing."""
     if attacked == ABSENT:
-        return "this architecture has no such call"
+        return "this kernel or architecture has no such call"
     if name in _NEED_SCOPES and supported_abi() < _ABI_WITH_SCOPES:
         # Without them pid 1 is held by the kernel alone, which drops signals to it that it doesn't handle.
         return f"Landlock has no scopes before ABI {_ABI_WITH_SCOPES}, this kernel has {supported_abi()}"
@@ -135,7 +135,7 @@ def assert_held(found: Report, wanted: dict[str, Attack]) -> None:
         for name, (attacked, control) in tried.items()
         if name not in lacks and not (attacked in wanted[name].denied and control == DONE)
     }
-    assert failed == {}
+    assert failed == {}, failed
     if lacks:
         pytest.skip(f"the others held, these can't be tried here: {lacks}")
 

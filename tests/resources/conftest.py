@@ -27,7 +27,10 @@ def _leaf_of(found: Cgroups) -> Iterator[Leaf]:
     assert made is not None
     yield made
     for pid in made.members():
-        pidfd = os.pidfd_open(pid)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue  # it was being killed
         made.kill()
         assert select.select([pidfd], [], [], BOUND_S)[0]
         os.close(pidfd)
