@@ -70,7 +70,7 @@ def write(attempts: list[list[str]]) -> dict[str, str]:
     return _all(attempts)
 
 
-@plugin.tool(side_effects="none")
+@plugin.tool(side_effects="none", isolation="process")
 def environment() -> dict[str, str]:
     """The environment of every process that can be seen, and its own."""
     found = {"own": repr(sorted(os.environ))}

@@ -73,7 +73,7 @@ def test_the_content_of_a_result_is_data_through_a_pipe_and_escaped_on_a_termina
 
 
 PLUGIN = f"""
-    import sys
+    import pathlib, sys
     from fumehood_sdk import Plugin
 
     HOSTILE = {HOSTILE!r}
@@ -85,7 +85,7 @@ PLUGIN = f"""
 
     odd.__doc__ = "Say it.\\n\\n" + HOSTILE
     plugin.tool(side_effects="none")(odd)
-    if "broken" in __file__:
+    if (pathlib.Path(__file__).parent / "broken").exists():
         raise ValueError(HOSTILE)
 """
 
@@ -93,6 +93,7 @@ PLUGIN = f"""
 def test_a_plugins_folder_can_give_no_orders_to_whoever_looks_at_it(tmp_path: Path) -> None:
     good = write_plugin(tmp_path / "odd", "odd", PLUGIN)
     broken = write_plugin(tmp_path / "broken\x1b]0;title\x07", "odd", PLUGIN)
+    (broken / "broken").touch()
     for status, command in (
         (1, ("plugin", "check", broken)),
         (0, ("plugin", "check", good, "--json")),

@@ -93,11 +93,11 @@ CODE = """
     from fumehood_sdk import Plugin
 
     plugin = Plugin("stubborn", version="1.0.0")
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     @plugin.tool(side_effects="none", timeout_s=60)
     def hang(token: str) -> str:
         \"\"\"Start a child that left its session, and wait for ever.\"\"\"
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if os.fork() == 0:
             os.setsid()
             if os.fork() == 0:
