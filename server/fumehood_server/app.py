@@ -114,9 +114,7 @@ async def _serve(
     with _signals(stop, flush):
         _make_state_folder(config)
         logs = LogSink(_forward)
-        plugin_requests = PluginRequests(
-            SecretStore(config.secrets), logs, limits=config.egress.limits, private=config.egress.private
-        )
+        plugin_requests = PluginRequests(SecretStore(config.secrets), logs, limits=config.egress.limits)
         settings = WorkerSettings(idle_s=server.idle_stop_s)
         async with Pools(logs, settings, verify=verify, plugin_requests=plugin_requests) as pools:
             sandbox = _sandbox_problem(config.sandbox.minimum)

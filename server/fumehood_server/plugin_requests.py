@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING
 
 from fumehood_server.egress import (
@@ -52,14 +51,12 @@ class PluginRequests:
         logs: LogSink,
         *,
         limits: EgressLimits | None = None,
-        private: tuple[IPv4Address | IPv6Address, ...] = (),
         sink: EventSink = log_event,
     ) -> None:
         """`logs` has the redactor of each plugin. `sink` takes the event of each request."""
         self._secrets = secrets
         self._logs = logs
         self._limits = limits or EgressLimits()
-        self._private = tuple(map(str, private))
         self._sink = sink
         self._broker: EgressBroker | None = None
         self._accesses: dict[tuple[object, ...], Access] = {}
@@ -116,14 +113,14 @@ class PluginRequests:
 
     def access_of(self, spec: WorkerSpec) -> Access:
         """What a worker's calls may reach, and how much of it."""
-        key = (spec.policy.level, spec.hosts, spec.deny_hosts)
+        key = (spec.policy.level, spec.hosts, spec.deny_hosts, spec.private)
         found = self._accesses.get(key)
         if found is None:
             found = self._accesses[key] = access_for(
                 spec.policy.level,
                 hosts=spec.hosts,
                 deny_hosts=spec.deny_hosts,
-                allow_private=self._private,
+                allow_private=spec.private,
                 limits=self._limits,
             )
         return found

@@ -108,7 +108,14 @@ def net(*, resolver: Names | None = None, to: int | None = None, real: bool = Fa
 
 
 def external(*hosts: str, private: Iterable[str] = ("127.0.0.1",), limits: EgressLimits = QUICK) -> Access:
-    return access_for(Level.EXTERNAL, hosts=hosts, allow_private=private, limits=limits)
+    """`private` holds by each of the names, and as addresses."""
+    names = [name for name in (host.rpartition(":")[0] for host in hosts) if _is_name(name)]
+    allowed = [*private, *(f"{name}={address}" for name in names for address in private)]
+    return access_for(Level.EXTERNAL, hosts=hosts, allow_private=allowed, limits=limits)
+
+
+def _is_name(host: str) -> bool:
+    return not host.startswith(("[", "*")) and not host.rpartition(".")[2].isdigit()
 
 
 @dataclass(slots=True)

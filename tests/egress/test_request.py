@@ -56,7 +56,7 @@ async def test_a_body_goes_out_at_level_external_alone() -> None:
     async with answering(reply()) as server:
         network = net(resolver=names(a_test="127.0.0.1"), to=server.port)
         post = EgressRequest("POST", "http://a.test/", (("Content-Type", "text/plain"),), b"x" * 300_000)
-        read = access_for(Level.READ, hosts=["a.test:80"], allow_private=["127.0.0.1"])
+        read = access_for(Level.READ, hosts=["a.test:80"], allow_private=["a.test=127.0.0.1"])
         assert (await fetch(network, post, read)).reason is Reason.METHOD_NOT_ALLOWED
         assert not network.recorder.dials
         assert (await fetch(network, "http://a.test/", read)).status == 200
@@ -122,7 +122,7 @@ async def test_a_method_override_is_for_level_external_alone() -> None:
     async with answering(reply()) as server:
         network = net(resolver=names(a_test="127.0.0.1"), to=server.port)
         request = EgressRequest("GET", "http://a.test/", (("X-HTTP-Method-Override", "DELETE"),))
-        read = access_for(Level.READ, hosts=["a.test:80"], allow_private=["127.0.0.1"])
+        read = access_for(Level.READ, hosts=["a.test:80"], allow_private=["a.test=127.0.0.1"])
         assert (await fetch(network, request, read)).reason is Reason.HEADER_NOT_ALLOWED
         assert (await fetch(network, request, external("a.test:80"))).status == 200
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,7 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
     logs = LogSink()
     store = SecretStore({"KEY": SecretSource(name="KEY", file=folder / "key")})
     limits = EgressLimits(max_response_bytes=1 << 30, max_received_bytes=1 << 30)
-    requests = PluginRequests(store, logs, limits=limits, private=(ip_address("127.0.0.1"),))
+    requests = PluginRequests(store, logs, limits=limits)
     # What is asked on and on is cut where the machine is busy: that is no stall.
     settings = replace(SETTINGS, frame_stall_s=BOUND_S)
     async with Pools(logs, settings, plugin_requests=requests) as pools:
@@ -164,6 +163,7 @@ def flooded(folder: Path, host: str) -> WorkerSpec:
         output_bytes=1 << 20,
         max_workers=1,
         hosts=(host,),
+        private=("127.0.0.1",),
     )
 
 

@@ -194,8 +194,6 @@ def _config(plugin: Path, grants: DevGrants) -> str:
         "drain_s = 1",
         "[sandbox]",
         f'minimum = "{grants.minimum}"',
-        "[egress]",
-        f"allow_private = [{', '.join(map(quoted, _addresses(grants.hosts)))}]",
         *(line for secret in grants.secrets for line in _secret_lines(secret, quoted)),
         "[[plugin]]",
         f"path = {quoted(plugin)}",
@@ -203,6 +201,7 @@ def _config(plugin: Path, grants: DevGrants) -> str:
         f"read = [{', '.join(quoted(path.resolve()) for path in grants.read)}]",
         f"write = [{', '.join(quoted(path.resolve()) for path in grants.write)}]",
         f"hosts = [{', '.join(map(quoted, grants.hosts))}]",
+        f"allow_private = [{', '.join(map(quoted, _addresses(grants.hosts)))}]",
     ]
     secrets = dict(grants.tool_secrets)
     for tool in dict.fromkeys((*grants.allowed_tools, *secrets)):

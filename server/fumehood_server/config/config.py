@@ -17,7 +17,7 @@ from fumehood_server.config.config_file import (
     ServerTable,
     SocketMode,
 )
-from fumehood_server.config.egress import EgressConfig, read_denied, read_egress, read_granted
+from fumehood_server.config.egress import EgressConfig, read_denied, read_egress, read_granted, read_private
 from fumehood_server.config.grants import GrantError, Protected, check_links, protected_paths, resolve_grants
 from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
 from fumehood_server.config.secrets import check_secret_links, read_secrets
@@ -318,6 +318,7 @@ def _plugin(
             write=write,
             hosts=read_granted(table.hosts, (*key, "hosts"), source),
             deny_hosts=read_denied(table.deny_hosts, (*key, "deny_hosts"), source),
+            private=read_private(table.allow_private, (*key, "allow_private"), source),
         ),
         build_hosts=read_granted(table.build_hosts, (*key, "build_hosts"), source),
         max_workers=table.max_workers,

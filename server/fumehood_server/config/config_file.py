@@ -160,6 +160,7 @@ class PluginTable(Table):
     hosts: list[str] = Field(default=[], max_length=MAX_HOSTS)
     deny_hosts: list[str] = Field(default=[], max_length=MAX_HOSTS)
     build_hosts: list[str] = Field(default=[], max_length=MAX_HOSTS)
+    allow_private: list[str] = Field(default=[], max_length=MAX_HOSTS)
     max_workers: int = Field(default=2, ge=1, le=64)
     tools: dict[str, ToolGrantTable] = Field(default={})
 

@@ -17,6 +17,7 @@ from fumehood_server.egress.messages import (
     Headers,
     RequestOrigin,
 )
+from fumehood_server.egress.private import parse_private
 
 __all__ = [
     "MAX_PIECE_BYTES",
@@ -47,4 +48,5 @@ __all__ = [
     "open_relay",
     "parse_denied",
     "parse_granted",
+    "parse_private",
 ]

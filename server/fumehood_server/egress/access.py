@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeVar
 
 from fumehood_sandbox import Level
 
 from fumehood_server.egress.errors import EgressRefusedError, Reason
 from fumehood_server.egress.hosts import HostRules, parse_denied, parse_granted
+from fumehood_server.egress.private import PrivateAddress, parse_private
 
 READ_METHODS = frozenset({"GET", "HEAD"})
 ALL_METHODS = READ_METHODS | {"POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
@@ -68,13 +68,13 @@ def _least(cap: _Number, wish: _Number | None) -> _Number:
 class Access:
     """What one tool may do with the network. Made once for each set of grants, by `access_for`.
 
-    `private` holds the exact addresses that may be dialled although they are not public; they still need a grant by
-    host and port. `tunnels` allows CONNECT through the relay.
+    `private` holds the exact addresses that may be dialled although they are not public, each for the host that it is
+    given for; they still need a grant by host and port. `tunnels` allows CONNECT through the relay.
     """
 
     methods: frozenset[str] = frozenset()
     hosts: HostRules = field(default_factory=HostRules)
-    private: frozenset[IPv4Address | IPv6Address] = frozenset()
+    private: frozenset[PrivateAddress] = frozenset()
     limits: EgressLimits = field(default_factory=EgressLimits)
     tunnels: bool = False
 
@@ -103,13 +103,12 @@ def access_for(
     """What a tool of that level may do with these grants, as an operator writes them.
 
     Raises:
-        HostEntryError: an entry of `hosts` or `deny_hosts` is malformed.
-        ValueError: an entry of `allow_private` is not one exact IP address.
+        HostEntryError: an entry is malformed.
     """
     return Access(
         methods=_METHODS[level],
         hosts=HostRules(frozenset(map(parse_granted, hosts)), frozenset(map(parse_denied, deny_hosts))),
-        private=frozenset(map(ip_address, allow_private)),
+        private=frozenset(map(parse_private, allow_private)),
         limits=limits or EgressLimits(),
         tunnels=level is Level.EXTERNAL,
     )

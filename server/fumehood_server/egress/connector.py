@@ -12,6 +12,7 @@ from fumehood_server.egress.access import Access
 from fumehood_server.egress.addresses import IPAddress, why_not_public
 from fumehood_server.egress.errors import EgressError, EgressFailedError, EgressRefusedError, Reason
 from fumehood_server.egress.hostname import Host
+from fumehood_server.egress.private import private_address
 from fumehood_server.egress.resolver import Resolver
 from fumehood_server.egress.stream import Dialler, Stream
 
@@ -71,7 +72,9 @@ def _check_address(host: Host, address: IPAddress, port: int, access: Access) ->
     if access.hosts.denies_address(address, port):
         raise EgressRefusedError(Reason.ADDRESS_DENIED, f"{host} is at {address}, which the operator denies")
     what = why_not_public(address)
-    if what and address not in access.private:
+    needed = private_address(host, address)
+    if what and needed not in access.private:
         raise EgressRefusedError(
-            Reason.ADDRESS_NOT_PUBLIC, f"{host} is at {address}, which is {what}: the operator can allow that address"
+            Reason.ADDRESS_NOT_PUBLIC,
+            f'{host} is at {address}, which is {what}: the operator can add "{needed}" to the plugin\'s allow_private',
         )

@@ -59,6 +59,8 @@ class Grants:
     """Hosts that may be reached, in canonical form."""
     deny_hosts: tuple[str, ...] = ()
     """Hosts that may not, whatever `hosts` says."""
+    private: tuple[str, ...] = ()
+    """Addresses that are not public and may be reached: `ADDRESS` as such, or `NAME=ADDRESS` by that name alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,8 @@ class WorkerSpec:
     """Hosts that the sidecar reaches for its tools, in canonical form, sorted."""
     deny_hosts: tuple[str, ...] = ()
     """Hosts that it does not reach for them, whatever `hosts` says."""
+    private: tuple[str, ...] = ()
+    """Addresses that are not public and that it reaches for them, as in `Grants.private`."""
     recognise: Recognise | None = None
     """Awaited for each process that declares definitions, before it gets a call. None: nothing was accepted yet, or the
     definitions are in the manifest."""

@@ -97,7 +97,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
     for definition in loaded.tools:
         tool_grant = plugin.tools.get(definition.name, ToolGrant())
         isolation = tool_grant.isolation or definition.isolation
-        reach = reach_of(definition, plugin.grants, tool_grant)
+        reach = reach_of(definition, plugin.grants, tool_grant, private=config.egress.private)
         reasons = (*missing, *standing_reasons(definition, plugin.grants, tool_grant))
         spec = None
         if maker and not reasons:

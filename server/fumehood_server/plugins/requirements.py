@@ -51,12 +51,18 @@ def _capability_reasons(
     return []
 
 
-def reach_of(definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant) -> Reach:
-    """The secrets, hosts and relay of a tool whose grants cover what it requires."""
+def reach_of(
+    definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant, *, private: Sequence[str] = ()
+) -> Reach:
+    """The secrets, hosts and relay of a tool whose grants cover what it requires.
+
+    `private` is what every plugin may reach that is granted it as an address.
+    """
     needed = [parse_capability(text) for text in definition.requires]
     return Reach(
         secrets=tuple(sorted(each.name for each in needed if each.kind is CapabilityKind.SECRET)),
         hosts=_granted_hosts(grants, tool_grant),
+        private=tuple(sorted({*grants.private, *private})),
         relay=any(each.kind is CapabilityKind.PROXY for each in needed),
     )
 

@@ -19,10 +19,11 @@ from fumehood_server.plugins.manifest import Manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """Secrets, hosts and relay that one tool is granted. Tools that differ in it never share a process."""
+    """What one tool is granted beside paths. Tools that differ in it never share a process."""
 
     secrets: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
     relay: bool = False
     """Whether the sandbox has an HTTP proxy, for programs that only know HTTP_PROXY."""
 
@@ -103,6 +104,7 @@ class SpecMaker:
             program = replace(program, forks=self.manifest.concurrency + PREWARMED_FORKS)
         hosts = reach.hosts if level.allows(Level.READ) else ()
         deny_hosts = self.grants.deny_hosts if hosts else ()
+        private = reach.private if hosts else ()
         fields = {
             "plugin": self.manifest.name,
             "plugin_digest": self.digest,
@@ -116,6 +118,7 @@ class SpecMaker:
             "secrets": reach.secrets,
             "hosts": hosts,
             "deny_hosts": deny_hosts,
+            "private": private,
             "definitions": self.verifier.key if self.verifier else "",
         }
         return WorkerSpec(
@@ -134,5 +137,6 @@ class SpecMaker:
             secrets=reach.secrets,
             hosts=hosts,
             deny_hosts=deny_hosts,
+            private=private,
             recognise=self.verifier,
         )
