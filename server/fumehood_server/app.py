@@ -19,8 +19,9 @@ from structlog.typing import FilteringBoundLogger
 
 from fumehood_server.allocator import trimmed_memory
 from fumehood_server.calls import Executor
-from fumehood_server.config.config import ServerConfig, SidecarConfig
-from fumehood_server.errors import FumehoodError
+from fumehood_server.config.config import ServerConfig, SidecarConfig, load_config
+from fumehood_server.config_reload import ConfigReloader, ReadConfig
+from fumehood_server.errors import FumehoodError, RefusedError
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
@@ -60,12 +61,14 @@ def serve(
     ready: Ready | None = None,
     terminal: bool | None = None,
     from_folders: bool = False,
+    read_config: ReadConfig | None = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT or SIGQUIT, then drain. Returns the exit status.
 
     A second signal ends the process at once. Must be called on the main thread. `locked` refuses plugins that are not
     pinned yet; `terminal` says whether the log is for a person or JSON, and None asks stderr. `from_folders` is for
-    `fumehood plugin dev` alone: plugins then run from their folders and not from copies.
+    `fumehood plugin dev` alone: plugins then run from their folders and not from copies. `read_config` reads the
+    configuration again for a reload; None reads its file alone.
 
     Raises:
         ConfigError: the lock can't be read or written.
@@ -80,7 +83,8 @@ def serve(
                 LiveFolders() if from_folders else PluginStore(config.server.state_dir / STORE_NAME)
             )
             with contextlib.closing(sources):
-                return runner.run(_serve(config, sources, locked=locked, ready=ready, flush=flush))
+                read = read_config or functools.partial(load_config, config.path)
+                return runner.run(_serve(config, sources, read, locked=locked, ready=ready, flush=flush))
     except BaseExceptionGroup as group:
         cause = _only(group)
         if isinstance(cause, FumehoodError):
@@ -98,7 +102,13 @@ def _only(error: BaseException) -> BaseException:
 
 
 async def _serve(
-    config: SidecarConfig, sources: PluginSources, *, locked: bool, ready: Ready | None, flush: Callable[[], None]
+    config: SidecarConfig,
+    sources: PluginSources,
+    read_config: ReadConfig,
+    *,
+    locked: bool,
+    ready: Ready | None,
+    flush: Callable[[], None],
 ) -> int:
     """Start inside out and end outside in: what is used is there before and after its users."""
     log = get_logger()
@@ -109,9 +119,9 @@ async def _serve(
         # Workers that describe a plugin are started by another way, while there is no catalog yet.
         return await catalog.verify(spec) if catalog is not None else Reason("starting", "the sidecar is starting")
 
-    stop = asyncio.Event()
+    stop, hangup = asyncio.Event(), asyncio.Event()
     watchdog = LoopWatchdog(functools.partial(_held_up, log))
-    with _signals(stop, flush):
+    with _signals(stop, hangup, flush):
         _make_state_folder(config)
         logs = LogSink(_forward)
         plugin_requests = PluginRequests(SecretStore(config.secrets), logs, limits=config.egress.limits)
@@ -134,6 +144,9 @@ async def _serve(
             )
             if catalog is None:
                 return 0
+            reloader = ConfigReloader(
+                config, read_config, catalog=catalog, pools=pools, plugin_requests=plugin_requests, log=cast("Log", log)
+            )
             async with (
                 trimmed_memory(),
                 Executor(catalog, pools, max_concurrent_calls=server.max_concurrent_calls) as executor,
@@ -144,6 +157,7 @@ async def _serve(
                         pools=pools,
                         logs=logs,
                         admission=Admission(max_arguments_bytes=server.max_arguments_bytes),
+                        reload_config=reloader.reload,
                     ),
                     listen=server.listen,
                     socket_access=server.socket_access,
@@ -162,7 +176,10 @@ async def _serve(
                 with watchdog.watching():
                     if ready is not None:
                         ready(rpc.targets)
-                    await stop.wait()
+                    async with asyncio.TaskGroup() as tasks:
+                        reloads = tasks.create_task(_reload_on_hangup(hangup, reloader, rpc.health.changed))
+                        await stop.wait()
+                        reloads.cancel()
                     log.info("draining", calls=executor.calls_in_flight, grace_s=server.drain_s)
                     await rpc.drain(server.drain_s)
     figures = watchdog.figures
@@ -174,6 +191,21 @@ async def _serve(
         loop_over_100_ms=figures.over_100_ms,
     )
     return 0
+
+
+async def _reload_on_hangup(hangup: asyncio.Event, reloader: ConfigReloader, changed: Callable[[], None]) -> None:
+    """Reload for each SIGHUP, as long as the sidecar serves. Several that come during one make one more."""
+    while True:
+        await hangup.wait()
+        hangup.clear()
+        try:
+            await reloader.reload()
+        except RefusedError:
+            continue  # it is in the log
+        except Exception as problem:  # noqa: BLE001 - a signal must not end the sidecar
+            get_logger().error("config_reload_failed", exc_info=problem)
+            continue
+        changed()
 
 
 def _make_state_folder(config: SidecarConfig) -> None:
@@ -225,10 +257,11 @@ def _connection_settings(server: ServerConfig, log: FilteringBoundLogger) -> Con
 
 
 @contextlib.contextmanager
-def _signals(stop: asyncio.Event, flush: Callable[[], None]) -> Iterator[None]:
+def _signals(stop: asyncio.Event, hangup: asyncio.Event, flush: Callable[[], None]) -> Iterator[None]:
     """The first signal asks for the drain. The second ends the process by that signal: the kernel ends the workers.
 
-    Signals of `_NO_ORDERS` would end it without a drain (signal(7)): they are logged, and nothing else.
+    SIGHUP sets `hangup`. Signals of `_NO_ORDERS` would end it without a drain (signal(7)): they are logged, and nothing
+    else.
     """
     loop = asyncio.get_running_loop()
 
@@ -249,15 +282,16 @@ def _signals(stop: asyncio.Event, flush: Callable[[], None]) -> Iterator[None]:
     handlers = {**dict.fromkeys(_END, asked_to_end), **dict.fromkeys(_NO_ORDERS, ignored)}
     for each, handler in handlers.items():
         loop.add_signal_handler(each, handler, each)
+    loop.add_signal_handler(signal.SIGHUP, hangup.set)
     try:
         yield
     finally:
-        for each in handlers:
+        for each in (*handlers, signal.SIGHUP):
             loop.remove_signal_handler(each)
 
 
 _END = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-_NO_ORDERS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_NO_ORDERS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def _sandbox_problem(minimum: Backend) -> Reason | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,8 @@ class Refusal:
 
     reason: RefusalReason
     message: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """For programs: `metadata` of the `google.rpc.ErrorInfo`."""
 
 
 class RefusedError(FumehoodError):

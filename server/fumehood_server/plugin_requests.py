@@ -62,6 +62,11 @@ class PluginRequests:
         self._accesses: dict[tuple[object, ...], Access] = {}
         self._relay_lines: dict[str, _RelayLines] = {}
 
+    def take_up(self, secrets: SecretStore, limits: EgressLimits) -> None:
+        """Answer by these from now on. What calls are granted stands in their worker's spec."""
+        self._secrets, self._limits = secrets, limits
+        self._accesses.clear()
+
     async def secret(self, call: RequestingCall, name: str) -> bytes:
         """The value of a secret; see `PluginRequestHandler`."""
         if name not in call.spec.secrets:

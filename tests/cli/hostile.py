@@ -106,6 +106,11 @@ class HostileSidecar(tool_grpc.ToolServiceServicer, plugin_grpc.PluginServiceSer
     ) -> plugin_pb.ReloadPluginResponse:
         return fill(plugin_pb.ReloadPluginResponse())
 
+    def ReloadConfig(
+        self, request: plugin_pb.ReloadConfigRequest, context: grpc.ServicerContext
+    ) -> plugin_pb.ReloadConfigResponse:
+        return fill(plugin_pb.ReloadConfigResponse())
+
     def TailPluginLogs(
         self, request: plugin_pb.TailPluginLogsRequest, context: grpc.ServicerContext
     ) -> Iterator[plugin_pb.TailPluginLogsResponse]:

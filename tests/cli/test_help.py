@@ -15,6 +15,7 @@ COMMANDS = [
     ("doctor",),
     ("tools",),
     ("call",),
+    ("reload",),
     ("completion",),
     *[("plugin", name) for name in ("new", "check", "dev", "add", "list", "show", "logs", "reload")],
 ]

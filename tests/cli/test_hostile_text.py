@@ -23,6 +23,7 @@ COMMANDS = (
     ("plugin", "list"),
     ("plugin", "show", "odd"),
     ("plugin", "reload", "odd"),
+    ("reload",),
     ("plugin", "logs", "odd"),
 )
 

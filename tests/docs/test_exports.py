@@ -17,6 +17,7 @@ SERVER = {
         "EgressFailedError", "EgressLimits", "EgressRefusedError", "EgressRequest", "EgressResponse", "EventSink",
         "Headers", "Hop", "HostEntry", "HostEntryError", "HostRules", "Outcome", "Reason", "RelayServer", "access_for",
         "import_broker", "log_event", "open_broker", "open_relay", "parse_denied", "parse_granted",
+        "parse_private",
     },
     "config": {"PluginConfig", "SidecarConfig", "find_config", "load_config"},
     "plugins": {
@@ -44,7 +45,7 @@ SERVICES = {
     "ToolService": {
         "ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool", "Session", "CancelCall",
     },
-    "PluginService": {"ListPlugins", "GetPlugin", "ReloadPlugin", "TailPluginLogs"},
+    "PluginService": {"ListPlugins", "GetPlugin", "ReloadPlugin", "ReloadConfig", "TailPluginLogs"},
 }  # fmt: skip
 
 

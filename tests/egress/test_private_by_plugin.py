@@ -15,6 +15,8 @@ from tests.plugins.support import catalog_of, executable, tool_toml
 
 from .support import Got, Net, answering, fetch, names, net, reply
 
+pytestmark = pytest.mark.promise("S812")
+
 
 async def test_two_plugins_reach_the_loopback_servers_that_each_was_given_and_not_the_others(tmp_path: Path) -> None:
     executable(tmp_path / "one", tool_toml("of_one", side_effects="read"))

@@ -108,13 +108,13 @@ async def test_calls_that_outlast_the_drain_are_cancelled_and_answered(plugin_fo
         assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
-async def test_sighup_and_sigusr_end_nothing_and_sigquit_drains(plugin_folder: Path) -> None:
+async def test_sigusr_ends_nothing_and_sigquit_drains(plugin_folder: Path) -> None:
     with running_sidecar([plugin_folder]) as sidecar:
         async with sidecar.channel() as channel:
             session = ToolServiceStub(channel).Session()
             await session.write(pb.SessionRequest(call=call("wait", {"seconds": 1.5}), updates=True))
             assert (await session.read()).HasField("update")
-            sent = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+            sent = (signal.SIGUSR1, signal.SIGUSR2)
             for number in sent:
                 sidecar.signal(number)
             await session.write(pb.SessionRequest(call=call("echo", {"text": "still here"})))

@@ -26,7 +26,7 @@ from fumehood.v1 import tool_pb2 as fumehood_dot_v1_dot_tool__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fumehood/v1/plugin_service.proto\x12\x0b\x66umehood.v1\x1a\x16\x66umehood/v1/tool.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12ListPluginsRequest\";\n\x13ListPluginsResponse\x12$\n\x07plugins\x18\x01 \x03(\x0b\x32\x13.fumehood.v1.Plugin\" \n\x10GetPluginRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"8\n\x11GetPluginResponse\x12#\n\x06plugin\x18\x01 \x01(\x0b\x32\x13.fumehood.v1.Plugin\"#\n\x13ReloadPluginRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\";\n\x14ReloadPluginResponse\x12#\n\x06plugin\x18\x01 \x01(\x0b\x32\x13.fumehood.v1.Plugin\"D\n\x15TailPluginLogsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05lines\x18\x02 \x01(\r\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\"\xbc\x01\n\x16TailPluginLogsResponse\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\r\n\x05level\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\tworker_id\x18\x05 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\x12\x0f\n\x07\x64ropped\x18\x07 \x01(\x04\x12\x13\n\x0b\x66ields_json\x18\x08 \x01(\t\"\xef\x02\n\x06Plugin\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\'\n\x05state\x18\x06 \x01(\x0e\x32\x18.fumehood.v1.PluginState\x12/\n\x07reasons\x18\x07 \x03(\x0b\x32\x1e.fumehood.v1.UnavailableReason\x12\x32\n\x10max_side_effects\x18\x08 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x12\n\ntool_count\x18\t \x01(\r\x12 \n\x05tools\x18\n \x03(\x0b\x32\x11.fumehood.v1.Tool\x12$\n\x07workers\x18\x0b \x03(\x0b\x32\x13.fumehood.v1.Worker\x12\x30\n\tsandboxes\x18\x0c \x03(\x0b\x32\x1d.fumehood.v1.EffectiveSandbox\"\xc6\x01\n\x06Worker\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12.\n\x0cside_effects\x18\x03 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x17\n\x0f\x63\x61lls_in_flight\x18\x04 \x01(\r\x12\x14\n\x0c\x63\x61lls_served\x18\x05 \x01(\x04\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nprocess_id\x18\x07 \x01(\x03\"\xfa\x01\n\x10\x45\x66\x66\x65\x63tiveSandbox\x12.\n\x0cside_effects\x18\x01 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x16\n\x0ereadable_paths\x18\x02 \x03(\t\x12\x16\n\x0ewritable_paths\x18\x03 \x03(\t\x12\r\n\x05hosts\x18\x04 \x03(\t\x12\x13\n\x0b\x65nvironment\x18\x05 \x03(\t\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.fumehood.v1.Limits\x12,\n\x07receipt\x18\x07 \x01(\x0b\x32\x1b.fumehood.v1.SandboxReceipt\x12\x0f\n\x07secrets\x18\x08 \x03(\t*}\n\x0bPluginState\x12\x1c\n\x18PLUGIN_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14PLUGIN_STATE_SERVING\x10\x01\x12\x1c\n\x18PLUGIN_STATE_UNAVAILABLE\x10\x02\x12\x18\n\x14PLUGIN_STATE_REFUSED\x10\x03\x32\xdf\x02\n\rPluginService\x12P\n\x0bListPlugins\x12\x1f.fumehood.v1.ListPluginsRequest\x1a .fumehood.v1.ListPluginsResponse\x12J\n\tGetPlugin\x12\x1d.fumehood.v1.GetPluginRequest\x1a\x1e.fumehood.v1.GetPluginResponse\x12S\n\x0cReloadPlugin\x12 .fumehood.v1.ReloadPluginRequest\x1a!.fumehood.v1.ReloadPluginResponse\x12[\n\x0eTailPluginLogs\x12\".fumehood.v1.TailPluginLogsRequest\x1a#.fumehood.v1.TailPluginLogsResponse0\x01\x42;\n\x0b\x66umehood.v1B\x12PluginServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fumehood/v1/plugin_service.proto\x12\x0b\x66umehood.v1\x1a\x16\x66umehood/v1/tool.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12ListPluginsRequest\";\n\x13ListPluginsResponse\x12$\n\x07plugins\x18\x01 \x03(\x0b\x32\x13.fumehood.v1.Plugin\" \n\x10GetPluginRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"8\n\x11GetPluginResponse\x12#\n\x06plugin\x18\x01 \x01(\x0b\x32\x13.fumehood.v1.Plugin\"#\n\x13ReloadPluginRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\";\n\x14ReloadPluginResponse\x12#\n\x06plugin\x18\x01 \x01(\x0b\x32\x13.fumehood.v1.Plugin\"\x15\n\x13ReloadConfigRequest\"_\n\x14ReloadConfigResponse\x12\x15\n\radded_plugins\x18\x01 \x03(\t\x12\x17\n\x0fremoved_plugins\x18\x02 \x03(\t\x12\x17\n\x0f\x63hanged_plugins\x18\x03 \x03(\t\"D\n\x15TailPluginLogsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05lines\x18\x02 \x01(\r\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\"\xbc\x01\n\x16TailPluginLogsResponse\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\r\n\x05level\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\tworker_id\x18\x05 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\x12\x0f\n\x07\x64ropped\x18\x07 \x01(\x04\x12\x13\n\x0b\x66ields_json\x18\x08 \x01(\t\"\xef\x02\n\x06Plugin\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\'\n\x05state\x18\x06 \x01(\x0e\x32\x18.fumehood.v1.PluginState\x12/\n\x07reasons\x18\x07 \x03(\x0b\x32\x1e.fumehood.v1.UnavailableReason\x12\x32\n\x10max_side_effects\x18\x08 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x12\n\ntool_count\x18\t \x01(\r\x12 \n\x05tools\x18\n \x03(\x0b\x32\x11.fumehood.v1.Tool\x12$\n\x07workers\x18\x0b \x03(\x0b\x32\x13.fumehood.v1.Worker\x12\x30\n\tsandboxes\x18\x0c \x03(\x0b\x32\x1d.fumehood.v1.EffectiveSandbox\"\xc6\x01\n\x06Worker\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12.\n\x0cside_effects\x18\x03 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x17\n\x0f\x63\x61lls_in_flight\x18\x04 \x01(\r\x12\x14\n\x0c\x63\x61lls_served\x18\x05 \x01(\x04\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nprocess_id\x18\x07 \x01(\x03\"\xfa\x01\n\x10\x45\x66\x66\x65\x63tiveSandbox\x12.\n\x0cside_effects\x18\x01 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x16\n\x0ereadable_paths\x18\x02 \x03(\t\x12\x16\n\x0ewritable_paths\x18\x03 \x03(\t\x12\r\n\x05hosts\x18\x04 \x03(\t\x12\x13\n\x0b\x65nvironment\x18\x05 \x03(\t\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.fumehood.v1.Limits\x12,\n\x07receipt\x18\x07 \x01(\x0b\x32\x1b.fumehood.v1.SandboxReceipt\x12\x0f\n\x07secrets\x18\x08 \x03(\t*}\n\x0bPluginState\x12\x1c\n\x18PLUGIN_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14PLUGIN_STATE_SERVING\x10\x01\x12\x1c\n\x18PLUGIN_STATE_UNAVAILABLE\x10\x02\x12\x18\n\x14PLUGIN_STATE_REFUSED\x10\x03\x32\xb4\x03\n\rPluginService\x12P\n\x0bListPlugins\x12\x1f.fumehood.v1.ListPluginsRequest\x1a .fumehood.v1.ListPluginsResponse\x12J\n\tGetPlugin\x12\x1d.fumehood.v1.GetPluginRequest\x1a\x1e.fumehood.v1.GetPluginResponse\x12S\n\x0cReloadPlugin\x12 .fumehood.v1.ReloadPluginRequest\x1a!.fumehood.v1.ReloadPluginResponse\x12S\n\x0cReloadConfig\x12 .fumehood.v1.ReloadConfigRequest\x1a!.fumehood.v1.ReloadConfigResponse\x12[\n\x0eTailPluginLogs\x12\".fumehood.v1.TailPluginLogsRequest\x1a#.fumehood.v1.TailPluginLogsResponse0\x01\x42;\n\x0b\x66umehood.v1B\x12PluginServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fumehood.v1.plugin_service_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013fumehood.v1B\022PluginServiceProtoP\001Z\026fumehood/v1;fumehoodv1'
-  _globals['_PLUGINSTATE']._serialized_start=1464
-  _globals['_PLUGINSTATE']._serialized_end=1589
+  _globals['_PLUGINSTATE']._serialized_start=1584
+  _globals['_PLUGINSTATE']._serialized_end=1709
   _globals['_LISTPLUGINSREQUEST']._serialized_start=106
   _globals['_LISTPLUGINSREQUEST']._serialized_end=126
   _globals['_LISTPLUGINSRESPONSE']._serialized_start=128
@@ -48,16 +48,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RELOADPLUGINREQUEST']._serialized_end=316
   _globals['_RELOADPLUGINRESPONSE']._serialized_start=318
   _globals['_RELOADPLUGINRESPONSE']._serialized_end=377
-  _globals['_TAILPLUGINLOGSREQUEST']._serialized_start=379
-  _globals['_TAILPLUGINLOGSREQUEST']._serialized_end=447
-  _globals['_TAILPLUGINLOGSRESPONSE']._serialized_start=450
-  _globals['_TAILPLUGINLOGSRESPONSE']._serialized_end=638
-  _globals['_PLUGIN']._serialized_start=641
-  _globals['_PLUGIN']._serialized_end=1008
-  _globals['_WORKER']._serialized_start=1011
-  _globals['_WORKER']._serialized_end=1209
-  _globals['_EFFECTIVESANDBOX']._serialized_start=1212
-  _globals['_EFFECTIVESANDBOX']._serialized_end=1462
-  _globals['_PLUGINSERVICE']._serialized_start=1592
-  _globals['_PLUGINSERVICE']._serialized_end=1943
+  _globals['_RELOADCONFIGREQUEST']._serialized_start=379
+  _globals['_RELOADCONFIGREQUEST']._serialized_end=400
+  _globals['_RELOADCONFIGRESPONSE']._serialized_start=402
+  _globals['_RELOADCONFIGRESPONSE']._serialized_end=497
+  _globals['_TAILPLUGINLOGSREQUEST']._serialized_start=499
+  _globals['_TAILPLUGINLOGSREQUEST']._serialized_end=567
+  _globals['_TAILPLUGINLOGSRESPONSE']._serialized_start=570
+  _globals['_TAILPLUGINLOGSRESPONSE']._serialized_end=758
+  _globals['_PLUGIN']._serialized_start=761
+  _globals['_PLUGIN']._serialized_end=1128
+  _globals['_WORKER']._serialized_start=1131
+  _globals['_WORKER']._serialized_end=1329
+  _globals['_EFFECTIVESANDBOX']._serialized_start=1332
+  _globals['_EFFECTIVESANDBOX']._serialized_end=1582
+  _globals['_PLUGINSERVICE']._serialized_start=1712
+  _globals['_PLUGINSERVICE']._serialized_end=2148
 # @@protoc_insertion_point(module_scope)

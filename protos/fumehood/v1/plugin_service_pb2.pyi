@@ -185,6 +185,59 @@ class ReloadPluginResponse(_message.Message):
 Global___ReloadPluginResponse: _TypeAlias = ReloadPluginResponse  # noqa: Y015
 
 @_typing.final
+class ReloadConfigRequest(_message.Message):
+    """Asks for the configuration to be read again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReloadConfigRequest: _TypeAlias = ReloadConfigRequest  # noqa: Y015
+
+@_typing.final
+class ReloadConfigResponse(_message.Message):
+    """What taking up the configuration has changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDED_PLUGINS_FIELD_NUMBER: _builtins.int
+    REMOVED_PLUGINS_FIELD_NUMBER: _builtins.int
+    CHANGED_PLUGINS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def added_plugins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of plugins that are new, in the order of the configuration."""
+
+    @_builtins.property
+    def removed_plugins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of plugins that are gone."""
+
+    @_builtins.property
+    def changed_plugins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of plugins whose grants, limits or files are others than before."""
+
+    def __init__(
+        self,
+        *,
+        added_plugins: _abc.Iterable[_builtins.str] | None = ...,
+        removed_plugins: _abc.Iterable[_builtins.str] | None = ...,
+        changed_plugins: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_plugins", b"added_plugins", "changed_plugins", b"changed_plugins", "removed_plugins", b"removed_plugins"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReloadConfigResponse: _TypeAlias = ReloadConfigResponse  # noqa: Y015
+
+@_typing.final
 class TailPluginLogsRequest(_message.Message):
     """Asks for a plugin's log."""
 

@@ -53,6 +53,11 @@ class PluginServiceStub:
                 request_serializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadPluginRequest.SerializeToString,
                 response_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadPluginResponse.FromString,
                 _registered_method=True)
+        self.ReloadConfig = channel.unary_unary(
+                '/fumehood.v1.PluginService/ReloadConfig',
+                request_serializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigResponse.FromString,
+                _registered_method=True)
         self.TailPluginLogs = channel.unary_stream(
                 '/fumehood.v1.PluginService/TailPluginLogs',
                 request_serializer=fumehood_dot_v1_dot_plugin__service__pb2.TailPluginLogsRequest.SerializeToString,
@@ -89,6 +94,17 @@ class PluginServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReloadConfig(self, request, context):
+        """Reads the sidecar's configuration again and takes it up, all of it or nothing: plugins added and removed, grants,
+        limits, secrets, egress. New calls go by the new one, calls under way finish as they began. Plugins that serve what
+        is pinned are not read again (ReloadPlugin does that). FAILED_PRECONDITION, reason RELOAD_REFUSED, when the file is
+        wrong (metadata: `file`, `line`, `key`), when what it changes needs a restart (metadata: `restart`, keys separated
+        by ", "), or when a plugin that it adds or changes is refused; nothing has changed then.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TailPluginLogs(self, request, context):
         """Streams what a plugin writes to stderr and logs: the last lines first, then new ones until the caller leaves.
         """
@@ -113,6 +129,11 @@ def add_PluginServiceServicer_to_server(servicer, server):
                     servicer.ReloadPlugin,
                     request_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadPluginRequest.FromString,
                     response_serializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadPluginResponse.SerializeToString,
+            ),
+            'ReloadConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReloadConfig,
+                    request_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigResponse.SerializeToString,
             ),
             'TailPluginLogs': grpc.unary_stream_rpc_method_handler(
                     servicer.TailPluginLogs,
@@ -205,6 +226,33 @@ class PluginService:
             '/fumehood.v1.PluginService/ReloadPlugin',
             fumehood_dot_v1_dot_plugin__service__pb2.ReloadPluginRequest.SerializeToString,
             fumehood_dot_v1_dot_plugin__service__pb2.ReloadPluginResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReloadConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fumehood.v1.PluginService/ReloadConfig',
+            fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigRequest.SerializeToString,
+            fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,13 @@ class PluginServiceStub:
     """Reads a plugin's folder again and replaces its workers once their calls have finished. Calls under way go on.
     FAILED_PRECONDITION when the new state is refused; the old one then stays.
     """
+    ReloadConfig: _grpc.UnaryUnaryMultiCallable[_plugin_service_pb2.ReloadConfigRequest, _plugin_service_pb2.ReloadConfigResponse]
+    """Reads the sidecar's configuration again and takes it up, all of it or nothing: plugins added and removed, grants,
+    limits, secrets, egress. New calls go by the new one, calls under way finish as they began. Plugins that serve what
+    is pinned are not read again (ReloadPlugin does that). FAILED_PRECONDITION, reason RELOAD_REFUSED, when the file is
+    wrong (metadata: `file`, `line`, `key`), when what it changes needs a restart (metadata: `restart`, keys separated
+    by ", "), or when a plugin that it adds or changes is refused; nothing has changed then.
+    """
     TailPluginLogs: _grpc.UnaryStreamMultiCallable[_plugin_service_pb2.TailPluginLogsRequest, _plugin_service_pb2.TailPluginLogsResponse]
     """Streams what a plugin writes to stderr and logs: the last lines first, then new ones until the caller leaves."""
 
@@ -64,6 +71,13 @@ class PluginServiceAsyncStub(PluginServiceStub):
     ReloadPlugin: _aio.UnaryUnaryMultiCallable[_plugin_service_pb2.ReloadPluginRequest, _plugin_service_pb2.ReloadPluginResponse]  # type: ignore[assignment]
     """Reads a plugin's folder again and replaces its workers once their calls have finished. Calls under way go on.
     FAILED_PRECONDITION when the new state is refused; the old one then stays.
+    """
+    ReloadConfig: _aio.UnaryUnaryMultiCallable[_plugin_service_pb2.ReloadConfigRequest, _plugin_service_pb2.ReloadConfigResponse]  # type: ignore[assignment]
+    """Reads the sidecar's configuration again and takes it up, all of it or nothing: plugins added and removed, grants,
+    limits, secrets, egress. New calls go by the new one, calls under way finish as they began. Plugins that serve what
+    is pinned are not read again (ReloadPlugin does that). FAILED_PRECONDITION, reason RELOAD_REFUSED, when the file is
+    wrong (metadata: `file`, `line`, `key`), when what it changes needs a restart (metadata: `restart`, keys separated
+    by ", "), or when a plugin that it adds or changes is refused; nothing has changed then.
     """
     TailPluginLogs: _aio.UnaryStreamMultiCallable[_plugin_service_pb2.TailPluginLogsRequest, _plugin_service_pb2.TailPluginLogsResponse]  # type: ignore[assignment]
     """Streams what a plugin writes to stderr and logs: the last lines first, then new ones until the caller leaves."""
@@ -99,6 +113,19 @@ class PluginServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_plugin_service_pb2.ReloadPluginResponse, _abc.Awaitable[_plugin_service_pb2.ReloadPluginResponse]]:
         """Reads a plugin's folder again and replaces its workers once their calls have finished. Calls under way go on.
         FAILED_PRECONDITION when the new state is refused; the old one then stays.
+        """
+
+    @_abc_1.abstractmethod
+    def ReloadConfig(
+        self,
+        request: _plugin_service_pb2.ReloadConfigRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plugin_service_pb2.ReloadConfigResponse, _abc.Awaitable[_plugin_service_pb2.ReloadConfigResponse]]:
+        """Reads the sidecar's configuration again and takes it up, all of it or nothing: plugins added and removed, grants,
+        limits, secrets, egress. New calls go by the new one, calls under way finish as they began. Plugins that serve what
+        is pinned are not read again (ReloadPlugin does that). FAILED_PRECONDITION, reason RELOAD_REFUSED, when the file is
+        wrong (metadata: `file`, `line`, `key`), when what it changes needs a restart (metadata: `restart`, keys separated
+        by ", "), or when a plugin that it adds or changes is refused; nothing has changed then.
         """
 
     @_abc_1.abstractmethod

@@ -151,6 +151,11 @@ class SidecarClient:
         request = plugin_pb.ReloadPluginRequest(name=name)
         return self._ask(lambda: self._plugins.ReloadPlugin(request, timeout=RELOAD_TIMEOUT_S)).plugin
 
+    def reload_config(self) -> plugin_pb.ReloadConfigResponse:
+        """Have the configuration read again."""
+        request = plugin_pb.ReloadConfigRequest()
+        return self._ask(lambda: self._plugins.ReloadConfig(request, timeout=RELOAD_TIMEOUT_S))
+
     def tail_logs(
         self, name: str, *, lines: int = 0, follow: bool = False
     ) -> Iterator[plugin_pb.TailPluginLogsResponse]:

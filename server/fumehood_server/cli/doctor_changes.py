@@ -12,7 +12,7 @@ from fumehood_server.errors import ConfigError
 from fumehood_server.model.text import printable
 from fumehood_server.plugins.store import folder_digest
 
-_RESTART = "restart the sidecar to take it up"
+_RELOAD = "`fumehood reload` takes it up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ def pending_changes(client: SidecarClient, config_path: Path | None) -> list[Cha
     served = {plugin.path: plugin for plugin in client.list_plugins()}
     named = {printable(plugin.path): plugin for plugin in config.plugins}
     found = [
-        Change(served[path].name, f"{path}: no longer in the configuration", _RESTART) for path in served.keys() - named
+        Change(served[path].name, f"{path}: no longer in the configuration", _RELOAD) for path in served.keys() - named
     ]
-    found += [Change(Path(path).name, f"{path}: not served yet", _RESTART) for path in named.keys() - served]
+    found += [Change(Path(path).name, f"{path}: not served yet", _RELOAD) for path in named.keys() - served]
     for path in named.keys() & served.keys():
         plugin, running = named[path], served[path]
         granted, had = plugin.grants.max_side_effects, level_name(running.max_side_effects)
         if granted != had:
-            found.append(Change(running.name, f"{path}: granted up to {granted}, served up to {had}", _RESTART))
+            found.append(Change(running.name, f"{path}: granted up to {granted}, served up to {had}", _RELOAD))
         try:
             same = not running.digest or folder_digest(plugin.path) == running.digest
         except ConfigError:  # the plugin's own finding tells it

@@ -35,6 +35,7 @@ STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the 
     places={
         "serve": (f"{_COMMANDS}.serve:serve", "Start the sidecar."),
         "doctor": (f"{_COMMANDS}.doctor:doctor", "What this machine can enforce, and how to get the rest."),
+        "reload": (f"{_COMMANDS}.reload:reload", "Have the sidecar take up fumehood.toml."),
         "tools": (f"{_COMMANDS}.tools:tools", "List tools, or show one with its parameters."),
         "call": (f"{_COMMANDS}.call:call", "Call a tool."),
         "plugin": (f"{_COMMANDS}.plugin:plugin", "Write, check, pin and watch plugins."),

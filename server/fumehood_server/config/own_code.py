@@ -81,7 +81,7 @@ def _search_path() -> Iterator[str]:
         yield sys.pycache_prefix
     if _imports_from_current_folder():
         # A folder there that has a module's name is imported in place of the module.
-        names = sys.stdlib_module_names | {name.partition(".")[0] for name in sys.modules}
+        names = sys.stdlib_module_names | {name.partition(".")[0] for name in list(sys.modules)}
         yield from (each.path for each in os.scandir(current) if each.name.partition(".")[0] in names)
 
 

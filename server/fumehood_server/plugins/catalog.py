@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from fumehood_server.config.config import PluginConfig, SidecarConfig
@@ -14,6 +15,7 @@ from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Availability, Reason
 from fumehood_server.plugins.availability import AvailabilityScan, damaged_copy
 from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
+from fumehood_server.plugins.config_change import ConfigReloaded, check_refused, compare_registrations
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.plugins.loading import (
     Describe,
@@ -86,6 +88,9 @@ class Catalog:
         self._sandbox = sandbox
         self._environments = Environments(environments_folder(config))
         self._lock = Lock()
+        self._former: dict[str, LoadedPlugin] = {}
+        """What was served before the last reload, by digest: calls that found their tool then may still need a worker.
+        """
         self._writing = asyncio.Lock()
         self._describing = asyncio.Semaphore(MAX_DESCRIBES)
         self._reading = asyncio.Semaphore(_MAX_READS)
@@ -168,19 +173,22 @@ class Catalog:
         is reloaded or a later start finds its files in order.
         """
         registration = self._by_plugin.get(spec.plugin)
-        if registration is None or registration.loaded is None or registration.loaded.digest != spec.plugin_digest:
+        loaded = registration.loaded if registration is not None else None
+        current = loaded is not None and loaded.digest == spec.plugin_digest
+        if not current:
+            loaded = self._former.get(spec.plugin_digest)
+        if loaded is None:
             return Reason("plugin_changed", f"{spec.plugin} was reloaded or is gone")
         problem: Reason | None = None
         try:
             await asyncio.to_thread(self._sources.verify, spec.plugin_digest)
         except CopyDamagedError as exc:
             problem = damaged_copy(spec.plugin, str(exc))
-        environment = registration.loaded.environment
-        current = self._by_plugin.get(spec.plugin)
-        if current is not None and current.loaded is registration.loaded and current.damage != problem:
-            self._replace(current, replace(current, damage=problem))
-        if problem is None and environment is not None:
-            return await asyncio.to_thread(self._environments.verify, environment)
+        now = self._by_plugin.get(spec.plugin)
+        if current and now is not None and now.loaded is loaded and now.damage != problem:
+            self._replace(now, replace(now, damage=problem))
+        if problem is None and loaded.environment is not None:
+            return await asyncio.to_thread(self._environments.verify, loaded.environment)
         return problem
 
     async def reload(self, name: str) -> Reloaded:
@@ -199,9 +207,9 @@ class Catalog:
             if old is None:
                 raise RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f"there is no plugin {name!r}"))
             self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
-            read = await self._read(old.config)
+            read = await self._read(old.config, self._config, self._lock)
             others = [each for each in self._registrations if each.config is not old.config]
-            new = self._register(old.config, read, others)
+            new = self._register(old.config, read, others, self._config, self._lock)
             if new.loaded is None:
                 if old.loaded is None:
                     self._replace(old, new)
@@ -212,6 +220,7 @@ class Catalog:
             if pinned:
                 pins = {new.plugin.name: new.loaded.pinned()}
                 self._lock = await asyncio.to_thread(pin_plugins, self._config.lock_path, pins)
+            self._former = _served(self._registrations)
             # `find` may have registered the old one anew meanwhile: what was read just now replaces it.
             self._set_registrations(tuple(new if each.config is old.config else each for each in self._registrations))
             self._log_state(new, pinned=pinned)
@@ -219,28 +228,86 @@ class Catalog:
             unused = _keys(old) - frozenset[str]().union(*map(_keys, self._registrations))
             return Reloaded(new.plugin, unused)
 
+    async def reload_config(self, config: SidecarConfig) -> ConfigReloaded:
+        """Take up another configuration, all of it or nothing. Its `lock_path` must be the same.
+
+        A plugin that serves what is pinned is not read again. Others are read, described and pinned as at a start,
+        while everything goes on as it was. What changes changes at once, right before this returns: the loop runs
+        nothing else in between. Cancelled before, it has changed nothing but the pins of plugins that are new.
+
+        Raises:
+            RefusedError: a plugin can't be taken that is new or changed, or that served so far (RELOAD_REFUSED).
+            ConfigError: the lock can't be read or written.
+        """
+        async with self._writing:
+            lock = await asyncio.to_thread(read_lock, config.lock_path)
+            kept = {each.config.path: each for each in self._registrations if _is_pinned(each, lock)}
+            registrations = await self._read_all(config, lock, kept)
+            check_refused(self._registrations, registrations, config)
+            lock, first_seen = await self._pin_first_seen(config, lock, registrations)
+            before, old = self._registrations, self._config
+            self._config, self._lock, self._former = config, lock, _served(before)
+            self._set_registrations(registrations)
+            for each in registrations:
+                if each.config.path not in kept:
+                    self._log_state(each, pinned=each.plugin.name in first_seen)
+            return compare_registrations(
+                before, registrations, relays_changed=old.egress.limits != config.egress.limits
+            )
+
     async def _load(self) -> None:
-        self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
-        async with asyncio.TaskGroup() as group:
-            reads = [group.create_task(self._read(plugin)) for plugin in self._config.plugins]
-        registrations: list[Registration] = []
-        first_seen: dict[str, Pinned] = {}
-        for plugin, read in zip(self._config.plugins, reads, strict=True):
-            registration = self._register(plugin, read.result(), registrations)
-            registrations.append(registration)
-            loaded = registration.loaded
-            if loaded and loaded.manifest.name not in self._lock.plugins and not self._locked:
-                first_seen[loaded.manifest.name] = loaded.pinned()
-        if first_seen:
-            self._lock = await asyncio.to_thread(pin_plugins, self._config.lock_path, first_seen)
-        self._set_registrations(tuple(registrations))
+        lock = await asyncio.to_thread(read_lock, self._config.lock_path)
+        registrations = await self._read_all(self._config, lock, {})
+        self._lock, first_seen = await self._pin_first_seen(self._config, lock, registrations)
+        self._set_registrations(registrations)
         for registration in registrations:
             self._log_state(registration, pinned=registration.plugin.name in first_seen)
         await self._collect_copies()
 
+    async def _read_all(
+        self, config: SidecarConfig, lock: Lock, kept: Mapping[Path, Registration]
+    ) -> tuple[Registration, ...]:
+        """Register every plugin of a configuration. Those of `kept` stay as they were read."""
+        async with asyncio.TaskGroup() as group:
+            tasks = {
+                plugin.path: group.create_task(self._read(plugin, config, lock))
+                for plugin in config.plugins
+                if plugin.path not in kept
+            }
+        reads: dict[Path, LoadedPlugin | PluginRefusedError] = {path: task.result() for path, task in tasks.items()}
+        reads |= {path: each.loaded for path, each in kept.items() if each.loaded is not None}
+
+        def register_all() -> tuple[Registration, ...]:
+            registrations: list[Registration] = []
+            for plugin in config.plugins:
+                registrations.append(self._register(plugin, reads[plugin.path], registrations, config, lock))
+            return tuple(registrations)
+
+        # In a thread: it takes milliseconds for each plugin, and looks for programs.
+        return await asyncio.to_thread(register_all)
+
+    async def _pin_first_seen(
+        self, config: SidecarConfig, lock: Lock, registrations: Sequence[Registration]
+    ) -> tuple[Lock, Collection[str]]:
+        """Pin the plugins that have no pin yet. Returns the lock as it then stands, and their names."""
+        first_seen: dict[str, Pinned] = {
+            each.loaded.manifest.name: each.loaded.pinned()
+            for each in registrations
+            if each.loaded is not None and each.loaded.manifest.name not in lock.plugins and not self._locked
+        }
+        if first_seen:
+            lock = await asyncio.to_thread(pin_plugins, config.lock_path, first_seen)
+        return lock, first_seen
+
+    async def collect_copies(self) -> None:
+        """Remove the copies that nobody needs; call it after `reload_config`, once its workers are retired."""
+        async with self._writing:
+            await self._collect_copies()
+
     async def _collect_copies(self) -> None:
         """Remove the copies that nobody pins, serves or runs. Those of workers that end now go the next time."""
         keep = {
+            *self._former,
             *(pinned.digest for pinned in self._lock.plugins.values()),
             *(each.loaded.digest for each in self._registrations if each.loaded is not None),
             *self._running(),
@@ -253,17 +320,17 @@ class Catalog:
         if removed:
             self._log.info("plugin_copies_removed", plugin_digests=removed)
 
-    async def _read(self, plugin: PluginConfig) -> LoadedPlugin | PluginRefusedError:
+    async def _read(self, plugin: PluginConfig, config: SidecarConfig, lock: Lock) -> LoadedPlugin | PluginRefusedError:
         async with self._reading:
             try:
                 return await load_plugin(
                     plugin.path,
                     sources=self._sources,
                     describe=self._describe_bounded,
-                    limits=self._config.limits,
-                    sandbox=self._config.sandbox,
+                    limits=config.limits,
+                    sandbox=config.sandbox,
                     environments=self._environments,
-                    pins=self._lock.plugins.get,
+                    pins=lock.plugins.get,
                     locked=self._locked,
                 )
             except PluginRefusedError as exc:
@@ -278,22 +345,24 @@ class Catalog:
         plugin: PluginConfig,
         read: LoadedPlugin | PluginRefusedError,
         others: list[Registration],
+        config: SidecarConfig,
+        lock: Lock,
     ) -> Registration:
         """Register a plugin that was read, or refuse it: for its pin, or for a name that one of `others` has."""
         if isinstance(read, PluginRefusedError):
             return refuse(plugin, read.name, read.reasons)
         name = read.manifest.name
-        conflicts = _name_conflicts(read, others) or unknown_tools(self._config, plugin, read.tools)
+        conflicts = _name_conflicts(read, others) or unknown_tools(config, plugin, read.tools)
         if conflicts:
             return refuse(plugin, name, conflicts)
-        pinned = self._lock.plugins.get(name)
+        pinned = lock.plugins.get(name)
         if pinned is not None:
             changed = _pin_mismatch(read, pinned)
             if changed is not None:
                 text = diff_changes(tool_changes(pinned.tools, read.tools))
-                return refuse_changed(self._config, plugin, read, pinned, changed, diff=text)
+                return refuse_changed(config, plugin, read, pinned, changed, diff=text)
         try:
-            return register(self._config, plugin, read)
+            return register(config, plugin, read)
         except FumehoodError as exc:
             return refuse(plugin, name, (Reason("plugin_invalid", str(exc)),))
 
@@ -385,6 +454,24 @@ def _pin_mismatch(read: LoadedPlugin, pinned: Pinned) -> Reason | None:
         message = f"the files of {name} are not the ones that were pinned; its definitions are"
         return Reason("digest_changed", message, add_remedy(folder))
     return None
+
+
+def _is_pinned(registration: Registration, lock: Lock) -> bool:
+    """Whether what is served is what is pinned now, by a copy and an environment that are in order."""
+    loaded = registration.loaded
+    pinned = lock.plugins.get(loaded.manifest.name) if loaded is not None else None
+    return (
+        loaded is not None
+        and pinned is not None
+        and registration.damage is None
+        and loaded.environment_problem is None
+        and _pin_mismatch(loaded, pinned) is None
+    )
+
+
+def _served(registrations: Sequence[Registration]) -> dict[str, LoadedPlugin]:
+    """What is served, by its digest."""
+    return {each.loaded.digest: each.loaded for each in registrations if each.loaded is not None}
 
 
 def _keys(registration: Registration) -> frozenset[str]:

@@ -30,6 +30,9 @@ MAX_FOLLOWERS = 64
 
 MAX_FOLLOWERS_OF_CONNECTION = 16
 
+MAX_RELOADS = 16
+"""Of the configuration, at a time. They run one after the other, and each reads the file."""
+
 _Request = TypeVar("_Request")
 _Context = grpc.aio.ServicerContext[_Request, bytes]
 
@@ -42,6 +45,7 @@ class PluginService:
         self._server = server
         self._on_change = on_change
         self._tails: dict[str, StreamSlots] = {}
+        self._config_reloads = StreamSlots("reloads of the configuration", total=MAX_RELOADS, connection=MAX_RELOADS)
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """The service for `add_generic_rpc_handlers`."""
@@ -50,6 +54,7 @@ class PluginService:
             "ListPlugins": reader.unary(self.list_plugins, pb.ListPluginsRequest),
             "GetPlugin": reader.unary(self.get_plugin, pb.GetPluginRequest),
             "ReloadPlugin": reader.unary(self.reload_plugin, pb.ReloadPluginRequest),
+            "ReloadConfig": reader.unary(self.reload_config, pb.ReloadConfigRequest),
             "TailPluginLogs": reader.streaming(self.tail_plugin_logs, pb.TailPluginLogsRequest),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
@@ -78,6 +83,15 @@ class PluginService:
         scan = server.catalog.scan()
         plugin = self._find(reloaded.plugin.name)
         return pb.ReloadPluginResponse(plugin=plugin_detail(server, plugin, scan)).SerializeToString()
+
+    async def reload_config(self, _request: pb.ReloadConfigRequest, context: _Context[pb.ReloadConfigRequest]) -> bytes:
+        """Take up the configuration."""
+        with self._config_reloads.take(context.peer()):
+            reloaded = await self._server.reload_config()
+        self._on_change()
+        return pb.ReloadConfigResponse(
+            added_plugins=reloaded.added, removed_plugins=reloaded.removed, changed_plugins=reloaded.changed
+        ).SerializeToString()
 
     async def tail_plugin_logs(
         self, request: pb.TailPluginLogsRequest, context: _Context[pb.TailPluginLogsRequest]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fumehood_server.calls import Executor
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugins.catalog import Catalog
+from fumehood_server.plugins.config_change import ConfigReloaded
 from fumehood_server.rpc.admission import Admission
 from fumehood_server.rpc.disconnect import disconnect_unread
 from fumehood_server.rpc.drain import Drain
@@ -30,6 +32,8 @@ class ServerContext:
     pools: WorkerPools
     logs: LogSink
     admission: Admission
+    reload_config: Callable[[], Awaitable[ConfigReloaded]]
+    """Takes up the configuration as it is now, or raises RefusedError."""
     reader: RequestReader = field(default_factory=RequestReader)
     unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(disconnect_unread))
     sessions: StreamSlots = field(default_factory=lambda: StreamSlots("sessions", total=MAX_SESSIONS, connection=16))

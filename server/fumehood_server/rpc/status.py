@@ -82,7 +82,7 @@ async def _abort(context: _Context, refusal: Refusal) -> NoReturn:
     """End a call with the status of `refusal` and its `ErrorInfo`."""
     row = REFUSALS[refusal.reason]
     detail = AnyMessage()
-    detail.Pack(ErrorInfo(reason=refusal.reason, domain=DOMAIN))
+    detail.Pack(ErrorInfo(reason=refusal.reason, domain=DOMAIN, metadata=refusal.metadata))
     status = Status(code=RpcCode.Value(row.code.name), message=refusal.message, details=[detail])
     await context.abort(row.code, refusal.message, rpc_status.to_status(status).trailing_metadata)
     raise AssertionError("abort raises")

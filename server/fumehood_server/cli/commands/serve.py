@@ -50,6 +50,8 @@ def serve(
 ) -> int:
     """Start the sidecar and serve until SIGTERM or Ctrl-C; calls under way may finish first.
 
+    SIGHUP has it read its configuration again, as `fumehood reload` does.
+
     It prints one line `listening ADDRESS` for each address on stdout once calls are taken there, and its log on stderr.
 
     \b
@@ -66,18 +68,33 @@ def serve(
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.output import note
     from fumehood_server.config import find_config, load_config
-    from fumehood_server.config.config import default_config
+    from fumehood_server.config.config import CONFIG_NAME, default_config
     from fumehood_server.default_folder import default_folder
+    from fumehood_server.errors import ConfigError
     from fumehood_server.rpc.sockets import ListenFailedError
 
     found = find_config(config_path)
-    config = load_config(found) if found else default_config(default_folder(Path.cwd()))
-    config = _with_plugins(_with_listen(config, listen), folders)
+    folder = default_folder(Path.cwd())
+
+    def read() -> SidecarConfig:
+        config = load_config(found) if found else default_config(folder)
+        return _with_plugins(_with_listen(config, listen), folders)
+
+    def read_again() -> SidecarConfig:
+        place = found or Path.cwd() / CONFIG_NAME
+        if found is None and place.exists():
+            raise ConfigError(place, "was not there when the sidecar was started", hint="restart it to take it up")
+        try:
+            return read()
+        except CommandError as error:
+            raise ConfigError(place, error.what, hint=error.todo) from error
+
+    config = read()
     if not config.plugins:
         note("No plugin is named: `fumehood plugin add FOLDER` adds one, --plugin FOLDER tries one.")
     terminal = None if log_format == "auto" else log_format == "console"
     try:
-        return run(config, locked=locked, ready=_announce, terminal=terminal)
+        return run(config, locked=locked, ready=_announce, terminal=terminal, read_config=read_again)
     except ListenFailedError as error:
         raise CommandError(
             str(error),

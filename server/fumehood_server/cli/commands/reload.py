@@ -1,0 +1,37 @@
+"""`fumehood reload`: has the sidecar take up its configuration."""
+
+from __future__ import annotations
+
+import click
+
+from fumehood_server.cli.address import address_option
+
+
+@click.command(short_help="Have the sidecar take up fumehood.toml.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@address_option
+def reload(as_json: bool, address: str | None) -> None:
+    """Have the sidecar read its configuration again and take it up, all of it or nothing.
+
+    Plugins are added and removed; grants, limits, secrets and egress hold for new calls. Calls under way finish as they
+    began. If anything is wrong, nothing changes and you are told what and where. [server] and `minimum` of [sandbox]
+    take a restart. What has changed in a plugin's folder is for `fumehood plugin add` and `fumehood plugin reload`.
+
+    \b
+    Example:
+      fumehood reload                           after you have edited fumehood.toml
+    """
+    from fumehood_server.cli import output
+    from fumehood_server.cli.client import SidecarClient
+
+    with SidecarClient(address) as client:
+        done = client.reload_config()
+    plugins = {"added": done.added_plugins, "removed": done.removed_plugins, "changed": done.changed_plugins}
+    if as_json:
+        output.print_json({what: list(names) for what, names in plugins.items()})
+        return
+    for what, names in plugins.items():
+        for name in names:
+            output.say(f"{what} {name}")
+    if not any(plugins.values()):
+        output.say("Taken up: no plugin is added, removed or changed.")

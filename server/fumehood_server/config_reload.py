@@ -1,0 +1,99 @@
+"""Configuration reload at run time (SIGHUP, `PluginService.ReloadConfig`): all of it or nothing, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fumehood_server.config.config import SidecarConfig
+from fumehood_server.config.restart import needs_restart
+from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedError
+from fumehood_server.model.worker import WorkerPools
+from fumehood_server.plugin_requests import PluginRequests
+from fumehood_server.plugins.catalog import Catalog, Log
+from fumehood_server.plugins.config_change import ConfigReloaded
+from fumehood_server.secrets import SecretStore
+
+ReadConfig = Callable[[], SidecarConfig]
+"""Reads the configuration as at start, what the command line adds included. Called in a thread.
+
+Raises:
+    ConfigError: it can't be honoured as it stands.
+"""
+
+
+class ConfigReloader:
+    """Reads the configuration again and hands it to the catalog, the pools and the requests of plugins."""
+
+    def __init__(
+        self,
+        config: SidecarConfig,
+        read: ReadConfig,
+        *,
+        catalog: Catalog,
+        pools: WorkerPools,
+        plugin_requests: PluginRequests,
+        log: Log,
+    ) -> None:
+        """`config` is the one in force."""
+        self._config = config
+        self._read = read
+        self._catalog = catalog
+        self._pools = pools
+        self._plugin_requests = plugin_requests
+        self._log = log
+        self._one_at_a_time = asyncio.Lock()
+
+    async def reload(self) -> ConfigReloaded:
+        """Take up the file as it is now. Logs what came of it.
+
+        Raises:
+            RefusedError: nothing has changed (RELOAD_REFUSED); the message says why, and where in the file.
+        """
+        async with self._one_at_a_time:
+            try:
+                reloaded = await self._take_up()
+            except RefusedError as exc:
+                self._log.warning("config_reload_refused", problem=str(exc), **exc.refusal.metadata)
+                raise
+            self._log.info(
+                "config_reloaded",
+                added=reloaded.added,
+                removed=reloaded.removed,
+                changed=reloaded.changed,
+                plugins=len(self._config.plugins),
+            )
+            await self._catalog.collect_copies()
+            return reloaded
+
+    async def _take_up(self) -> ConfigReloaded:
+        running = self._config
+        try:
+            config = await asyncio.to_thread(self._read)
+            _check_restart(running, config)
+            reloaded = await self._catalog.reload_config(config)
+        except ConfigError as exc:
+            raise _config_refusal(exc) from exc
+        # No await since the catalog has changed: a new call must not meet the old secrets. Calls of before the change
+        # may still ask for a secret that is gone; those of after it are granted none that isn't there.
+        self._config = config
+        self._plugin_requests.take_up(SecretStore({**running.secrets, **config.secrets}), config.egress.limits)
+        await self._pools.retire(reloaded.unused)
+        return reloaded
+
+
+def _check_restart(running: SidecarConfig, wanted: SidecarConfig) -> None:
+    keys = needs_restart(running, wanted)
+    if keys:
+        names = ", ".join(keys)
+        message = f"this is read at start alone, so that changing it takes a restart: {names}"
+        raise RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, message, {"restart": names}))
+
+
+def _config_refusal(error: ConfigError) -> RefusedError:
+    metadata = {"file": str(error.path), "line": str(error.line) if error.line else "", "key": error.key}
+    given = {name: text for name, text in metadata.items() if text}
+    return RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, str(error), given))
+
+
+__all__ = ["ConfigReloader", "ReadConfig"]
