@@ -123,7 +123,7 @@ def _plugins(folder: Path, port: int) -> Iterator[tuple[Path, str]]:
         manifest_text.write_text(manifest_text.read_text().replace('name = "fetcher"', f'name = "{name}"'))
         text = code.read_text().replace('Plugin("fetcher"', f'Plugin("{name}"')
         code.write_text(text.replace("def fetch(", f"def {name}_fetch("))
-        yield copied, f"hosts = {hosts}"
+        yield copied, f'hosts = {hosts}\nallow_private = ["{NEIGHBOUR}=127.0.0.1"]'
 
 
 def _can_have_slow_names(folder: Path, stack: contextlib.ExitStack) -> bool:
