@@ -300,6 +300,7 @@ def test_add_without_a_grant_leaves_the_default_and_says_what_is_asked_for(tmp_p
         "was_up_to_date",
         "config_appended",
         "pinned",
+        "origin",
     ]
     text = (tmp_path / "fumehood.toml").read_text()
     assert '[[plugin]]\npath = "notes"\n# max_side_effects = "write"' in text

@@ -37,6 +37,18 @@ def plugin_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     return [name for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
+def configured_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Plugins that fumehood.toml names, whether a sidecar runs or not."""
+    from fumehood_server.cli.configured import configuration, configured_plugins
+    from fumehood_server.errors import ConfigError
+
+    try:
+        _, config = configuration(ctx.params.get("config_path"))
+    except ConfigError:
+        return []
+    return _typed(each.name for each in configured_plugins(config) if each.name.startswith(incomplete))
+
+
 def argument_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
     """Names of the arguments that aren't given yet, each with its `=`; after a `=`, the values to choose from."""
     from fumehood_server.cli.client import SidecarClient

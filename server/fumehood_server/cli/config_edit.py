@@ -1,16 +1,19 @@
-"""Appends a `[[plugin]]` entry to fumehood.toml, and leaves the rest of the file as it is."""
+"""Edits of `[[plugin]]` entries in fumehood.toml: append, remove, another path. The rest of the file stays as it is."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fumehood_sandbox import Level
 
 from fumehood_server.config.config import load_config
+from fumehood_server.config.toml_source import TomlSource, read_toml
 from fumehood_server.errors import ConfigError
 
 _HEADER = """\
@@ -18,6 +21,7 @@ _HEADER = """\
 [server]
 listen = ["unix:.fumehood/fumehood.sock"]
 """
+_PATH_LINE = re.compile(r"""(\bpath[ \t]*=[ \t]*)(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +76,102 @@ def append_entry(path: Path, entry: Entry) -> str:
         text = entry.toml_text(path.parent)
         if old and not old.endswith("\n"):
             text = "\n" + text
-        new = path.with_name(f".{path.name}.{os.getpid()}.new")
-        try:
-            new.write_text(old + text)
-            if path.exists():
-                new.chmod(path.stat().st_mode & 0o777)
-            load_config(new)
-            new.replace(path)
-        except ConfigError as error:
-            raise ConfigError(path, error.problem, line=error.line, key=error.key, hint=error.hint) from error
-        finally:
-            new.unlink(missing_ok=True)
+        _replace(path, old + text)
     except OSError as error:
         raise ConfigError(path, f"can't be written: {error.strerror}", hint="make its folder writable") from error
     return text
+
+
+def remove_entry(path: Path, index: int) -> str:
+    """Remove the `[[plugin]]` of this index, with the tables and comments in it, and return what was removed.
+
+    A comment that stands apart from the entry, by an empty line, stays.
+
+    Raises:
+        ConfigError: the entry is not written as a block of lines, the file without it would not be valid, or it can't
+            be written.
+    """
+    source = read_toml(path)
+    lines = _text_of(path).splitlines(keepends=True)
+    start, after = _span(source, index, lines)
+    removed = "".join(lines[start:after])
+    rest = after
+    if start == 0 or not lines[start - 1].strip():  # one of the two gaps goes with it
+        while rest < len(lines) and not lines[rest].strip():
+            rest += 1
+    kept = lines[:start] + lines[rest:]
+    while kept and rest >= len(lines) and not kept[-1].strip():
+        kept.pop()
+    plugins = list(source.data["plugin"])
+    del plugins[index]
+    wanted = {**source.data, "plugin": plugins}
+    if not plugins:
+        del wanted["plugin"]
+    _change(path, "".join(kept), wanted)
+    return removed
+
+
+def change_path(path: Path, index: int, folder: Path) -> None:
+    """Have the `[[plugin]]` of this index name another folder.
+
+    Raises:
+        ConfigError: as `remove_entry`.
+    """
+    source = read_toml(path)
+    lines = _text_of(path).splitlines(keepends=True)
+    at = source.line(("plugin", index, "path")) - 1
+    lines[at] = _PATH_LINE.sub(lambda found: found[1] + _quoted(folder, path.parent), lines[at], count=1)
+    plugins = [dict(each) for each in source.data["plugin"]]
+    plugins[index]["path"] = str(folder.relative_to(path.parent) if folder.is_relative_to(path.parent) else folder)
+    _change(path, "".join(lines), {**source.data, "plugin": plugins})
+
+
+def _span(source: TomlSource, index: int, lines: list[str]) -> tuple[int, int]:
+    """Where an entry begins and ends in the lines: with the comments that follow its last value directly."""
+    own = ("plugin", index)
+    owned = {line for key, line in source.lines.items() if key[:2] == own}
+    start = source.lines.get(own, 1)
+    others = [line for key, line in source.lines.items() if key[:2] != own and line > start and line not in owned]
+    end = min(others) - 1 if others else len(lines)
+    # A value may go over several lines: what is neither empty nor a comment up to the next table is part of it.
+    after = max(at for at in range(start - 1, end) if lines[at].strip() and not lines[at].lstrip().startswith("#")) + 1
+    while after < end and lines[after].lstrip().startswith("#"):
+        after += 1
+    return start - 1, after
+
+
+def _change(path: Path, text: str, wanted: Mapping[str, object]) -> None:
+    """Write the text if it means what is wanted and nothing else. What a person wrote may be written in many ways."""
+    try:
+        same = tomllib.loads(text) == wanted
+    except tomllib.TOMLDecodeError:
+        same = False
+    if not same:
+        raise ConfigError(path, "can't be changed by line as it is written", hint="change its [[plugin]] by hand")
+    try:
+        _replace(path, text)
+    except OSError as error:
+        raise ConfigError(path, f"can't be written: {error.strerror}", hint="make its folder writable") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    """Put a new file in place of the old one, once it was loaded as a sidecar would."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        new.write_text(text, newline="")
+        if path.exists():
+            new.chmod(path.stat().st_mode & 0o777)
+        load_config(new)
+        new.replace(path)
+    except ConfigError as error:
+        raise ConfigError(path, error.problem, line=error.line, key=error.key, hint=error.hint) from error
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _text_of(path: Path) -> str:
+    with path.open(newline="") as file:
+        return file.read()
 
 
 def _quoted(path: Path, base: Path) -> str:

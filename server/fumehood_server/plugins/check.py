@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from fumehood_server.plugins.loading import (
     load_plugin,
     try_start,
 )
-from fumehood_server.plugins.lock import Pinned, pin_plugins, read_lock
+from fumehood_server.plugins.lock import Origin, Pinned, pin_plugins, read_lock
 from fumehood_server.plugins.store import temporary_store
 
 _SHORT_DESCRIPTION_CHARS = 20
@@ -102,10 +102,13 @@ class PinProposal:
     @property
     def up_to_date(self) -> bool:
         """Whether exactly this is pinned already."""
-        return self.report.loaded is not None and self.pinned == self.report.loaded.pinned()
+        loaded = self.report.loaded
+        return loaded is not None and self.pinned is not None and self.pinned.same_plugin(loaded.pinned())
 
-    async def accept(self) -> None:
+    async def accept(self, origin: Origin | None = None) -> None:
         """Pin what the report shows: what has changed on disk since then is not accepted with it.
+
+        `origin` is the archive that its folder was unpacked from.
 
         Raises:
             ConfigError: the lock can't be read or written.
@@ -114,7 +117,9 @@ class PinProposal:
         loaded = self.report.loaded
         if loaded is None:
             raise PluginRefusedError(self.report.name, self.report.problems)
-        await asyncio.to_thread(pin_plugins, self.lock_path, {loaded.manifest.name: loaded.pinned()})
+        await asyncio.to_thread(
+            pin_plugins, self.lock_path, {loaded.manifest.name: replace(loaded.pinned(), origin=origin)}
+        )
 
 
 async def check_plugin(

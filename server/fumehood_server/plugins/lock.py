@@ -10,7 +10,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +38,15 @@ _WRITER_POLL_S = 0.02
 _SURROGATE = re.compile(rb"\\u[dD]")
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The archive that a plugin was unpacked from."""
+
+    file: str
+    """Its name."""
+    digest: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
     """One plugin as it was accepted."""
@@ -47,6 +56,12 @@ class Pinned:
     """Of its folder."""
     tools: tuple[ToolDefinition, ...]
     """Sorted by name."""
+    origin: Origin | None = None
+    """None for a folder."""
+
+    def same_plugin(self, other: Pinned) -> bool:
+        """Whether both are the same files and definitions, wherever they came from."""
+        return replace(self, origin=None) == replace(other, origin=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +94,15 @@ class _ToolEntry(Table):
     definition: _DefinitionEntry
 
 
+class _OriginEntry(Table):
+    file: str
+    digest: _Digest
+
+
 class _PluginEntry(Table):
     version: str
     digest: _Digest
+    origin: _OriginEntry | None = None
     tools: dict[str, _ToolEntry]
 
 
@@ -162,6 +183,7 @@ def lock_text(lock: Lock) -> str:
         name: {
             "version": pinned.version,
             "digest": pinned.digest,
+            **({"origin": asdict(pinned.origin)} if pinned.origin else {}),
             "tools": {
                 tool.name: {"digest": definition_digest(tool), "definition": definition_json(tool)}
                 for tool in pinned.tools
@@ -183,6 +205,20 @@ def pin_plugins(path: Path, pins: Mapping[str, Pinned]) -> Lock:
         ConfigError: the lock there can't be read, or the folder can't be written.
     """
     return _update(path, lambda old: Lock({**old.plugins, **pins}))
+
+
+def unpin_plugin(path: Path, name: str) -> bool:
+    """Remove one plugin from the lock, as `pin_plugins` adds it. Whether it was there.
+
+    Raises:
+        ConfigError: likewise.
+    """
+    if not path.exists():
+        return False
+    found = name in read_lock(path).plugins
+    if found:
+        _update(path, lambda old: Lock({each: pinned for each, pinned in old.plugins.items() if each != name}))
+    return found
 
 
 def _update(path: Path, change: Callable[[Lock], Lock]) -> Lock:
@@ -238,7 +274,8 @@ def _replace(path: Path, text: str) -> None:
 
 def _pinned(path: Path, name: str, entry: _PluginEntry) -> Pinned:
     tools = [_tool(path, f"plugins.{name}.tools.{tool}", tool, each) for tool, each in sorted(entry.tools.items())]
-    return Pinned(version=entry.version, digest=entry.digest, tools=tuple(tools))
+    origin = Origin(entry.origin.file, entry.origin.digest) if entry.origin else None
+    return Pinned(version=entry.version, digest=entry.digest, tools=tuple(tools), origin=origin)
 
 
 def _tool(path: Path, key: str, name: str, entry: _ToolEntry) -> ToolDefinition:

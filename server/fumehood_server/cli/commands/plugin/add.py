@@ -1,4 +1,4 @@
-"""`fumehood plugin add`: shows what a plugin asks for, pins it and adds it to fumehood.toml."""
+"""`fumehood plugin add`: shows what a plugin asks for, pins it and adds it to fumehood.toml; unpacks wheels first."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from fumehood_server.cli.failure import CommandError, ExitStatus
 if TYPE_CHECKING:
     from fumehood_server.config import SidecarConfig
     from fumehood_server.plugins import PinProposal
+    from fumehood_server.plugins.lock import Origin
 
 
 @click.command(short_help="Look at what a plugin asks for, and pin it.")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("source", type=click.Path(), metavar="PATH|WHEEL|NAME==VERSION")
 @click.option("--config", "config_path", type=click.Path(path_type=Path), metavar="FILE", help="As for serve.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask.")
 @click.option(
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --yes alone.")
 def add(
-    folder: Path,
+    source: str,
     config_path: Path | None,
     yes: bool,
     level_name: str | None,
@@ -43,7 +44,10 @@ def add(
     build_hosts: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Show what the plugin in FOLDER asks for and how it differs from what is pinned; pin it when you agree.
+    """Show what a plugin asks for and how it differs from what is pinned; pin it when you agree.
+
+    PATH is its folder, or a file that `fumehood plugin pack` wrote. A WHEEL with the entry point `fumehood.plugins`, or
+    NAME==VERSION of one, which pip fetches without running any of it, is unpacked in the sidecar's state_dir.
 
     fumehood.lock then holds its digest and its definitions: what changes behind its name afterwards is unavailable
     until it is added again. A plugin that fumehood.toml doesn't name yet is appended there, with what the options grant
@@ -54,19 +58,26 @@ def add(
       fumehood plugin add plugins/dice
       fumehood plugin add plugins/files --max-side-effects write --read data --write build/notes
       fumehood plugin add plugins/fetch --host api.example.com:443
-      fumehood plugin add plugins/dice --yes && fumehood plugin reload dice
+      fumehood plugin add dist/dice-1.0.0-py3-none-any.whl
+      fumehood plugin add dice==1.0.0 --yes
     """
     from fumehood_server.cli import check_output, folder_check, output
+    from fumehood_server.cli.configured import configuration
+    from fumehood_server.cli.plugin_source import opened_source
 
     if as_json and not yes:
         raise CommandError("--json can't ask", "Give --yes as well.")
-    path, config = _configuration(config_path)
-    _build(folder, config, build_hosts, quiet=as_json)
+    path, config = configuration(config_path)
+    found = click.get_current_context().with_resource(opened_source(source, config, quiet=as_json))
+    folder = found.folder
+    if found.origin is not None:
+        _check_name_is_free(folder, config)
+    build_folder(folder, config, build_hosts, quiet=as_json)
     proposal = folder_check.propose_folder_pin(folder, config, lambda _line: None)
     report = proposal.report
     if report.loaded is None:
         if as_json:
-            output.print_json({**_shape(proposal, appended="", path=path), "pinned": False})
+            output.print_json({**_shape(proposal, appended="", path=path), "pinned": False, "origin": found.shape})
         else:
             check_output.print_problems(output.console(stderr=True), report)
             output.note("Nothing was pinned. `fumehood plugin check` says more.")
@@ -79,28 +90,32 @@ def add(
         if not yes and not _agrees(proposal):
             output.note("Nothing was changed.")
             return ExitStatus.FAILED
-        appended = _accept(proposal, path, level_name, read, write, hosts, build_hosts, new_entry=new_entry)
+        appended = _accept(
+            proposal, path, level_name, read, write, hosts, build_hosts, origin=found.origin, new_entry=new_entry
+        )
         if not as_json:
-            _say_what_was_done(proposal, path, appended)
+            _say_what_was_done(proposal, path, appended, config)
+    found.kept = True
     if as_json:
-        output.print_json({**_shape(proposal, appended=appended, path=path), "pinned": True})
+        output.print_json({**_shape(proposal, appended=appended, path=path), "pinned": True, "origin": found.shape})
     return ExitStatus.OK
 
 
-def _configuration(given: Path | None) -> tuple[Path, SidecarConfig]:
-    """The file that an entry is appended to, which need not exist here, and what it says now, or will by default."""
-    from dataclasses import replace
+def _check_name_is_free(folder: Path, config: SidecarConfig) -> None:
+    """Refuse to unpack a second plugin of one name beside the first, which is an upgrade."""
+    from fumehood_server.cli.configured import configured_plugins
+    from fumehood_server.plugins.manifest import try_manifest
 
-    from fumehood_server.config import find_config, load_config
-    from fumehood_server.config.config import CONFIG_NAME
+    name = try_manifest(folder).name
+    for each in configured_plugins(config):
+        if each.name == name and each.config.path != folder:
+            raise CommandError(
+                f"{config.path} names {name} already, in {each.config.path}",
+                f"`fumehood plugin upgrade {name} TO` takes another version of it.",
+            )
 
-    found = find_config(given)
-    path = (found or Path(CONFIG_NAME)).absolute()
-    # Packages are installed where the sidecar will look once the file is there.
-    return path, replace(load_config(found), path=path)
 
-
-def _build(folder: Path, config: SidecarConfig, hosts: tuple[str, ...], *, quiet: bool) -> None:
+def build_folder(folder: Path, config: SidecarConfig, hosts: tuple[str, ...], *, quiet: bool) -> None:
     """Install what the plugin's lock names, or run its build command in a sandbox: the plugin can't be run without."""
     from fumehood_server.cli.plugin_builds import build_for
     from fumehood_server.plugins.manifest import try_manifest
@@ -110,15 +125,16 @@ def _build(folder: Path, config: SidecarConfig, hosts: tuple[str, ...], *, quiet
         build_for(manifest, config, hosts=hosts, quiet=quiet)
 
 
-def _say_what_was_done(proposal: PinProposal, path: Path, appended: str) -> None:
+def _say_what_was_done(proposal: PinProposal, path: Path, appended: str, config: SidecarConfig) -> None:
+    from fumehood_server.cli.configured import CONFIG_CHANGED, reload_running
     from fumehood_server.cli.output import say
 
     say(f"Pinned in {proposal.lock_path}.")
     if appended:
         say(f"Appended to {path}:\n{appended.strip()}")
-        say("A sidecar that runs serves it after a restart.")
+        say(CONFIG_CHANGED)
     else:
-        say(f"A sidecar that runs takes it with `fumehood plugin reload {proposal.report.name}`.")
+        say(reload_running(config, proposal.report.name, proposal.report.folder))
 
 
 def _is_new(config: SidecarConfig, folder: Path, level_name: str | None, *granted: Path | str) -> bool:
@@ -183,6 +199,7 @@ def _accept(
     hosts: tuple[str, ...],
     build_hosts: tuple[str, ...],
     *,
+    origin: Origin | None,
     new_entry: bool,
 ) -> str:
     """Pin, and append to the configuration what it lacks. The configuration first: it may refuse a grant."""
@@ -214,7 +231,7 @@ def _accept(
             ],
         )
         appended = append_entry(path, entry)
-    asyncio.run(proposal.accept())
+    asyncio.run(proposal.accept(origin))
     return appended
 
 
