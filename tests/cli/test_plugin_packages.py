@@ -10,6 +10,7 @@ from fumehood_server.plugins.store import folder_digest
 
 from tests.cli.command import fumehood
 from tests.cli.wheels import CODE, packaged, plugin_files, wheel
+from tests.sidecar import running_sidecar
 
 
 def lock(folder: Path) -> dict[str, dict[str, object]]:
@@ -178,3 +179,67 @@ def test_remove_refuses_what_is_not_written_by_lines(tmp_path: Path) -> None:
         done = fumehood("plugin", "remove", "greets", "--json", folder=tmp_path)
         assert (done.status, "by hand" in done.error["todo"]) == (2, True), done.stdout
         assert (tmp_path / "fumehood.toml").read_text() == text
+
+
+def test_upgrade_shows_definitions_asks_and_files_and_pins_only_when_it_is_told_to(tmp_path: Path) -> None:
+    folder = folder_plugin(tmp_path / "greets")
+    assert fumehood("plugin", "add", "greets", "--yes", folder=tmp_path).status == 0
+    unchanged = (tmp_path / "fumehood.toml").read_text(), (tmp_path / "fumehood.lock").read_text()
+    text = (folder / "code.py").read_text().replace('"none"', '"read", requires=["read"]').replace("Hello", "Bye")
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "code.py").write_text(text)
+    (newer / "plugin.toml").write_text((folder / "plugin.toml").read_text().replace("1.0.0", "1.1.0"))
+    (newer / "more.txt").write_text("new here")
+    asked = fumehood("plugin", "upgrade", "greets", "newer", folder=tmp_path)
+    assert (asked.status, "Give --yes" in asked.stderr) == (2, True), asked.stderr
+    for told in (
+        "Pinned is 1.0.0; this is 1.1.0.",
+        "Definitions: greet_by_name: level none -> read",
+        "Asks for level read, which",
+        "Asks for read, which",
+        "Files: 1 new, 0 gone, 2 changed",
+        '-    return "Hello, " + name',
+        '+    return "Bye, " + name',
+        "+new here",
+    ):
+        assert told in asked.stdout, asked.stdout
+    assert ((tmp_path / "fumehood.toml").read_text(), (tmp_path / "fumehood.lock").read_text()) == unchanged
+    done = fumehood("plugin", "upgrade", "greets", "newer", "--yes", "--json", folder=tmp_path)
+    assert done.status == 0, done.stderr
+    assert done.json["files"] == {"added": ["more.txt"], "removed": [], "changed": ["code.py", "plugin.toml"]}
+    assert (tmp_path / "fumehood.toml").read_text() == unchanged[0].replace('"greets"', '"newer"')
+    assert lock(tmp_path)["greets"]["digest"] == folder_digest(newer)
+    other = folder_plugin(tmp_path / "other")
+    (other / "plugin.toml").write_text((other / "plugin.toml").read_text().replace('"greets"', '"other"'))
+    refused = fumehood("plugin", "upgrade", "greets", "other", "--yes", "--json", folder=tmp_path)
+    assert (refused.status, "holds the plugin other, not greets" in refused.error["message"]) == (2, True)
+
+
+def test_upgrade_to_another_wheel_replaces_what_was_unpacked(tmp_path: Path) -> None:
+    assert fumehood("plugin", "add", packaged(tmp_path / "dist"), "--yes", folder=tmp_path).status == 0
+    newer = packaged(tmp_path / "dist", version="2.0.0", tool="greet_again")
+    done = fumehood("plugin", "upgrade", "greets", newer, "--yes", "--json", folder=tmp_path)
+    assert done.status == 0, done.stderr
+    assert [each["summary"] for each in done.json["changes"]] == [
+        "greet_again is new at level none",
+        "greet_by_name is gone",
+    ]
+    assert [each.name for each in (tmp_path / ".fumehood/installed").iterdir()] == ["greets-2.0.0"]
+    assert 'path = ".fumehood/installed/greets-2.0.0"' in (tmp_path / "fumehood.toml").read_text()
+
+
+def test_a_new_pin_is_taken_by_the_sidecar_that_runs_and_the_command_is_said_where_none_does(tmp_path: Path) -> None:
+    folder = folder_plugin(tmp_path / "greets")
+    with running_sidecar([folder]) as sidecar:
+        (folder / "code.py").write_text((folder / "code.py").read_text().replace("Hello", "Bye"))
+        options = ("--yes", "--config", sidecar.folder / "fumehood.toml")
+        done = fumehood("plugin", "upgrade", "greets", *options, folder=tmp_path)
+        assert (done.status, "The sidecar that runs has taken it." in done.stdout) == (0, True), done.stdout
+        called = fumehood("call", "greet_by_name", address=sidecar.target)
+        assert called.stdout == "Bye, you\n"
+        sidecar.signal()
+        sidecar.wait()
+        (folder / "code.py").write_text((folder / "code.py").read_text().replace("Bye", "Again"))
+        alone = fumehood("plugin", "upgrade", "greets", *options, folder=tmp_path)
+        assert "A sidecar that runs takes it with `fumehood plugin reload greets`." in alone.stdout

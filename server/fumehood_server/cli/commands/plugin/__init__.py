@@ -18,6 +18,7 @@ _HERE = "fumehood_server.cli.commands.plugin"
         "lock": (f"{_HERE}.lock:lock", "Choose and pin the packages that a plugin needs."),
         "build": (f"{_HERE}.build:build", "Make what plugins run with: packages, and builds of their own."),
         "add": (f"{_HERE}.add:add", "Look at what a plugin asks for, and pin it."),
+        "upgrade": (f"{_HERE}.upgrade:upgrade", "Look at what another version changes, and pin it."),
         "remove": (f"{_HERE}.remove:remove", "Take a plugin out of fumehood.toml and fumehood.lock."),
         "pack": (f"{_HERE}.pack:pack", "Write a plugin into one file, for `plugin add` elsewhere."),
         "list": (f"{_HERE}.list:list_plugins", "List the sidecar's plugins."),

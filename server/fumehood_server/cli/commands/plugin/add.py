@@ -87,7 +87,7 @@ def add(
         _show(proposal, new_entry=new_entry)
     appended = ""
     if new_entry or not proposal.up_to_date:
-        if not yes and not _agrees(proposal):
+        if not yes and not agrees(proposal):
             output.note("Nothing was changed.")
             return ExitStatus.FAILED
         appended = _accept(
@@ -182,7 +182,12 @@ def print_diff(text: str) -> None:
         say(Part(line, fg=colours.get(line[:1])))
 
 
-def _agrees(proposal: PinProposal) -> bool:
+def agrees(proposal: PinProposal) -> bool:
+    """Whether the person at the terminal wants it pinned.
+
+    Raises:
+        CommandError: there is nobody to ask.
+    """
     from fumehood_server.cli.output import confirm
 
     if not sys.stdin.isatty():
