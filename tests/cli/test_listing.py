@@ -14,6 +14,7 @@ from tests.sidecar import Sidecar
 
 TOOL_KEYS = [
     "name",
+    "declared_name",
     "title",
     "description",
     "plugin",

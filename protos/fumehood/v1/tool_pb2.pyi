@@ -330,6 +330,7 @@ class Tool(_message.Message):
     DEFINITION_DIGEST_FIELD_NUMBER: _builtins.int
     PERMISSION_FIELD_NUMBER: _builtins.int
     AVAILABILITY_FIELD_NUMBER: _builtins.int
+    DECLARED_NAME_FIELD_NUMBER: _builtins.int
     plugin: _builtins.str
     """Name of the plugin that serves it."""
     plugin_version: _builtins.str
@@ -340,9 +341,13 @@ class Tool(_message.Message):
     """
     permission: Global___Permission.ValueType
     """Whether calls run, wait or are refused, after the operator's word. Never unspecified."""
+    declared_name: _builtins.str
+    """The name that the author gave it, which its plugin and its definition's digest know it by. It is called by
+    definition.name.
+    """
     @_builtins.property
     def definition(self) -> Global___ToolDefinition:
-        """What the author declares."""
+        """What the author declares. Its name is the one to call: the operator may have given another than the author's."""
 
     @_builtins.property
     def availability(self) -> Global___Availability:
@@ -357,10 +362,11 @@ class Tool(_message.Message):
         definition_digest: _builtins.str = ...,
         permission: Global___Permission.ValueType = ...,
         availability: Global___Availability | None = ...,
+        declared_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["availability", b"availability", "definition", b"definition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["availability", b"availability", "definition", b"definition", "definition_digest", b"definition_digest", "permission", b"permission", "plugin", b"plugin", "plugin_version", b"plugin_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["availability", b"availability", "declared_name", b"declared_name", "definition", b"definition", "definition_digest", b"definition_digest", "permission", b"permission", "plugin", b"plugin", "plugin_version", b"plugin_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -39,6 +39,7 @@ def tool_json(message: tool_pb2.Tool) -> JsonObject:
     definition = message.definition
     return {
         "name": definition.name,
+        "declared_name": message.declared_name,
         "title": definition.title,
         "description": definition.description,
         "plugin": message.plugin,

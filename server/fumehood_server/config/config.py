@@ -132,6 +132,8 @@ class PluginConfig:
     tools: Mapping[str, ToolGrant] = field(default_factory=dict)
     line: int = 0
     """Line of its header in the file; 0 when there is none."""
+    prefix: str = ""
+    """Stands before the names of its tools; see `ToolGrant.alias`."""
     tool_lines: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -327,6 +329,7 @@ def _plugin(
                 permission=grant.permission,
                 timeout_s=grant.timeout_s,
                 isolation=grant.isolation,
+                alias=grant.alias or "",
                 secrets=tuple(sorted(set(grant.secrets))),
                 hosts=None
                 if grant.hosts is None
@@ -335,6 +338,7 @@ def _plugin(
             for name, grant in table.tools.items()
         },
         line=source.line(key),
+        prefix=table.prefix,
         tool_lines={name: source.line((*key, "tools", name)) for name in table.tools},
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated
 
 from fumehood_sandbox import Backend, Level
 from pydantic import Field
 
-from fumehood_server.config.tables import Table, one_of
+from fumehood_server.config.tables import Table, check_with, one_of, refused
 from fumehood_server.model.tool import (
     MAX_CPUS,
     MAX_TIMEOUT_S,
@@ -120,6 +121,16 @@ class SandboxTable(Table):
     cgroups: Annotated[CgroupUse, one_of(CgroupUse, "use of cgroups")] = CgroupUse.AUTO
 
 
+_NAME_START = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+def _tool_name(value: object) -> object:
+    """Checks a tool's name, or the beginning of one."""
+    if not (isinstance(value, str) and _NAME_START.fullmatch(value)):
+        raise refused(f"\"{value}\" can't stand in a tool's name", "1 to 64 of a-z, 0-9 and _, starting with a letter")
+    return value
+
+
 class ToolGrantTable(Table):
     """`[plugin.tools.NAME]`."""
 
@@ -128,6 +139,7 @@ class ToolGrantTable(Table):
     isolation: Annotated[Isolation | None, one_of(Isolation, "isolation")] = None
     secrets: list[str] = Field(default=[], max_length=MAX_SECRETS)
     hosts: list[str] | None = Field(default=None, max_length=MAX_HOSTS)
+    alias: Annotated[str | None, check_with(_tool_name)] = None
 
 
 class EgressTable(Table):
@@ -154,6 +166,7 @@ class PluginTable(Table):
     """`[[plugin]]`."""
 
     path: str = Field(min_length=1)
+    prefix: Annotated[str, check_with(_tool_name)] = ""
     max_side_effects: Annotated[Level, one_of(Level, "side-effect level")] = Level.READ
     read: list[str] = Field(default=[], max_length=64)
     write: list[str] = Field(default=[], max_length=64)

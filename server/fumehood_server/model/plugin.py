@@ -76,6 +76,8 @@ class ToolGrant:
     """Names of the secrets that it may have. It gets those of them that it requires."""
     hosts: tuple[str, ...] | None = None
     """Hosts that it may reach, in place of its plugin's `hosts`. None: the plugin's."""
+    alias: str = ""
+    """The name that callers know it by. Empty: its own, after its plugin's prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,6 +135,13 @@ class RegisteredTool:
     """None when it can't be run at all, as with a level above the grant; `reasons` say why."""
     reasons: tuple[Reason, ...] = ()
     """Why it couldn't run when the plugin was loaded. What changes on the machine is checked at each listing."""
+    alias: str = ""
+    """The operator's name for it. Empty: it has its own."""
+
+    @property
+    def name(self) -> str:
+        """What callers know it by. Its plugin knows it by the name in its definition."""
+        return self.alias or self.definition.name
 
     @property
     def isolation(self) -> Isolation:

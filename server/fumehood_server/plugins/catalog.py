@@ -16,6 +16,7 @@ from fumehood_server.model.tool import Availability, Reason
 from fumehood_server.plugins.availability import AvailabilityScan, damaged_copy
 from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
 from fumehood_server.plugins.config_change import ConfigReloaded, check_refused, compare_registrations
+from fumehood_server.plugins.definitions import NAME_HINT, valid_name
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.plugins.loading import (
     Describe,
@@ -27,7 +28,14 @@ from fumehood_server.plugins.loading import (
 )
 from fumehood_server.plugins.lock import Lock, Pinned, pin_plugins, read_lock
 from fumehood_server.plugins.manifest import try_manifest
-from fumehood_server.plugins.registration import Registration, refuse, refuse_changed, register, unknown_tools
+from fumehood_server.plugins.registration import (
+    Registration,
+    exposed_name,
+    refuse,
+    refuse_changed,
+    register,
+    unknown_tools,
+)
 from fumehood_server.plugins.store import CopyDamagedError, PluginSources, PluginStore
 
 STORE_NAME = "plugins"
@@ -161,7 +169,7 @@ class Catalog:
 
     def availability(self, tool: RegisteredTool, scan: AvailabilityScan) -> Availability:
         """Whether `tool` could run now."""
-        found = self._by_tool.get(tool.definition.name)
+        found = self._by_tool.get(tool.name)
         if found is None or found[0] is not tool:
             return Availability((Reason("plugin_changed", f"{tool.plugin} was reloaded meanwhile", "list again"),))
         return scan.check_tool(tool, found[1])
@@ -352,7 +360,7 @@ class Catalog:
         if isinstance(read, PluginRefusedError):
             return refuse(plugin, read.name, read.reasons)
         name = read.manifest.name
-        conflicts = _name_conflicts(read, others) or unknown_tools(config, plugin, read.tools)
+        conflicts = _name_conflicts(plugin, read, others) or unknown_tools(config, plugin, read.tools)
         if conflicts:
             return refuse(plugin, name, conflicts)
         pinned = lock.plugins.get(name)
@@ -393,9 +401,7 @@ class Catalog:
 
     def _set_registrations(self, registrations: tuple[Registration, ...]) -> None:
         by_tool = {
-            tool.definition.name: (tool, registration)
-            for registration in registrations
-            for tool in registration.plugin.tools
+            tool.name: (tool, registration) for registration in registrations for tool in registration.plugin.tools
         }
         self._registrations = registrations
         self._by_tool = by_tool
@@ -422,7 +428,7 @@ class Catalog:
         )
 
 
-def _name_conflicts(read: LoadedPlugin, others: list[Registration]) -> tuple[Reason, ...]:
+def _name_conflicts(plugin: PluginConfig, read: LoadedPlugin, others: list[Registration]) -> tuple[Reason, ...]:
     """Names of the plugin and its tools that another plugin has already."""
     manifest = read.manifest
     for other in others:
@@ -431,16 +437,22 @@ def _name_conflicts(read: LoadedPlugin, others: list[Registration]) -> tuple[Rea
                 f'two plugins have the name "{manifest.name}": {other.plugin.path} serves it, {manifest.folder} can\'t'
             )
             return (Reason("duplicate_plugin", message, "rename one of them in its manifest and reload that name"),)
-    holders = {tool.definition.name: other.plugin for other in others for tool in other.plugin.tools}
-    return tuple(
-        Reason(
-            "duplicate_tool",
-            f'two plugins declare the tool "{tool.name}": {holders[tool.name].name} serves it, {manifest.name} can\'t',
-            "rename the tool in one of them",
-        )
-        for tool in read.tools
-        if tool.name in holders
-    )
+    holders = {tool.name: other.plugin.name for other in others for tool in other.plugin.tools}
+    found: list[Reason] = []
+    for tool in read.tools:
+        name = exposed_name(plugin, tool.name)
+        if not valid_name(name):
+            message = f'with its prefix, the tool "{tool.name}" would have the name "{name}": {NAME_HINT}'
+            found.append(Reason("name_invalid", message, f"give it an alias in its [plugin.tools.{tool.name}]"))
+        elif name in holders:
+            message = f'two plugins declare the tool "{name}": {holders[name]} serves it, {manifest.name} can\'t'
+            if holders[name] == manifest.name:
+                message = f'two tools of {manifest.name} would have the name "{name}"'
+            remedy = f'prefix = "..." in its [[plugin]], or alias = "..." in its [plugin.tools.{tool.name}]'
+            found.append(Reason("duplicate_tool", message, remedy))
+        else:
+            holders[name] = manifest.name
+    return tuple(found)
 
 
 def _pin_mismatch(read: LoadedPlugin, pinned: Pinned) -> Reason | None:

@@ -180,6 +180,12 @@ def unknown_tools(config: SidecarConfig, plugin: PluginConfig, tools: Sequence[T
     return tuple(reasons)
 
 
+def exposed_name(plugin: PluginConfig, name: str) -> str:
+    """What callers know a tool by: the operator's alias, or its own name after its plugin's prefix."""
+    grant = plugin.tools.get(name)
+    return (grant.alias if grant else "") or plugin.prefix + name
+
+
 def _tool(
     config: SidecarConfig,
     plugin: PluginConfig,
@@ -189,6 +195,7 @@ def _tool(
 ) -> RegisteredTool:
     """One tool with its spec, or with the reasons why it has none."""
     grant = plugin.tools.get(definition.name, ToolGrant())
+    name = exposed_name(plugin, definition.name)
     bounds = [definition.timeout_s, config.limits.cap_timeout_s]
     if grant.timeout_s is not None:
         bounds.append(grant.timeout_s)
@@ -201,4 +208,5 @@ def _tool(
         timeout_s=min(bounds),
         spec=made if isinstance(made, WorkerSpec) else None,
         reasons=made if isinstance(made, tuple) else (),
+        alias="" if name == definition.name else name,
     )

@@ -32,7 +32,7 @@ def list_tools(server: ServerContext, request: pb.ListToolsRequest) -> pb.ListTo
     page: list[tool_pb2.Tool] = []
     page_bytes, last, token = 0, "", ""
     for tool in catalog.tools:
-        name = tool.definition.name
+        name = tool.name
         if name <= after or (request.plugin and tool.plugin != request.plugin):
             continue
         availability = catalog.availability(tool, scan)
@@ -74,7 +74,7 @@ def check_availability(server: ServerContext, request: pb.CheckAvailabilityReque
         raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, f"at most {MAX_NAMES} names"))
     catalog = server.catalog
     scan = catalog.scan()
-    names = list(request.names) or [tool.definition.name for tool in catalog.tools]
+    names = list(request.names) or [tool.name for tool in catalog.tools]
     answers = []
     for name in names:
         tool = catalog.find(name)

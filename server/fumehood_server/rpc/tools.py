@@ -34,7 +34,7 @@ class ToolWriter:
 
     def tool(self, tool: RegisteredTool, availability: Availability) -> tool_pb2.Tool:
         """The tool as callers see it. Kept for the next: don't change it."""
-        name = tool.definition.name
+        name = tool.name
         found = self._written.get(name)
         if found is not None and found[0] is tool and (found[1] is availability or found[1] == availability):
             return found[2]
@@ -57,14 +57,15 @@ def tool_message(tool: RegisteredTool, availability: Availability) -> tool_pb2.T
         definition_digest=tool.definition_digest,
         permission=PERMISSIONS.get(tool.permission, tool_pb2.PERMISSION_DENY),
         availability=availability_message(availability),
+        declared_name=tool.definition.name,
     )
 
 
 def definition_message(tool: RegisteredTool) -> tool_pb2.ToolDefinition:
-    """What the tool's author declares."""
+    """What the tool's author declares, under the name that it is called by here."""
     definition = tool.definition
     message = tool_pb2.ToolDefinition(
-        name=definition.name,
+        name=tool.name,
         title=definition.title,
         description=definition.description,
         input_schema_json=definition.input_schema_json,

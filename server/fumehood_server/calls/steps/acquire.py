@@ -43,7 +43,7 @@ async def acquire_worker(call: Call, tool: RegisteredTool, spec: WorkerSpec, poo
         EndedEarlyError: the call was cancelled or met its deadline before.
         WorkerUnavailableError: no worker can be had.
     """
-    name = tool.definition.name
+    name = tool.name
     deadline = call.deadline(Bound.WAIT, call.admitted_at, max(MIN_WAIT_S, tool.timeout_s))
     sequential = tool.definition.execution_mode is ExecutionMode.SEQUENTIAL
     if sequential and not turns.try_take(name):

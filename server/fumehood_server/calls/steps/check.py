@@ -63,7 +63,7 @@ def _over_cap(tool: RegisteredTool, spec: WorkerSpec, result: InvocationResult) 
     return CallError(
         code=Code.TOOL_RESOURCE_EXHAUSTED,
         message=(
-            f"{tool.definition.name} returned {size:,} bytes, text and structured output together; its limit "
+            f"{tool.name} returned {size:,} bytes, text and structured output together; its limit "
             f"output_bytes is {spec.output_bytes:,} bytes. Ask it for less; its author can declare more "
             "in the tool's limits, and its operator allow more with output_bytes in [limits.default] and "
             "[limits.cap] of fumehood.toml."
@@ -83,7 +83,7 @@ def _check_details(tool: RegisteredTool, details_json: str, validators: Validato
     except JsonError as exc:
         return CallError(
             code=Code.CONSTRAINT_JSON_INVALID,
-            message=f"The structured output of {definition.name} {exc.problem}.",
+            message=f"The structured output of {tool.name} {exc.problem}.",
             details={"plugin": tool.plugin},
         )
     if not definition.output_schema_json:
@@ -93,7 +93,7 @@ def _check_details(tool: RegisteredTool, details_json: str, validators: Validato
     except SchemaUnusableError as exc:
         return CallError(
             code=Code.CONFIG_PLUGIN_INVALID,
-            message=f"The output schema of {definition.name} can't be used: {exc}",
+            message=f"The output schema of {tool.name} can't be used: {exc}",
             details={"plugin": tool.plugin},
         )
     if not validator.can_take(details_json, details):
@@ -112,7 +112,7 @@ def _invalid(tool: RegisteredTool, faults: list[dict[str, str]]) -> CallError:
     return CallError(
         code=Code.CONSTRAINT_SCHEMA_INVALID,
         message=(
-            f"{tool.definition.name} ran, but its output does not fit its own schema: "
+            f"{tool.name} ran, but its output does not fit its own schema: "
             f"{first['pointer'] or 'the output'}: {first['message']}. This is for the plugin's author to mend."
         ),
         details={"plugin": tool.plugin, "output": faults},

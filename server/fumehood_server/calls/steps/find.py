@@ -29,7 +29,7 @@ def find_tool(tools: Tools, name: str) -> tuple[RegisteredTool, WorkerSpec] | Ca
     """
     tool = tools.find(name)
     if tool is None:
-        near = nearest(name[:64], (each.definition.name for each in tools.tools))
+        near = nearest(name[:64], (each.name for each in tools.tools))
         hint = f" {near[0].upper()}{near[1:]}" if near else ""
         hint += "." if hint and not hint.endswith("?") else ""
         return CallError(
@@ -46,6 +46,6 @@ def _unavailable(tool: RegisteredTool, reasons: tuple[Reason, ...]) -> CallError
     why = "; ".join(each.message + (f" ({each.remedy})" if each.remedy else "") for each in reasons)
     return CallError(
         code=Code.TOOL_UNAVAILABLE,
-        message=f"{tool.definition.name} is not available: {why}",
+        message=f"{tool.name} is not available: {why}",
         details={"reasons": [{"code": each.code, "message": each.message, "remedy": each.remedy} for each in reasons]},
     )

@@ -44,7 +44,7 @@ async def invoke_tool(
     attempt = worker.invoke(
         Invocation(
             call_id=call.request.call_id,
-            tool=call.request.tool,
+            tool=tool.definition.name,
             arguments_json=progress.arguments_json,
             context=call.request.context,
             attempt=1,

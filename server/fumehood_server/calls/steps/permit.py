@@ -12,11 +12,12 @@ def check_permission(tool: RegisteredTool) -> CallError | None:
     """None when the call may run, else why not. A permission that isn't known here is a denial."""
     if tool.permission is Permission.ALLOW:
         return None
-    name = tool.definition.name
+    name = tool.name
     if tool.permission is Permission.REQUIRE_APPROVAL:
         message = (
             f"{name} may not run without approval, and this version serves none. Its operator can allow it: "
-            f'set `permission = "allow"` under `[plugin.tools.{name}]` of plugin "{tool.plugin}" in fumehood.toml.'
+            f'set `permission = "allow"` under `[plugin.tools.{tool.definition.name}]` of plugin "{tool.plugin}" in '
+            "fumehood.toml."
         )
         reason = "approval_required"
     else:

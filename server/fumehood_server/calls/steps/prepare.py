@@ -34,7 +34,7 @@ def prepare_arguments(tool: RegisteredTool, text: str, validators: Validators) -
     except SchemaUnusableError as exc:
         return CallError(
             code=Code.CONFIG_PLUGIN_INVALID,
-            message=f"The input schema of {tool.definition.name} can't be used: {exc}",
+            message=f"The input schema of {tool.name} can't be used: {exc}",
             details={"plugin": tool.plugin},
         )
     if not validator.can_take(text, arguments):
@@ -65,6 +65,6 @@ def _refused(tool: RegisteredTool, faults: list[dict[str, str]]) -> CallError:
     lines = "; ".join(f"{fault['pointer'] or 'the arguments'}: {fault['message']}" for fault in faults)
     return CallError(
         code=Code.TOOL_EXECUTION_FAILED,
-        message=f"Invalid arguments for {tool.definition.name}: {lines}. Mend them and call again.",
+        message=f"Invalid arguments for {tool.name}: {lines}. Mend them and call again.",
         details={"reason": INVALID_ARGUMENTS, "arguments": faults},
     )

@@ -128,7 +128,7 @@ def print_tool(console: Console, tool: JsonObject) -> None:
     level, permission = tool["side_effects"], tool["permission"]
     console.print(
         output.styled(tool["name"], "bold"),
-        output.styled(f"of plugin {tool['plugin']} {tool['plugin_version']}", "dim"),
+        output.styled(f"of plugin {tool['plugin']} {tool['plugin_version']}{_declared(tool)}", "dim"),
     )
     console.print()
     for line in tool["description"].strip().splitlines():
@@ -194,3 +194,9 @@ def _parameters(console: Console, schema: Any, heading: str, nothing: str) -> No
             output.styled(each.description),
         )
     output.show(console, table)
+
+
+def _declared(tool: JsonObject) -> str:
+    """The name that its author gave it, where the operator's is another."""
+    own = tool["declared_name"]
+    return f", which calls it {own}" if own not in {"", tool["name"]} else ""
