@@ -11,7 +11,7 @@ from fumehood_server.config.config import CONFIG_NAME, PluginConfig
 from fumehood_server.model.nearest import nearest
 from fumehood_server.plugins.manifest import try_manifest
 
-CONFIG_CHANGED = "A sidecar that runs takes up fumehood.toml after a restart."
+CONFIG_CHANGED = "A sidecar that runs takes it up at `fumehood reload`."
 _CONNECT_TIMEOUT_S = 1.0
 
 
