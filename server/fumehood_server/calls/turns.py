@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
+from fumehood_server.model.waiters import WaiterQueue
 
-_Waiters = deque[asyncio.Future[None]]
+
+class _Turn:
+    """The turn of a tool, on its way to who waited for it (`waiters.Releasable`)."""
+
+    __slots__ = ("_tool", "_turns")
+
+    def __init__(self, turns: Turns, tool: str) -> None:
+        self._turns = turns
+        self._tool = tool
+
+    def release(self) -> None:
+        """It came when nobody waited any more: the next one has it."""
+        self._turns.give_back(self._tool)
 
 
 class Turns:
@@ -14,37 +25,24 @@ class Turns:
     __slots__ = ("_held",)
 
     def __init__(self) -> None:
-        self._held: dict[str, _Waiters] = {}
+        self._held: dict[str, WaiterQueue[_Turn]] = {}
+        """Who waits for each tool that somebody has."""
 
     def try_take(self, tool: str) -> bool:
         """Take the turn if nobody has it. Whoever took it must `give_back` once."""
         if tool in self._held:
             return False
-        self._held[tool] = deque()
+        self._held[tool] = WaiterQueue()
         return True
 
     async def take(self, tool: str) -> None:
         """Take the turn, after all who came before. A cancelled wait takes nothing."""
-        if self.try_take(tool):
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters = self._held[tool]
-        waiters.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.give_back(tool)  # the turn came between the cancellation and this line
-            elif turn in waiters:
-                waiters.remove(turn)
-            raise
+        if not self.try_take(tool):
+            await self._held[tool].wait()
 
     def give_back(self, tool: str) -> None:
         """Let the next one have it."""
-        waiters = self._held[tool]
-        while waiters:
-            turn = waiters.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        del self._held[tool]
+        free = [_Turn(self, tool)]
+        self._held[tool].serve(lambda: free.pop() if free else None)
+        if free:
+            del self._held[tool]

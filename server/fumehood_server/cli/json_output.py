@@ -13,10 +13,10 @@ from fumehood.v1 import error_pb2, plugin_service_pb2, tool_pb2
 from google.protobuf.descriptor import EnumDescriptor
 
 from fumehood_server.cli.output import json_or_text
+from fumehood_server.model.durations import duration_s
 
 if TYPE_CHECKING:
     from fumehood.v1 import content_pb2
-    from google.protobuf.duration_pb2 import Duration
 
 JsonObject = dict[str, Any]
 
@@ -225,8 +225,3 @@ def enum_name(enum: EnumDescriptor, number: int) -> str:
         return str(number)
     prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
     return value.name.removeprefix(prefix).lower()
-
-
-def duration_s(message: Duration) -> float:
-    """A duration in seconds."""
-    return message.seconds + message.nanos / 1e9

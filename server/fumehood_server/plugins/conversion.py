@@ -5,6 +5,7 @@ from __future__ import annotations
 from fumehood.v1 import tool_pb2
 from google.protobuf.descriptor import EnumDescriptor
 
+from fumehood_server.model.durations import duration_s
 from fumehood_server.plugins.definitions import RawDefinition
 
 _SIDE_EFFECTS: EnumDescriptor = tool_pb2.SideEffects.DESCRIPTOR
@@ -17,7 +18,7 @@ _RENAMED = {"cpu_seconds": "cpu_s"}
 
 def from_proto(message: tool_pb2.ToolDefinition) -> RawDefinition:
     """The message as an unchecked definition. An enum number of a later version becomes a word that is refused."""
-    timeout_s = message.timeout.seconds + message.timeout.nanos / 1e9 if message.HasField("timeout") else None
+    timeout_s = duration_s(message.timeout) if message.HasField("timeout") else None
     return RawDefinition(
         name=message.name,
         title=message.title,

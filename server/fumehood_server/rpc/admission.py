@@ -11,6 +11,7 @@ from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import CallContext, CallRequest
+from fumehood_server.model.durations import duration_s
 
 MAX_CONTEXT_BYTES = 256
 MAX_NAME_BYTES = 256
@@ -52,7 +53,7 @@ class Admission:
         timeout_s = None
         if request.HasField("timeout"):
             seconds, nanos = request.timeout.seconds, request.timeout.nanos
-            timeout_s = seconds + nanos / 1e9
+            timeout_s = duration_s(request.timeout)
             if timeout_s <= 0:
                 raise _invalid("timeout must be positive")
             if seconds < 0 or not 0 <= nanos < _NANOS:  # google/protobuf/duration.proto: of one sign, less than 1 s

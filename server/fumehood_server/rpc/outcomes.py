@@ -10,9 +10,9 @@ from fumehood.v1 import content_pb2, error_pb2, tool_pb2
 from fumehood_sandbox import Receipt
 
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallUpdate
+from fumehood_server.model.durations import set_duration
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.text import printable
-from fumehood_server.rpc.durations import set_duration
 from fumehood_server.rpc.status import CATEGORIES
 
 MAX_MESSAGE_CHARS = 4096

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fumehood.v1 import tool_pb2
 
+from fumehood_server.model.durations import set_duration
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.tool import Availability, DeclaredLimits, ExecutionMode, Isolation, Permission, Reason
-from fumehood_server.rpc.durations import set_duration
 
 PERMISSIONS: dict[Permission, tool_pb2.Permission.ValueType] = {
     Permission.ALLOW: tool_pb2.PERMISSION_ALLOW,

@@ -176,10 +176,11 @@ def _print(result: tool_pb2.ToolResult) -> None:
 
 def _footer(result: tool_pb2.ToolResult) -> str:
     from fumehood_server.cli import json_output, output
+    from fumehood_server.model.durations import duration_s
 
     words = [f"{result.tool} {'failed' if result.is_error else 'ok'}"]
     if result.HasField("usage"):
-        words.append(f"in {output.seconds(json_output.duration_s(result.usage.wall_time))}")
+        words.append(f"in {output.seconds(duration_s(result.usage.wall_time))}")
     facts = [" ".join(words), *_used(result.usage), f"call {result.call_id}"]
     if result.HasField("sandbox"):
         layers = [f"{layer.name}{' (weaker)' if layer.weaker else ''}" for layer in result.sandbox.layers]
@@ -188,11 +189,12 @@ def _footer(result: tool_pb2.ToolResult) -> str:
 
 
 def _used(usage: tool_pb2.Usage) -> list[str]:
-    from fumehood_server.cli import json_output, output
+    from fumehood_server.cli import output
+    from fumehood_server.model.durations import duration_s
 
     found = []
     if usage.HasField("cpu_time"):
-        found.append(f"{output.seconds(json_output.duration_s(usage.cpu_time))} of a processor")
+        found.append(f"{output.seconds(duration_s(usage.cpu_time))} of a processor")
     if usage.peak_memory_bytes:
         found.append(f"at most {usage.peak_memory_bytes / 2**20:.0f} MiB")
     return [", ".join(found)] if found else []

@@ -8,9 +8,13 @@ import itertools
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.waiters import Releasable, WaiterQueue
 
 if TYPE_CHECKING:
+    from fumehood_server.model.call import CallError
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.tool import Reason
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     from fumehood_server.workers.output.logs import PluginLog
     from fumehood_server.workers.process.attempt import WorkerAttempt
     from fumehood_server.workers.settings import WorkerSettings
+
+_Lease = TypeVar("_Lease", bound=Releasable)
 
 Verify = Callable[["WorkerSpec"], Awaitable["Reason | None"]]
 """Why no worker of a spec may be started right now, such as changed files. None when one may."""
@@ -98,3 +104,8 @@ class Wakeup:
             async with asyncio.timeout_at(None if until == math.inf else until):
                 await self._changed.wait()
         self._changed.clear()
+
+
+def fail_waiting(waiters: WaiterQueue[_Lease], error: CallError) -> None:
+    """Tell everybody who waits for a worker that there is none to be had."""
+    waiters.fail_all(lambda: WorkerUnavailableError(error))

@@ -11,6 +11,7 @@ from fumehood_sandbox import PythonModule
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.workers import faults
 from fumehood_server.workers.pools.forked import ForkedWorkers
+from fumehood_server.workers.pools.interface import fail_waiting
 from fumehood_server.workers.pools.launched import LaunchedWorkers
 from fumehood_server.workers.pools.prewarmed import CallLease, PrewarmedWorkers
 
@@ -109,7 +110,7 @@ class PerCallPool:
             if error is not None:
                 workers.fail(error)
                 # Who has a call serves no other one, and no wait makes the files what they were.
-                workers.waiters.fail_all(faults.backoff_error(error, workers.backoff.left_s(self._clock())))
+                fail_waiting(workers.waiters, faults.backoff_error(error, workers.backoff.left_s(self._clock())))
                 return
         while (
             len(workers.unused) + source.pending < self._wanted(source)
@@ -154,7 +155,7 @@ class PerCallPool:
         backoff = self._workers.backoff
         left_s = backoff.left_s(self._clock())
         if not self._workers.live and not source.pending and backoff.cause is not None and left_s > 0:
-            self._workers.waiters.fail_all(faults.backoff_error(backoff.cause, left_s))
+            fail_waiting(self._workers.waiters, faults.backoff_error(backoff.cause, left_s))
 
     def _end_unneeded(self, source: WorkerSource) -> None:
         """End what nobody needs: all of an idle pool, and of a retired one what has no call."""
@@ -231,7 +232,7 @@ class PerCallPool:
     def refuse_waiting(self) -> None:
         """See `interface.Pool`."""
         self._retired = True
-        self._workers.waiters.fail_all(faults.shutdown_error(self.spec.plugin))
+        fail_waiting(self._workers.waiters, faults.shutdown_error(self.spec.plugin))
         self._workers.wakeup.notify()
 
     def finish(self) -> None:

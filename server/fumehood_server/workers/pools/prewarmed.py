@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from fumehood_server.model.waiters import WaiterQueue
 from fumehood_server.model.worker import WorkerState
 from fumehood_server.workers import faults
 from fumehood_server.workers.pools.backoff import Backoff
-from fumehood_server.workers.pools.interface import PoolContext, Wakeup
-from fumehood_server.workers.pools.waiters import WaiterQueue
+from fumehood_server.workers.pools.interface import PoolContext, Wakeup, fail_waiting
 
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
@@ -99,7 +99,7 @@ class PrewarmedWorkers:
         self.backoff.fail(now, error)
         self._context.log.problem(error.message)
         if not self.live:
-            self.waiters.fail_all(faults.backoff_error(error, self.backoff.left_s(now)))
+            fail_waiting(self.waiters, faults.backoff_error(error, self.backoff.left_s(now)))
         self.wakeup.notify()
 
     def kill_unused(self) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.waiters import WaiterQueue
 from fumehood_server.model.worker import WorkerInfo, WorkerState
 from fumehood_server.workers import faults
 from fumehood_server.workers.pools.backoff import Backoff
-from fumehood_server.workers.pools.interface import PoolContext, Wakeup
-from fumehood_server.workers.pools.waiters import WaiterQueue
+from fumehood_server.workers.pools.interface import PoolContext, Wakeup, fail_waiting
 from fumehood_server.workers.process.start import started_worker
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class SharedPool:
     def refuse_waiting(self) -> None:
         """See `interface.Pool`."""
         self._retired = True
-        self._waiters.fail_all(faults.shutdown_error(self.spec.plugin))
+        fail_waiting(self._waiters, faults.shutdown_error(self.spec.plugin))
         self._wakeup.notify()
 
     def finish(self) -> None:
@@ -244,7 +244,7 @@ class SharedPool:
         """Tell those who wait that the last start failed, where no worker is left that could serve them."""
         left_s, cause = self._backoff.left_s(self._clock()), self._backoff.cause
         if not self._places and self._starting is None and cause is not None and left_s > 0:
-            self._waiters.fail_all(faults.backoff_error(cause, left_s))
+            fail_waiting(self._waiters, faults.backoff_error(cause, left_s))
 
     def _end_idle(self) -> None:
         """Ask those to exit that nobody has used for `idle_s`, or will use in a retired pool."""
@@ -286,7 +286,7 @@ class SharedPool:
         self._backoff.fail(now, told)
         self._context.log.problem(error.message)
         if not self._places:
-            self._waiters.fail_all(faults.backoff_error(told, self._backoff.left_s(now)))
+            fail_waiting(self._waiters, faults.backoff_error(told, self._backoff.left_s(now)))
         self._wakeup.notify()
 
     def _info_without_process(self, worker_id: str, state: WorkerState) -> WorkerInfo:

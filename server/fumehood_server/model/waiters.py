@@ -1,4 +1,4 @@
-"""The queue of those who wait for a worker: first come, first served."""
+"""First come, first served queue of those who wait for a worker, or for the turn of a tool."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from fumehood_server.errors import WorkerUnavailableError
-from fumehood_server.model.call import CallError
-
 
 class Releasable(Protocol):
-    """What is waited for, such as a lease."""
+    """What is waited for, such as a lease of a worker."""
 
     def release(self) -> None:
         """Give it back."""
@@ -38,7 +35,7 @@ class WaiterQueue(Generic[_Lease]):
         """Wait in line. A wait that is cancelled takes nothing.
 
         Raises:
-            WorkerUnavailableError: see `fail_all`.
+            Exception: what `fail_all` was given.
         """
         waiting: asyncio.Future[_Lease] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
@@ -63,9 +60,9 @@ class WaiterQueue(Generic[_Lease]):
                 return
             self._waiting.popleft().set_result(lease)
 
-    def fail_all(self, error: CallError) -> None:
-        """Tell everybody who waits that there is no worker to be had."""
+    def fail_all(self, make_error: Callable[[], Exception]) -> None:
+        """Have the wait of everybody who waits raise an error of their own."""
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
-                waiting.set_exception(WorkerUnavailableError(error))
+                waiting.set_exception(make_error())

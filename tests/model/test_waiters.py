@@ -7,8 +7,8 @@ from collections import deque
 
 import pytest
 from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.model.waiters import WaiterQueue
 from fumehood_server.workers import faults
-from fumehood_server.workers.pools.waiters import WaiterQueue
 
 
 class Place:
@@ -102,7 +102,7 @@ async def test_waiter_who_gives_up_in_the_iteration_in_which_it_is_served_gives_
 async def test_everybody_who_waits_is_told_that_there_is_no_worker() -> None:
     line = Line()
     waiting = await line.come(3)
-    line.queue.fail_all(faults.shutdown_error("probe"))
+    line.queue.fail_all(lambda: WorkerUnavailableError(faults.shutdown_error("probe")))
     assert len(line.queue) == 0
     for task in waiting:
         with pytest.raises(WorkerUnavailableError) as caught:
@@ -117,7 +117,7 @@ async def test_everybody_who_waits_is_told_that_there_is_no_worker() -> None:
 async def test_waiter_who_gives_up_as_it_is_told_of_a_failure_is_cancelled() -> None:
     line = Line()
     first, second = await line.come(2)
-    line.queue.fail_all(faults.shutdown_error("probe"))
+    line.queue.fail_all(lambda: WorkerUnavailableError(faults.shutdown_error("probe")))
     first.cancel()
     await asyncio.wait((first, second))
     assert first.cancelled()
@@ -128,7 +128,7 @@ async def test_who_was_served_keeps_its_place_when_the_others_are_failed() -> No
     line = Line()
     first, second = await line.come(2)
     line.serve(1)
-    line.queue.fail_all(faults.shutdown_error("probe"))
+    line.queue.fail_all(lambda: WorkerUnavailableError(faults.shutdown_error("probe")))
     assert (await first).number == 1
     with pytest.raises(WorkerUnavailableError):
         await second

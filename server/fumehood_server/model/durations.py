@@ -1,4 +1,4 @@
-"""Seconds as `google.protobuf.Duration`."""
+"""Seconds to and from `google.protobuf.Duration`."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ _NANOS = 1_000_000_000
 def set_duration(duration: Duration, seconds: float) -> None:
     """Fill in a message's field. A time that ran backwards is none."""
     duration.seconds, duration.nanos = divmod(max(round(seconds * _NANOS), 0), _NANOS)
+
+
+def duration_s(message: Duration) -> float:
+    """A duration in seconds."""
+    return message.seconds + message.nanos / _NANOS
