@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fumehood_sandbox import Receipt
+
 from fumehood_server.model.plugin import RegisteredTool
-from fumehood_server.model.worker import InvocationResult, Worker
+from fumehood_server.model.worker import InvocationResult
 
 
 @dataclass(slots=True)
@@ -15,7 +17,9 @@ class Progress:
     tool: RegisteredTool | None = None
     arguments_json: str = ""
     """As the plugin gets them."""
-    worker: Worker | None = None
-    """Which the call was sent to, at `dispatched_at`."""
+    worker_id: str = ""
+    """Of the worker that the call was sent to, at `dispatched_at`. Empty: it was sent to none."""
+    receipt: Receipt | None = None
+    """What held that worker's process."""
     dispatched_at: float = 0.0
     result: InvocationResult | None = None

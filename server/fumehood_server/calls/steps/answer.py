@@ -22,7 +22,7 @@ def failed(error: CallError) -> Checked:
 
 def outcome_of(call: Call, progress: Progress, checked: Checked) -> CallOutcome:
     """How the call ended, for its caller."""
-    dispatched = progress.worker is not None
+    dispatched = bool(progress.worker_id)
     return CallOutcome(
         call_id=call.request.call_id,
         tool=call.request.tool,
@@ -32,7 +32,7 @@ def outcome_of(call: Call, progress: Progress, checked: Checked) -> CallOutcome:
         error=checked.error,
         attempts=1 if dispatched else 0,
         usage=_usage(call, progress) if dispatched else None,
-        receipt=None if progress.worker is None else progress.worker.receipt,
+        receipt=progress.receipt,
     )
 
 
@@ -57,7 +57,7 @@ def log_outcome(lines: CallLines, call: Call, progress: Progress, outcome: CallO
         "call_id": outcome.call_id,
         "tool": outcome.tool[:64],
         "plugin": "" if progress.tool is None else progress.tool.plugin,
-        "worker_id": "" if progress.worker is None else progress.worker.worker_id,
+        "worker_id": progress.worker_id,
     }
     if error is None:
         lines.info("execute_end", fields)

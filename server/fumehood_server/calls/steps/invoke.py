@@ -52,7 +52,7 @@ async def invoke_tool(
             on_update=None if on_update is None else hand_on,
         )
     )
-    progress.worker, progress.dispatched_at = worker, now
+    progress.worker_id, progress.receipt, progress.dispatched_at = worker.worker_id, worker.receipt, now
     try:
         return await call.wait_for(attempt.result, deadline)
     except EndedEarlyError as early:
