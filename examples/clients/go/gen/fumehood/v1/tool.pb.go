@@ -530,7 +530,7 @@ func (x *Limits) GetScratchFiles() uint64 {
 // A tool as callers see it: its definition, and what this sidecar makes of it.
 type Tool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the author declares.
+	// What the author declares. Its name is the one to call: the operator may have given another than the author's.
 	Definition *ToolDefinition `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
 	// Name of the plugin that serves it.
 	Plugin string `protobuf:"bytes,2,opt,name=plugin,proto3" json:"plugin,omitempty"`
@@ -542,7 +542,10 @@ type Tool struct {
 	// Whether calls run, wait or are refused, after the operator's word. Never unspecified.
 	Permission Permission `protobuf:"varint,5,opt,name=permission,proto3,enum=fumehood.v1.Permission" json:"permission,omitempty"`
 	// Whether it could run now.
-	Availability  *Availability `protobuf:"bytes,6,opt,name=availability,proto3" json:"availability,omitempty"`
+	Availability *Availability `protobuf:"bytes,6,opt,name=availability,proto3" json:"availability,omitempty"`
+	// The name that the author gave it, which its plugin and its definition's digest know it by. It is called by
+	// definition.name.
+	DeclaredName  string `protobuf:"bytes,7,opt,name=declared_name,json=declaredName,proto3" json:"declared_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -617,6 +620,13 @@ func (x *Tool) GetAvailability() *Availability {
 		return x.Availability
 	}
 	return nil
+}
+
+func (x *Tool) GetDeclaredName() string {
+	if x != nil {
+		return x.DeclaredName
+	}
+	return ""
 }
 
 // Whether a tool could run now, and if not, why.
@@ -1378,7 +1388,7 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\r_output_bytesB\x17\n" +
 	"\x15_log_bytes_per_secondB\a\n" +
 	"\x05_cpusB\x10\n" +
-	"\x0e_scratch_files\"\xa7\x02\n" +
+	"\x0e_scratch_files\"\xcc\x02\n" +
 	"\x04Tool\x12;\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x1b.fumehood.v1.ToolDefinitionR\n" +
@@ -1389,7 +1399,8 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\n" +
 	"permission\x18\x05 \x01(\x0e2\x17.fumehood.v1.PermissionR\n" +
 	"permission\x12=\n" +
-	"\favailability\x18\x06 \x01(\v2\x19.fumehood.v1.AvailabilityR\favailability\"f\n" +
+	"\favailability\x18\x06 \x01(\v2\x19.fumehood.v1.AvailabilityR\favailability\x12#\n" +
+	"\rdeclared_name\x18\a \x01(\tR\fdeclaredName\"f\n" +
 	"\fAvailability\x12\x1c\n" +
 	"\tavailable\x18\x01 \x01(\bR\tavailable\x128\n" +
 	"\areasons\x18\x02 \x03(\v2\x1e.fumehood.v1.UnavailableReasonR\areasons\"Y\n" +
