@@ -13,29 +13,15 @@ from fumehood_server.errors import FumehoodError, Refusal, RefusalReason, Refuse
 from fumehood_server.model.plugin import PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Availability, Reason
+from fumehood_server.plugins.acceptance import accept_or_refuse, serves_its_pin
 from fumehood_server.plugins.availability import AvailabilityScan, damaged_copy
-from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
 from fumehood_server.plugins.config_change import ConfigReloaded, check_refused, compare_registrations
-from fumehood_server.plugins.definitions import NAME_HINT, valid_name
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
-from fumehood_server.plugins.loading import (
-    Describe,
-    Described,
-    LoadedPlugin,
-    PluginRefusedError,
-    add_remedy,
-    load_plugin,
-)
+from fumehood_server.plugins.loading import Describe, Described, LoadedPlugin, load_plugin
 from fumehood_server.plugins.lock import Lock, Pinned, pin_plugins, read_lock
 from fumehood_server.plugins.manifest import try_manifest
-from fumehood_server.plugins.registration import (
-    Registration,
-    exposed_name,
-    refuse,
-    refuse_changed,
-    register,
-    unknown_tools,
-)
+from fumehood_server.plugins.refusal import PluginRefusedError
+from fumehood_server.plugins.registration import Registration, register
 from fumehood_server.plugins.store import CopyDamagedError, PluginSources, PluginStore
 
 STORE_NAME = "plugins"
@@ -217,7 +203,7 @@ class Catalog:
             self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
             read = await self._read(old.config, self._config, self._lock)
             others = [each for each in self._registrations if each.config is not old.config]
-            new = self._register(old.config, read, others, self._config, self._lock)
+            new = accept_or_refuse(old.config, read, others, self._config, self._lock)
             if new.loaded is None:
                 if old.loaded is None:
                     self._replace(old, new)
@@ -249,7 +235,7 @@ class Catalog:
         """
         async with self._writing:
             lock = await asyncio.to_thread(read_lock, config.lock_path)
-            kept = {each.config.path: each for each in self._registrations if _is_pinned(each, lock)}
+            kept = {each.config.path: each for each in self._registrations if serves_its_pin(each, lock)}
             registrations = await self._read_all(config, lock, kept)
             check_refused(self._registrations, registrations, config)
             lock, first_seen = await self._pin_first_seen(config, lock, registrations)
@@ -288,7 +274,7 @@ class Catalog:
         def register_all() -> tuple[Registration, ...]:
             registrations: list[Registration] = []
             for plugin in config.plugins:
-                registrations.append(self._register(plugin, reads[plugin.path], registrations, config, lock))
+                registrations.append(accept_or_refuse(plugin, reads[plugin.path], registrations, config, lock))
             return tuple(registrations)
 
         # In a thread: it takes milliseconds for each plugin, and looks for programs.
@@ -348,32 +334,6 @@ class Catalog:
         async with self._describing:
             return await self._describe(spec)
 
-    def _register(
-        self,
-        plugin: PluginConfig,
-        read: LoadedPlugin | PluginRefusedError,
-        others: list[Registration],
-        config: SidecarConfig,
-        lock: Lock,
-    ) -> Registration:
-        """Register a plugin that was read, or refuse it: for its pin, or for a name that one of `others` has."""
-        if isinstance(read, PluginRefusedError):
-            return refuse(plugin, read.name, read.reasons)
-        name = read.manifest.name
-        conflicts = _name_conflicts(plugin, read, others) or unknown_tools(config, plugin, read.tools)
-        if conflicts:
-            return refuse(plugin, name, conflicts)
-        pinned = lock.plugins.get(name)
-        if pinned is not None:
-            changed = _pin_mismatch(read, pinned)
-            if changed is not None:
-                text = diff_changes(tool_changes(pinned.tools, read.tools))
-                return refuse_changed(config, plugin, read, pinned, changed, diff=text)
-        try:
-            return register(config, plugin, read)
-        except FumehoodError as exc:
-            return refuse(plugin, name, (Reason("plugin_invalid", str(exc)),))
-
     async def _renamed_to(self, name: str) -> Registration | None:
         """The refused plugin whose manifest has this name now."""
         for each in self._registrations:
@@ -426,59 +386,6 @@ class Catalog:
             newly_pinned=pinned,
             reasons=[f"{reason.code}: {reason.message}" for reason in plugin.reasons],
         )
-
-
-def _name_conflicts(plugin: PluginConfig, read: LoadedPlugin, others: list[Registration]) -> tuple[Reason, ...]:
-    """Names of the plugin and its tools that another plugin has already."""
-    manifest = read.manifest
-    for other in others:
-        if other.plugin.name == manifest.name and other.plugin.kind is not None:
-            message = (
-                f'two plugins have the name "{manifest.name}": {other.plugin.path} serves it, {manifest.folder} can\'t'
-            )
-            return (Reason("duplicate_plugin", message, "rename one of them in its manifest and reload that name"),)
-    holders = {tool.name: other.plugin.name for other in others for tool in other.plugin.tools}
-    found: list[Reason] = []
-    for tool in read.tools:
-        name = exposed_name(plugin, tool.name)
-        if not valid_name(name):
-            message = f'with its prefix, the tool "{tool.name}" would have the name "{name}": {NAME_HINT}'
-            found.append(Reason("name_invalid", message, f"give it an alias in its [plugin.tools.{tool.name}]"))
-        elif name in holders:
-            message = f'two plugins declare the tool "{name}": {holders[name]} serves it, {manifest.name} can\'t'
-            if holders[name] == manifest.name:
-                message = f'two tools of {manifest.name} would have the name "{name}"'
-            remedy = f'prefix = "..." in its [[plugin]], or alias = "..." in its [plugin.tools.{tool.name}]'
-            found.append(Reason("duplicate_tool", message, remedy))
-        else:
-            holders[name] = manifest.name
-    return tuple(found)
-
-
-def _pin_mismatch(read: LoadedPlugin, pinned: Pinned) -> Reason | None:
-    """How a plugin differs from what was pinned, without any of the author's words."""
-    name, folder = read.manifest.name, read.manifest.folder
-    found = tool_changes(pinned.tools, read.tools)
-    if found:
-        message = f"the definitions of {name} are not the ones that were pinned: {summarise_changes(found)}"
-        return Reason("definition_changed", message, add_remedy(folder))
-    if read.digest != pinned.digest:
-        message = f"the files of {name} are not the ones that were pinned; its definitions are"
-        return Reason("digest_changed", message, add_remedy(folder))
-    return None
-
-
-def _is_pinned(registration: Registration, lock: Lock) -> bool:
-    """Whether what is served is what is pinned now, by a copy and an environment that are in order."""
-    loaded = registration.loaded
-    pinned = lock.plugins.get(loaded.manifest.name) if loaded is not None else None
-    return (
-        loaded is not None
-        and pinned is not None
-        and registration.damage is None
-        and loaded.environment_problem is None
-        and _pin_mismatch(loaded, pinned) is None
-    )
 
 
 def _served(registrations: Sequence[Registration]) -> dict[str, LoadedPlugin]:

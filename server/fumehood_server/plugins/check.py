@@ -20,17 +20,12 @@ from fumehood_server.model.schema import compile_schema
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason, ToolDefinition
 from fumehood_server.plugins.changes import ToolChange, tool_changes
+from fumehood_server.plugins.declared_tools import FORK_REMEDY
 from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
-from fumehood_server.plugins.loading import (
-    FORK_REMEDY,
-    Describe,
-    LoadedPlugin,
-    PluginRefusedError,
-    load_plugin,
-    try_start,
-)
+from fumehood_server.plugins.loading import Describe, LoadedPlugin, load_plugin, try_start
 from fumehood_server.plugins.lock import Origin, Pinned, pin_plugins, read_lock
+from fumehood_server.plugins.refusal import PluginRefusedError
 from fumehood_server.plugins.store import temporary_store
 
 _SHORT_DESCRIPTION_CHARS = 20

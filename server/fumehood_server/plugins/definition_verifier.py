@@ -10,8 +10,10 @@ from fumehood.v1 import tool_pb2
 
 from fumehood_server.model.text import printable
 from fumehood_server.plugins.changes import summarise_changes, tool_changes
+from fumehood_server.plugins.declared_tools import checked_tools
 from fumehood_server.plugins.definitions import definition_digest
-from fumehood_server.plugins.loading import LoadedPlugin, PluginRefusedError, add_remedy, checked_tools
+from fumehood_server.plugins.loading import LoadedPlugin, add_remedy
+from fumehood_server.plugins.refusal import PluginRefusedError
 
 
 class DefinitionVerifier:

@@ -14,12 +14,10 @@ from fumehood_sandbox import Level, SandboxError, SandboxUnavailableError
 
 from fumehood_server.config.config import LimitsConfig, SandboxConfig
 from fumehood_server.errors import ConfigError, FumehoodError, PluginInvalidError, WorkerUnavailableError
-from fumehood_server.model.capability import CapabilityKind
 from fumehood_server.model.plugin import Grants, Kind, WorkerSpec
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation, Reason, ToolDefinition
-from fumehood_server.plugins.conversion import from_proto
-from fumehood_server.plugins.definitions import FieldProblem, check_definition
+from fumehood_server.plugins.declared_tools import checked_tools, refuse_forks
 from fumehood_server.plugins.environments.environments import Environment, Environments
 from fumehood_server.plugins.environments.errors import EnvironmentUnavailableError
 from fumehood_server.plugins.environments.interpreter import DESCRIPTION
@@ -27,6 +25,7 @@ from fumehood_server.plugins.environments.plugin_lock import PLUGIN_LOCK_NAME
 from fumehood_server.plugins.launch.program import build
 from fumehood_server.plugins.lock import Pinned
 from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest, try_manifest
+from fumehood_server.plugins.refusal import PluginRefusedError, invalid
 from fumehood_server.plugins.specs import SpecMaker
 from fumehood_server.plugins.store import CopyDamagedError, PluginSources, Stored
 from fumehood_server.plugins.store.ignore import IGNORE_NAME
@@ -34,12 +33,6 @@ from fumehood_server.plugins.store.ignore import IGNORE_NAME
 DESCRIBE_TIMEOUT_S = 60.0
 """Backstop above every timeout within `describe` itself."""
 
-FORK_REMEDY = (
-    "have the tools start threads and processes and open files and sockets, not the import; or declare "
-    'isolation="process": one process then serves many calls'
-)
-
-_MAX_TOOLS = 1024
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named [^\n]*\s*\Z")
 _REASON_CODES = {Code.CONFIG_SANDBOX_UNAVAILABLE: "sandbox_unavailable", Code.CONFIG_PLUGIN_INVALID: "plugin_invalid"}
 
@@ -100,17 +93,6 @@ class LoadedPlugin:
         return Pinned(version=self.manifest.version, digest=self.digest, tools=self.tools)
 
 
-class PluginRefusedError(FumehoodError):
-    """A plugin can't be served as it is. Its author or the operator must act; `reasons` say on what."""
-
-    def __init__(self, name: str, reasons: tuple[Reason, ...], problems: tuple[ConfigError, ...] = ()) -> None:
-        """`problems` are those of its files, where they are the reason."""
-        super().__init__("; ".join(reason.message for reason in reasons))
-        self.name = name
-        self.reasons = reasons
-        self.problems = problems
-
-
 def _packages(manifest: Manifest, environment: Environment | None) -> Path | None:
     return environment.contents if environment and manifest.kind is Kind.PYTHON else None
 
@@ -157,7 +139,7 @@ async def load_plugin(
         default = Isolation.PROCESS if described.fork_problem else manifest.kind.default_isolation
         tools = checked_tools(manifest, described.tools, lambda _: default)
         if described.fork_problem:
-            _refuse_forks(manifest, tools, described.fork_problem)
+            refuse_forks(manifest, tools, described.fork_problem)
             if any(tool.isolation == tool_pb2.ISOLATION_UNSPECIFIED for tool in described.tools):
                 fork_problem = described.fork_problem
         try:
@@ -188,18 +170,18 @@ def _read_files(folder: Path, sources: PluginSources) -> tuple[Manifest, Stored]
     """
     reading = try_manifest(folder)
     if reading.manifest is None:
-        raise _invalid(reading.name, reading.problems)
+        raise invalid(reading.name, reading.problems)
     name = reading.manifest.name
     try:
         stored = sources.put(folder)
     except PluginInvalidError as exc:
-        raise _invalid(name, (exc,)) from exc
+        raise invalid(name, (exc,)) from exc
     except ConfigError as exc:
         raise PluginRefusedError(name, (Reason("copy_failed", f"{exc.path}: {exc.problem}", exc.hint),)) from exc
     copied = try_manifest(stored.path)
     if copied.manifest is None:
         problems = (_left_out(reading.manifest, stored.path, each) for each in copied.problems)
-        raise _invalid(name, tuple(problems))
+        raise invalid(name, tuple(problems))
     if copied.manifest.name != name:
         raise _changed_meanwhile(name, folder)
     return replace(copied.manifest, folder=reading.manifest.folder), stored
@@ -232,16 +214,11 @@ def _find_environment(
         elif manifest.build:
             found = environments.of_build(manifest.name, stored.digest, manifest.build, named=named)
     except PluginInvalidError as exc:
-        raise _invalid(manifest.name, (exc,)) from exc
+        raise invalid(manifest.name, (exc,)) from exc
     except EnvironmentUnavailableError as exc:
         return None, exc.reason
     problem = environments.verify(found) if found else None
     return (None, problem) if problem else (found, None)
-
-
-def _invalid(name: str, problems: tuple[ConfigError, ...]) -> PluginRefusedError:
-    reasons = tuple(Reason("plugin_invalid", str(each), "mend it and reload the plugin") for each in problems)
-    return PluginRefusedError(name, reasons, problems)
 
 
 async def _describe(
@@ -257,7 +234,7 @@ async def _describe(
     try:
         maker = _spec_maker(manifest, stored, environment, limits, sandbox)
     except ConfigError as exc:
-        raise _invalid(manifest.name, (exc,)) from exc
+        raise invalid(manifest.name, (exc,)) from exc
     return await _ready(manifest, stored, maker.describing_spec(), describe, "could not be asked for its tools")
 
 
@@ -314,7 +291,7 @@ async def _ready(manifest: Manifest, stored: Stored, spec: WorkerSpec, describe:
         async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
             return await describe(spec)
     except ConfigError as exc:
-        raise _invalid(manifest.name, (exc,)) from exc
+        raise invalid(manifest.name, (exc,)) from exc
     except SandboxUnavailableError as exc:
         raise PluginRefusedError(manifest.name, (Reason("sandbox_unavailable", str(exc), exc.remedy),)) from exc
     except TimeoutError as exc:
@@ -350,56 +327,3 @@ def _missed(manifest: Manifest, stored: Stored, said: str) -> str:
     if not (left_out and "ModuleNotFoundError" in said):
         return ""
     return f"its .venv is ignored: a line `!.venv/` in {IGNORE_NAME} takes it in"
-
-
-def _refuse_forks(manifest: Manifest, tools: Sequence[ToolDefinition], fork_problem: str) -> None:
-    """Refuse a tool that names the isolation `call` in a plugin whose import can't be forked.
-
-    Raises:
-        PluginRefusedError: there is one.
-    """
-    path = manifest.folder / MANIFEST_NAME
-    problems = tuple(
-        PluginInvalidError(
-            path, f'tool "{tool.name}": `isolation` "call" can\'t be had: {fork_problem}', hint=FORK_REMEDY
-        )
-        for tool in tools
-        if tool.isolation is Isolation.CALL and CapabilityKind.PROXY not in tool.requires  # with it, none is forked
-    )
-    if problems:
-        raise _invalid(manifest.name, problems)
-
-
-def checked_tools(
-    manifest: Manifest,
-    declared: Sequence[tool_pb2.ToolDefinition],
-    default_isolation: Callable[[str], Isolation],
-) -> tuple[ToolDefinition, ...]:
-    """The definitions that a plugin's code declares. A tool that names no isolation has the default of its name.
-
-    Raises:
-        PluginRefusedError: something is wrong with them.
-    """
-    path = manifest.folder / MANIFEST_NAME
-    problems: list[ConfigError] = []
-    tools: dict[str, ToolDefinition] = {}
-    if not declared:
-        problems.append(PluginInvalidError(path, "the plugin declares no tool", hint="decorate one with @plugin.tool"))
-    if len(declared) > _MAX_TOOLS:
-        problems.append(PluginInvalidError(path, f"the plugin declares more than {_MAX_TOOLS} tools"))
-    for message in declared[:_MAX_TOOLS]:
-        raw = from_proto(message)
-        definition, found = check_definition(replace(raw, isolation=raw.isolation or default_isolation(raw.name)))
-        if definition and definition.name in tools:
-            found = (FieldProblem("name", "is the name of two tools", "rename one"),)
-        elif definition:
-            tools[definition.name] = definition
-        problems += [
-            PluginInvalidError(
-                path, f'tool "{message.name[:64]}": `{each.field}` {each.problem}', key=each.field, hint=each.hint
-            )
-            for each in found
-        ]
-    if problems:
-        raise _invalid(manifest.name, tuple(problems))
-    return tuple(tools.values())

@@ -1,0 +1,101 @@
+"""Decides whether a plugin that was read is served: by its pin, and by the names that other plugins have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fumehood_server.config.config import PluginConfig, SidecarConfig
+from fumehood_server.errors import FumehoodError
+from fumehood_server.model.tool import Reason
+from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
+from fumehood_server.plugins.definitions import NAME_HINT, valid_name
+from fumehood_server.plugins.loading import LoadedPlugin, add_remedy
+from fumehood_server.plugins.lock import Lock, Pinned
+from fumehood_server.plugins.refusal import PluginRefusedError
+from fumehood_server.plugins.registration import (
+    Registration,
+    exposed_name,
+    refuse,
+    refuse_changed,
+    register,
+    unknown_tools,
+)
+
+
+def accept_or_refuse(
+    plugin: PluginConfig,
+    read: LoadedPlugin | PluginRefusedError,
+    others: Sequence[Registration],
+    config: SidecarConfig,
+    lock: Lock,
+) -> Registration:
+    """Register a plugin that was read, or refuse it: for its pin, or for a name that one of `others` has."""
+    if isinstance(read, PluginRefusedError):
+        return refuse(plugin, read.name, read.reasons)
+    name = read.manifest.name
+    conflicts = _name_conflicts(plugin, read, others) or unknown_tools(config, plugin, read.tools)
+    if conflicts:
+        return refuse(plugin, name, conflicts)
+    pinned = lock.plugins.get(name)
+    if pinned is not None:
+        changed = _pin_mismatch(read, pinned)
+        if changed is not None:
+            text = diff_changes(tool_changes(pinned.tools, read.tools))
+            return refuse_changed(config, plugin, read, pinned, changed, diff=text)
+    try:
+        return register(config, plugin, read)
+    except FumehoodError as exc:
+        return refuse(plugin, name, (Reason("plugin_invalid", str(exc)),))
+
+
+def serves_its_pin(registration: Registration, lock: Lock) -> bool:
+    """Whether what is served is what is pinned now, by a copy and an environment that are in order."""
+    loaded = registration.loaded
+    pinned = lock.plugins.get(loaded.manifest.name) if loaded is not None else None
+    return (
+        loaded is not None
+        and pinned is not None
+        and registration.damage is None
+        and loaded.environment_problem is None
+        and _pin_mismatch(loaded, pinned) is None
+    )
+
+
+def _name_conflicts(plugin: PluginConfig, read: LoadedPlugin, others: Sequence[Registration]) -> tuple[Reason, ...]:
+    """Names of the plugin and its tools that another plugin has already."""
+    manifest = read.manifest
+    for other in others:
+        if other.plugin.name == manifest.name and other.plugin.kind is not None:
+            message = (
+                f'two plugins have the name "{manifest.name}": {other.plugin.path} serves it, {manifest.folder} can\'t'
+            )
+            return (Reason("duplicate_plugin", message, "rename one of them in its manifest and reload that name"),)
+    holders = {tool.name: other.plugin.name for other in others for tool in other.plugin.tools}
+    found: list[Reason] = []
+    for tool in read.tools:
+        name = exposed_name(plugin, tool.name)
+        if not valid_name(name):
+            message = f'with its prefix, the tool "{tool.name}" would have the name "{name}": {NAME_HINT}'
+            found.append(Reason("name_invalid", message, f"give it an alias in its [plugin.tools.{tool.name}]"))
+        elif name in holders:
+            message = f'two plugins declare the tool "{name}": {holders[name]} serves it, {manifest.name} can\'t'
+            if holders[name] == manifest.name:
+                message = f'two tools of {manifest.name} would have the name "{name}"'
+            remedy = f'prefix = "..." in its [[plugin]], or alias = "..." in its [plugin.tools.{tool.name}]'
+            found.append(Reason("duplicate_tool", message, remedy))
+        else:
+            holders[name] = manifest.name
+    return tuple(found)
+
+
+def _pin_mismatch(read: LoadedPlugin, pinned: Pinned) -> Reason | None:
+    """How a plugin differs from what was pinned, without any of the author's words."""
+    name, folder = read.manifest.name, read.manifest.folder
+    found = tool_changes(pinned.tools, read.tools)
+    if found:
+        message = f"the definitions of {name} are not the ones that were pinned: {summarise_changes(found)}"
+        return Reason("definition_changed", message, add_remedy(folder))
+    if read.digest != pinned.digest:
+        message = f"the files of {name} are not the ones that were pinned; its definitions are"
+        return Reason("digest_changed", message, add_remedy(folder))
+    return None

@@ -1,0 +1,76 @@
+"""Checks the definitions that a plugin's code declares, and the isolation that its import allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fumehood.v1 import tool_pb2
+
+from fumehood_server.errors import ConfigError, PluginInvalidError
+from fumehood_server.model.capability import CapabilityKind
+from fumehood_server.model.tool import Isolation, ToolDefinition
+from fumehood_server.plugins.conversion import from_proto
+from fumehood_server.plugins.definitions import FieldProblem, check_definition
+from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest
+from fumehood_server.plugins.refusal import invalid
+
+FORK_REMEDY = (
+    "have the tools start threads and processes and open files and sockets, not the import; or declare "
+    'isolation="process": one process then serves many calls'
+)
+
+_MAX_TOOLS = 1024
+
+
+def refuse_forks(manifest: Manifest, tools: Sequence[ToolDefinition], fork_problem: str) -> None:
+    """Refuse a tool that names the isolation `call` in a plugin whose import can't be forked.
+
+    Raises:
+        PluginRefusedError: there is one.
+    """
+    path = manifest.folder / MANIFEST_NAME
+    problems = tuple(
+        PluginInvalidError(
+            path, f'tool "{tool.name}": `isolation` "call" can\'t be had: {fork_problem}', hint=FORK_REMEDY
+        )
+        for tool in tools
+        if tool.isolation is Isolation.CALL and CapabilityKind.PROXY not in tool.requires  # with it, none is forked
+    )
+    if problems:
+        raise invalid(manifest.name, problems)
+
+
+def checked_tools(
+    manifest: Manifest,
+    declared: Sequence[tool_pb2.ToolDefinition],
+    default_isolation: Callable[[str], Isolation],
+) -> tuple[ToolDefinition, ...]:
+    """The definitions that a plugin's code declares. A tool that names no isolation has the default of its name.
+
+    Raises:
+        PluginRefusedError: something is wrong with them.
+    """
+    path = manifest.folder / MANIFEST_NAME
+    problems: list[ConfigError] = []
+    tools: dict[str, ToolDefinition] = {}
+    if not declared:
+        problems.append(PluginInvalidError(path, "the plugin declares no tool", hint="decorate one with @plugin.tool"))
+    if len(declared) > _MAX_TOOLS:
+        problems.append(PluginInvalidError(path, f"the plugin declares more than {_MAX_TOOLS} tools"))
+    for message in declared[:_MAX_TOOLS]:
+        raw = from_proto(message)
+        definition, found = check_definition(replace(raw, isolation=raw.isolation or default_isolation(raw.name)))
+        if definition and definition.name in tools:
+            found = (FieldProblem("name", "is the name of two tools", "rename one"),)
+        elif definition:
+            tools[definition.name] = definition
+        problems += [
+            PluginInvalidError(
+                path, f'tool "{message.name[:64]}": `{each.field}` {each.problem}', key=each.field, hint=each.hint
+            )
+            for each in found
+        ]
+    if problems:
+        raise invalid(manifest.name, tuple(problems))
+    return tuple(tools.values())
