@@ -10,9 +10,20 @@ import re
 
 # C0 but newline and tab, DEL, C1, bidirectional marks, overrides and isolates, line and paragraph separators, and lone
 # surrogates, which no encoding can hold.
-_UNSAFE = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_UNSAFE_RANGES = (
+    *((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0x061C, 0x061C)),
+    *((0x200E, 0x200F), (0x2028, 0x202E), (0x2066, 0x2069), (0xD800, 0xDFFF)),
+)
+_UNSAFE = "".join(f"\\u{first:04x}-\\u{last:04x}" for first, last in _UNSAFE_RANGES)
 _UNSAFE_CHARACTER = re.compile(f"[{_UNSAFE}]")
 _UNSAFE_IN_LINE = re.compile(f"[{_UNSAFE}\n]")
+
+# A table, since a line of control characters alone takes a function for each of them ten times as long.
+_LINE_ESCAPES = {
+    code: ascii(chr(code))[1:-1]
+    for first, last in (*_UNSAFE_RANGES, (ord("\t"), ord("\n")))
+    for code in range(first, last + 1)
+}
 
 _DELETE = 0x7F
 _CONTROL_PICTURES = 0x2400  # the Unicode block of that name: one symbol for each of C0
@@ -38,6 +49,11 @@ def visible(text: str) -> str:
 def visible_line(text: str) -> str:
     """The text for a reader as one line: `visible`, and no newline."""
     return text if text.isprintable() else _UNSAFE_IN_LINE.sub(_symbol, text)
+
+
+def escape_line(text: str) -> str:
+    """The text as one line of a log: what would steer a terminal is written as its escape, tabs and newlines too."""
+    return text if text.isprintable() else text.translate(_LINE_ESCAPES)
 
 
 def escape_json(text: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from fumehood_server.model.text import escape_line
 from fumehood_server.secrets import Redactor
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES, cut
 
@@ -21,14 +22,6 @@ MAX_KEPT_BYTES = 1024 * 1024
 
 LAST_LINES = 20
 """Lines of a worker's stderr that an error about it carries."""
-
-# C0 and C1 controls, line and paragraph separators, overrides of the writing direction, lone surrogates.
-_UNSAFE = (
-    *((0x00, 0x1F), (0x7F, 0x9F), (0x2028, 0x2029), (0x200E, 0x200F)),
-    *((0x202A, 0x202E), (0x2066, 0x2069), (0xD800, 0xDFFF)),
-)
-# A table, since a line of control characters alone takes a function for each of them ten times as long.
-_ESCAPES = {code: ascii(chr(code))[1:-1] for first, last in _UNSAFE for code in range(first, last + 1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +47,7 @@ def clean(text: str) -> str:
     text = cut(text, MAX_LINE_BYTES)
     if text.isprintable():
         return text
-    return cut(text.translate(_ESCAPES), MAX_LINE_BYTES)
+    return cut(escape_line(text), MAX_LINE_BYTES)
 
 
 def without_secrets(text: str, redactor: Redactor) -> str:
