@@ -6,6 +6,8 @@ system call. None of it may be felt.
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from fumehood_server.model.tool import Isolation
 
@@ -167,6 +169,7 @@ async def test_call_has_all_that_a_process_has(bench: Bench, code: str, expected
 
 _OPEN = """
 import os
+import signal
 from fumehood_sdk.runtime.descriptors import _wire
 def is_open(number):
     try:
@@ -190,6 +193,28 @@ async def test_wire_is_closed_in_what_a_call_forks(bench: Bench, isolation: Isol
     own, forked = await bench.run(_OPEN, spec=bench.spec(isolation=isolation))
     assert own == [True, True], "control: the process that serves has the wire"
     assert forked == [False, False, True, True, True, True]
+
+
+_KILLED_AT_BIRTH = """
+import os, signal
+result = []
+for _ in range(50):
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    os.kill(pid, signal.SIGTERM)
+    result.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+async def test_sigterm_ends_what_a_call_forks_also_before_it_ran(bench: Bench) -> None:
+    assert await bench.run(_KILLED_AT_BIRTH) == [-signal.SIGTERM] * 50
+
+
+async def test_handler_of_the_authors_own_is_inherited_by_what_a_call_forks(bench: Bench) -> None:
+    own = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(7))\nimport os"
+    heard = _KILLED_AT_BIRTH.replace("import os, signal", own).replace("os.kill", "time.sleep(0.05); os.kill")
+    assert await bench.run(f"import time\n{heard.replace('range(50)', 'range(2)')}") == [7, 7]
 
 
 async def test_zygote_of_asynchronous_tools_has_imported_what_they_need(bench: Bench) -> None:

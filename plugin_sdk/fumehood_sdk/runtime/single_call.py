@@ -40,6 +40,30 @@ def _exit_on_sigterm(_number: int, _frame: FrameType | None) -> None:
     os._exit(_TERMINATED_STATUS)
 
 
+_masks = _thread._local()  # noqa: SLF001 - what `threading.local` is, without that module's import
+"""The signal mask of each thread that is forking, from before the fork."""
+
+
+def _block_sigterm() -> None:
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+
+
+def _restore_mask() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
+def _reset_handlers() -> None:
+    """Give a process that the author's code forked the dispositions of any process: `multiprocessing` relies on them.
+
+    SIGTERM is blocked until then, since CPython forgets in the child what its handler heard until the fork is done; and
+    a handler in Python waits as long as a system call that blocks just after the signal.
+    """
+    if signal.getsignal(signal.SIGTERM) is _exit_on_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+    _restore_mask()
+
+
 class SingleCallEngine(Engine):
     """Engine of a process that serves one call and is killed."""
 
@@ -63,6 +87,7 @@ class SingleCallEngine(Engine):
         """Wait for one call on stdin, answer it on stdout, and wait to be killed. Returns if there is no call."""
         self._fd_in, fd_out = take_wire()
         close_in_forks(self._fd_in, fd_out)
+        os.register_at_fork(before=_block_sigterm, after_in_parent=_restore_mask, after_in_child=_reset_handlers)
         self._writer.use_descriptor(fd_out)
         try:
             frame = self._read_invoke()
