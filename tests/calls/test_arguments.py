@@ -3,15 +3,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from fumehood_server.calls.explanation import pointer
-from fumehood_server.calls.schemas import Validators
-from fumehood_server.calls.steps.prepare import MAX_FAULTS, prepare_arguments
-from fumehood_server.calls.strict_json import MAX_DEPTH
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.validation.documents import MAX_FAULTS
+from fumehood_server.validation.explanation import pointer
+from fumehood_server.validation.schemas import Validators
+from fumehood_server.validation.strict_json import MAX_DEPTH
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.calls.documents import prepare_arguments
 from tests.calls.fake import tool
 
 OPEN = '{"type":"object"}'

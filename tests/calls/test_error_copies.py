@@ -8,10 +8,10 @@ import subprocess
 import sys
 from typing import Any
 
-from fumehood_server.calls.schemas import Validators
-from fumehood_server.calls.steps.prepare import prepare_arguments
 from fumehood_server.model.call import CallError
+from fumehood_server.validation.schemas import Validators
 
+from tests.calls.documents import prepare_arguments
 from tests.calls.fake import tool
 
 TEXT = "a" * 1_000_000
@@ -21,9 +21,9 @@ HEADROOM_BYTES = 256 * 1024 * 1024
 CHILD = """
 import json, resource, sys
 from dataclasses import replace
-from fumehood_server.calls.steps.prepare import prepare_arguments
-from fumehood_server.calls.steps.check import check_result
-from fumehood_server.calls.schemas import Validators
+from tests.calls.documents import prepare_arguments
+from tests.calls.documents import check_result
+from fumehood_server.validation.schemas import Validators
 from tests.calls.fake import SPEC, answered, tool
 headroom, cases = json.load(sys.stdin)
 for line in open("/proc/self/status"):

@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from fumehood_server.calls.schemas import Validators
-from fumehood_server.calls.steps.check import check_result
-from fumehood_server.calls.steps.prepare import prepare_arguments
 from fumehood_server.model.call import CallError
+from fumehood_server.validation.schemas import Validators
 
+from tests.calls.documents import check_result, prepare_arguments
 from tests.calls.fake import SPEC, answered, tool
 
 COMPARISON = {

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from fumehood_server.calls.normaliser import MAX_FILLED_BYTES, MAX_LOOKS
-from fumehood_server.calls.schemas import Validators
-from fumehood_server.calls.steps.prepare import prepare_arguments
+from fumehood_server.validation.budget import PROCESS
+from fumehood_server.validation.schemas import Validators
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.calls.documents import prepare_arguments
 from tests.calls.fake import tool
 
 INTEGER = {"type": "integer"}
@@ -180,24 +180,26 @@ def test_a_reference_within_a_schema_with_an_id_of_its_own_is_not_mistaken() -> 
     assert handed_on({"x": inner}, '{"x":{"n":5.0}}') == '{"x":{"n":5.0}}'
 
 
-def test_a_document_beyond_the_budget_has_its_outermost_defaults_alone() -> None:
+def test_a_document_of_a_mebibyte_has_all_its_defaults_as_a_small_one() -> None:
     rows = {"type": "array", "items": {"type": "object", "properties": {"n": INTEGER, "a": {"default": 1}}}}
     properties = {"rows": rows, "b": {"default": 2}}
-    few, many = '{"rows":[%s]}' % ",".join(['{"n":1.0}'] * 100), '{"rows":[%s]}' % ",".join(['{"n":1.0}'] * MAX_LOOKS)  # noqa: UP031
-    assert json.loads(handed_on(properties, few)) == {"rows": [{"n": 1, "a": 1}] * 100, "b": 2}
-    assert handed_on(properties, many) == many[:-1] + ',"b":2}'
+    for count in (100, 100_000):
+        text = '{"rows":[%s]}' % ",".join(['{"n":1.0}'] * count)  # noqa: UP031
+        assert json.loads(handed_on(properties, text)) == {"rows": [{"n": 1, "a": 1}] * count, "b": 2}
 
 
 def test_defaults_do_not_grow_a_document_without_bound() -> None:
     rows = {"type": "array", "items": {"type": "object", "properties": {"a": {"default": "x" * 10_000}}}}
-    for count in (10, 1000):
-        text = json.dumps({"rows": [{}] * count})
-        assert len(handed_on({"rows": rows}, text)) <= len(text) + MAX_FILLED_BYTES + 20 * count
+    properties = {"rows": rows, "b": {"default": 2}}
+    few, many = json.dumps({"rows": [{}] * 10}), json.dumps({"rows": [{}] * 1000})
+    assert len(handed_on(properties, few)) > 100_000
+    assert PROCESS.filled_bytes < 1000 * 10_000
+    assert handed_on(properties, many) == many[:-1] + ',"b":2}'
 
 
 def test_a_long_list_of_whole_numbers_leaves_room_for_what_follows_it() -> None:
     properties = {"ids": {"type": "array", "items": INTEGER}, "n": INTEGER}
-    ids = ",".join(["1"] * 5 * MAX_LOOKS)
+    ids = ",".join(["1"] * 20_000)
     assert handed_on(properties, f'{{"ids":[{ids}],"n":5.0}}') == f'{{"ids":[{ids}],"n":5}}'
 
 

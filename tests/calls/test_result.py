@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from fumehood_server.calls.schemas import Validators
-from fumehood_server.calls.steps.check import check_result
 from fumehood_server.model.call import Block, CallError
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.validation.schemas import Validators
 
+from tests.calls.documents import check_result
 from tests.calls.fake import SPEC, answered, tool
 
 NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'

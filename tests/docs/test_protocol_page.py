@@ -15,14 +15,14 @@ from fumehood.v1 import plugin_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1 import tool_service_pb2_grpc as rpc
 from fumehood_sandbox import Limits
-from fumehood_server.calls import deadlines, strict_json
-from fumehood_server.calls.steps import prepare as arguments
+from fumehood_server.calls import deadlines
 from fumehood_server.config.config_file import ServerTable
 from fumehood_server.egress import Reason as EgressReason
 from fumehood_server.plugins.manifest_file import PluginTable
 from fumehood_server.rpc import admission, cancelling, listing, outcomes, paging, plugin_service
 from fumehood_server.rpc.status import REFUSALS
 from fumehood_server.secrets import source
+from fumehood_server.validation import budget, documents, normaliser, process, strict_json
 from fumehood_server.workers import settings
 from fumehood_server.workers.faults import EscalationStep, Violation
 from fumehood_server.workers.output import stderr
@@ -151,6 +151,14 @@ LIMITS = Limits()
         ("## 3.5", "fields of a frame over 64 KiB", "8,192", frame_reader.UNCOUNTED_BYTES == 64 * KIB),
         ("## 3.5", "arguments of a call", "1 MiB", ServerTable().max_arguments_bytes == MIB),
         ("## 3.5", "nesting", "64", strict_json.MAX_DEPTH == 64),
+        (
+            "## 3.5",
+            "defaults that are filled in",
+            "2 MiB",
+            (budget.PROCESS.filled_bytes, normaliser.MAX_NORMALISED_CHARS) == (2 * MIB, 3 * MIB + 512 * KIB),
+        ),
+        ("## 3.5", "validating one", "10 s", process.CPU_S == 10),
+        ("## 3.5", "validating one", "512 MiB", process.MEMORY_BYTES == 512 * MIB),
         ("## 3.5", "`Update.message`", "8 KiB", messages.MAX_LINE_BYTES == 8 * KIB),
         ("## 3.5", "`Update.data_json`", "64 KiB", messages.MAX_UPDATE_DATA_BYTES == 64 * KIB),
         ("## 3.5", "`Log.fields_json`", "8 KiB", messages.MAX_LINE_BYTES == 8 * KIB),
@@ -214,7 +222,7 @@ def test_a_limit_is_what_the_page_says(title: str, row: str, told: str, *, kept:
         ("waiting for a free worker for 30 s", deadlines.MIN_WAIT_S == 30),
         ("`page_size` 0 means 100, 1,000 at most", (paging.DEFAULT_PAGE, paging.MAX_PAGE) == (100, 1000)),
         ("ends early at 3 MiB", paging.MAX_PAGE_BYTES == 3 * MIB),
-        ("up to 20 of `{pointer, rule, message}`", arguments.MAX_FAULTS == 20),
+        ("up to 20 of `{pointer, rule, message}`", documents.MAX_FAULTS == 20),
         ("that would exceed 64 KiB", outcomes.MAX_DETAILS_BYTES == 64 * KIB),
         ("`[server] drain_s` (20 s)", ServerTable().drain_s == 20),
     ],

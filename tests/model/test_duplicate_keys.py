@@ -7,16 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fumehood_server.calls.schemas import Validators
-from fumehood_server.calls.steps.check import check_result
-from fumehood_server.calls.steps.prepare import prepare_arguments
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.json_keys import first_duplicate
 from fumehood_server.model.schema import SCHEMA_LIMIT_BYTES, SchemaError, check_schema
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.plugins.lock import read_lock
+from fumehood_server.validation.schemas import Validators
 
+from tests.calls.documents import check_result, prepare_arguments
 from tests.calls.fake import SPEC, answered, tool
 
 MEBIBYTE = 1 << 20

@@ -7,16 +7,16 @@ import json
 from typing import Any
 
 import pytest
-from fumehood_server.calls.schemas import MAX_ERROR_VISITS, MAX_VISITS, Validators
-from fumehood_server.calls.steps.check import check_result
-from fumehood_server.calls.steps.prepare import prepare_arguments
 from fumehood_server.model.call import CallError
 from fumehood_server.model.schema import SchemaError, check_schema
 from fumehood_server.model.schema_cost import CEILING, MAX_SUBSCHEMAS, visits
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.validation.budget import PROCESS
+from fumehood_server.validation.schemas import Validators
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.calls.documents import check_result, prepare_arguments
 from tests.calls.fake import SPEC, answered, tool
 
 STRINGS = {"type": "object", "properties": {"names": {"type": "array", "items": {"type": "string"}}}}
@@ -98,7 +98,7 @@ def test_visits_are_counted_by_depth() -> None:
 def test_many_faults_are_one_where_listing_them_would_take_long() -> None:
     (few,) = refused(STRINGS, {"names": ["x", 1]})
     assert few["pointer"] == "/names/1"
-    (many,) = refused(STRINGS, {"names": [1] * MAX_ERROR_VISITS})
+    (many,) = refused(STRINGS, {"names": [1] * PROCESS.error_visits})
     assert (many["pointer"], many["rule"]) == ("", "size")
 
 
@@ -143,7 +143,7 @@ def test_any_schema_is_counted_within_bounds(top: object, a: object, b: object) 
     counts = visits(schema)
     assert counts[0] >= 1
     assert all(0 <= count <= CEILING for count in counts)
-    assert MAX_VISITS < CEILING
+    assert PROCESS.visits < CEILING
 
 
 def test_choices_that_are_compared_one_by_one_count_with_their_size() -> None:

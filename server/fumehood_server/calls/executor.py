@@ -7,10 +7,9 @@ from types import TracebackType
 from typing import Self
 
 from fumehood_server.calls.call import Call, OnUpdate
-from fumehood_server.calls.large_values import LargeValues
+from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.registry import Registry
 from fumehood_server.calls.run import CallDependencies, run_call
-from fumehood_server.calls.schemas import Validators
 from fumehood_server.calls.steps.find import Tools
 from fumehood_server.calls.steps.invoke import LINGER_S
 from fumehood_server.calls.turns import Turns
@@ -39,16 +38,16 @@ class Executor:
         self._needs = CallDependencies(
             tools=tools,
             pools=pools,
-            validators=Validators(),
+            checks=DocumentChecks(get_logger()),
             turns=Turns(),
             linger_s=linger_s,
             log=get_logger(),
             lines=call_lines(),
-            large=LargeValues(),
         )
 
     async def __aenter__(self) -> Self:
         """Own the calls' tasks."""
+        await self._needs.checks.__aenter__()
         await self._tasks.__aenter__()
         return self
 
@@ -60,7 +59,7 @@ class Executor:
         self.cancel_all(CancelReason.SHUTDOWN)
         # Not told of what ends the block: it would cancel tasks that have not begun, and so have no outcome.
         await self._tasks.__aexit__(None, None, None)
-        self._needs.large.close()
+        await self._needs.checks.__aexit__(None, None, None)
 
     def start(self, request: CallRequest, on_update: OnUpdate | None = None) -> Call:
         """Admit a call and give it a task, which begins in the loop's next iteration.

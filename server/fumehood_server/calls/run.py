@@ -8,11 +8,9 @@ from typing import TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from fumehood_server.calls.call import Call
-from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound
+from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.errors import StepFailedError
-from fumehood_server.calls.large_values import LARGE_CHARS, LargeValues
 from fumehood_server.calls.progress import Progress
-from fumehood_server.calls.schemas import Validators
 from fumehood_server.calls.steps.acquire import acquire_worker
 from fumehood_server.calls.steps.answer import failed, log_outcome, outcome_of
 from fumehood_server.calls.steps.check import Checked, check_result
@@ -23,7 +21,6 @@ from fumehood_server.calls.steps.prepare import prepare_arguments
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import CallError, CallOutcome
-from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.telemetry.logging import CallLines, correlation
@@ -37,11 +34,10 @@ class CallDependencies:
 
     tools: Tools
     pools: WorkerPools
-    validators: Validators
+    checks: DocumentChecks
     turns: Turns
     log: FilteringBoundLogger
     lines: CallLines
-    large: LargeValues
     linger_s: float
     """See `invoke_tool`."""
 
@@ -68,7 +64,7 @@ async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -
     request = call.request
     tool, spec = _passed(find_tool(needs.tools, request.tool))
     progress.tool = tool
-    progress.arguments_json = _passed(await _prepare(call, tool, needs))
+    progress.arguments_json = _passed(await prepare_arguments(call, tool, needs.checks))
     _passed(check_permission(tool))
     # Here: before-hooks. What they change is prepared and permitted anew.
     # Here: approval of exactly what will run. Nothing changes the arguments after it.
@@ -76,21 +72,8 @@ async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -
     # Here: the intent, in the journal.
     with await acquire_worker(call, tool, spec, needs.pools, needs.turns) as worker:
         result = progress.result = await invoke_tool(call, tool, worker, progress, linger_s=needs.linger_s)
-    if len(result.details_json) <= LARGE_CHARS:
-        checked = check_result(tool, spec, result, needs.validators)
-    else:
-        checked = await needs.large.run(check_result, tool, spec, result, needs.validators)
-    # Here: after-hooks.
-    # Here: the outcome, in the journal.
-    return checked
-
-
-async def _prepare(call: Call, tool: RegisteredTool, needs: CallDependencies) -> str | CallError:
-    text = call.request.arguments_json
-    if len(text) <= LARGE_CHARS:
-        return prepare_arguments(tool, text, needs.validators)
-    deadline = call.deadline(Bound.WAIT, call.admitted_at, max(MIN_WAIT_S, tool.timeout_s))
-    return await call.wait_for(lambda: needs.large.run(prepare_arguments, tool, text, needs.validators), deadline)
+    return await check_result(call, tool, spec, result, needs.checks)
+    # Here: after-hooks, and then the outcome, in the journal.
 
 
 def _passed(value: _Value | CallError) -> _Value:

@@ -39,6 +39,8 @@ class CallRequest:
     """The request's own timeout. None: none."""
     caller_deadline: float | None
     """The gRPC deadline on the event loop's clock. None: none."""
+    caller: str = ""
+    """Its connection, as gRPC names it: `unix:` for all on unix sockets."""
 
 
 @dataclass(frozen=True, slots=True)

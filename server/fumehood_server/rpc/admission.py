@@ -33,8 +33,8 @@ class Admission:
         """`max_arguments_bytes` bounds the arguments' text of one call."""
         self._max_arguments_bytes = max_arguments_bytes
 
-    def read_request(self, request: pb.CallToolRequest, caller_deadline: float | None) -> CallRequest:
-        """The request as ours.
+    def read_request(self, request: pb.CallToolRequest, caller_deadline: float | None, *, caller: str) -> CallRequest:
+        """The request as ours. `caller` is its connection, as gRPC names it.
 
         Raises:
             RefusedError: it is wrong in itself.
@@ -65,6 +65,7 @@ class Admission:
             context=_context(request.context),
             timeout_s=timeout_s,
             caller_deadline=caller_deadline,
+            caller=caller,
         )
 
 

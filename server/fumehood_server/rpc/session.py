@@ -156,7 +156,7 @@ class Session:
             return
         try:
             self._server.unread.check(self._caller)
-            admitted = self._server.admission.read_request(request, self._deadline)
+            admitted = self._server.admission.read_request(request, self._deadline, caller=self._caller)
             on_update = functools.partial(self._update, admitted.call_id) if updates else None
             call = self._server.executor.start(admitted, on_update)
         except RefusedError as exc:

@@ -65,7 +65,8 @@ class ToolService:
         """One call."""
         server, caller = self._server, context.peer()
         server.unread.check(caller)
-        call = server.executor.start(server.admission.read_request(request, caller_deadline(context.time_remaining())))
+        deadline = caller_deadline(context.time_remaining())
+        call = server.executor.start(server.admission.read_request(request, deadline, caller=caller))
         del request  # the call holds what it needs of it, and the rest can be large
         try:
             outcome = await call.outcome()
@@ -83,8 +84,10 @@ class ToolService:
 
     async def stream_tool(self, request: pb.StreamToolRequest, context: _Context[pb.StreamToolRequest]) -> None:
         """One call with its updates."""
-        self._server.unread.check(context.peer())
-        admitted = self._server.admission.read_request(request.call, caller_deadline(context.time_remaining()))
+        server, caller = self._server, context.peer()
+        server.unread.check(caller)
+        deadline = caller_deadline(context.time_remaining())
+        admitted = server.admission.read_request(request.call, deadline, caller=caller)
         del request  # likewise
         await stream_call(self._server, admitted, context)
 

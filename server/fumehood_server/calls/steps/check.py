@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
-from fumehood_server.calls.explanation import explain
-from fumehood_server.calls.schemas import SchemaUnusableError, Validator, Validators
-from fumehood_server.calls.strict_json import JsonError, parse
+from fumehood_server.calls.call import Call
+from fumehood_server.calls.cancellation import after_dispatch
+from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound
+from fumehood_server.calls.documents import DocumentChecks
+from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.calls.steps.validate import validate
 from fumehood_server.model.call import Block, CallError
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import InvocationResult
-
-_MAX_FAULTS = 5
+from fumehood_server.validation.documents import Accepted, Document, Flaw, Kind, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,43 @@ class Checked:
     error: CallError | None = None
 
 
-def check_result(tool: RegisteredTool, spec: WorkerSpec, result: InvocationResult, validators: Validators) -> Checked:
-    """Hold a worker's result against the output cap and schema; of a failure, the cap alone."""
+async def check_result(
+    call: Call, tool: RegisteredTool, spec: WorkerSpec, result: InvocationResult, checks: DocumentChecks
+) -> Checked:
+    """Hold a worker's result against the output cap and schema; of a failure, the cap alone. Waits only for large ones.
+
+    Raises:
+        StepFailedError: there was no verdict, or not before the call was cancelled or met a deadline. It has run.
+    """
+    document = output_of(tool, spec, result)
+    if document is None:
+        return checked_result(tool, spec, result, None)
+    deadline = call.deadline(Bound.WAIT, time.monotonic(), MIN_WAIT_S)
+    try:
+        verdict = await validate(call, tool, document, checks, deadline)
+    except StepFailedError as exc:
+        raise StepFailedError(after_dispatch(tool, exc.error, {"ended_by": "result", "tool_finished": True})) from exc
+    return checked_result(tool, spec, result, verdict)
+
+
+def output_of(tool: RegisteredTool, spec: WorkerSpec, result: InvocationResult) -> Document | None:
+    """The document that a result's structured output is; None where there is nothing to validate."""
+    if not result.details_json or result.error is not None or _over_cap(tool, spec, result) is not None:
+        return None
+    schema = tool.definition.output_schema_json
+    return Document(Kind.OUTPUT, tool.definition_digest, schema, result.details_json)
+
+
+def checked_result(
+    tool: RegisteredTool, spec: WorkerSpec, result: InvocationResult, verdict: Verdict | None
+) -> Checked:
+    """What the caller may see, by the verdict about the structured output. None: there is no such document."""
     error = result.error or _over_cap(tool, spec, result)
-    if error is None and (result.details_json or tool.definition.output_schema_json):
-        error = _check_details(tool, result.details_json, validators)
+    if error is None and verdict is not None:
+        error = _rejected(tool, verdict)
+    elif error is None and tool.definition.output_schema_json:
+        message = "the tool returned no structured output"
+        error = _invalid(tool, [{"pointer": "", "rule": "required", "message": message}])
     if error is not None:
         keep = result.error is not None and _over_cap(tool, spec, result) is None
         content = result.content if keep else ()
@@ -72,39 +107,22 @@ def _over_cap(tool: RegisteredTool, spec: WorkerSpec, result: InvocationResult) 
     )
 
 
-def _check_details(tool: RegisteredTool, details_json: str, validators: Validators) -> CallError | None:
-    definition = tool.definition
-    if not details_json:
-        return _invalid(
-            tool, [{"pointer": "", "rule": "required", "message": "the tool returned no structured output"}]
-        )
-    try:
-        details = parse(details_json)
-    except JsonError as exc:
+def _rejected(tool: RegisteredTool, verdict: Verdict) -> CallError | None:
+    if isinstance(verdict, Accepted):
+        return None
+    if verdict.flaw is Flaw.NOT_JSON:
         return CallError(
             code=Code.CONSTRAINT_JSON_INVALID,
-            message=f"The structured output of {tool.name} {exc.problem}.",
+            message=f"The structured output of {tool.name} {verdict.problem}.",
             details={"plugin": tool.plugin},
         )
-    if not definition.output_schema_json:
-        return None
-    try:
-        validator = validators.get(tool.definition_digest, definition.output_schema_json, output=True)
-    except SchemaUnusableError as exc:
+    if verdict.flaw is Flaw.SCHEMA_UNUSABLE:
         return CallError(
             code=Code.CONFIG_PLUGIN_INVALID,
-            message=f"The output schema of {tool.name} can't be used: {exc}",
+            message=f"The output schema of {tool.name} can't be used: {verdict.problem}",
             details={"plugin": tool.plugin},
         )
-    if not validator.can_take(details_json, details):
-        return _invalid(tool, [{"pointer": "", "rule": "size", "message": "it is too large or deep for this schema"}])
-    return None if validator.is_valid(details) else _invalid(tool, _faults(validator, details_json, details))
-
-
-def _faults(validator: Validator, details_json: str, details: object) -> list[dict[str, str]]:
-    if not validator.can_explain(details_json, details):
-        return [{"pointer": "", "rule": "size", "message": "it does not fit, and is too large to say where"}]
-    return explain(validator.errors(details), unknown="in the output schema", limit=_MAX_FAULTS, at_names=False)
+    return _invalid(tool, list(verdict.faults))
 
 
 def _invalid(tool: RegisteredTool, faults: list[dict[str, str]]) -> CallError:

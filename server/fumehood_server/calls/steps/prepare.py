@@ -2,66 +2,48 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from fumehood_server.calls.explanation import explain, fault_json
-from fumehood_server.calls.schemas import SchemaUnusableError, Validator, Validators
-from fumehood_server.calls.steps.coercion import coerce
-from fumehood_server.calls.strict_json import JsonError, parse_exact, parse_object
+from fumehood_server.calls.call import Call
+from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound
+from fumehood_server.calls.documents import DocumentChecks
+from fumehood_server.calls.steps.validate import validate
 from fumehood_server.model.call import CallError
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.validation.documents import Accepted, Document, Flaw, Kind, Verdict
+from fumehood_server.validation.explanation import fault_json
 
 INVALID_ARGUMENTS = "invalid_arguments"
-MAX_FAULTS = 20
-"""Entries in one answer. A model mends the first ones and sends again."""
 
 
-def prepare_arguments(tool: RegisteredTool, text: str, validators: Validators) -> str | CallError:
+async def prepare_arguments(call: Call, tool: RegisteredTool, checks: DocumentChecks) -> str | CallError:
     """The arguments as JSON text for the plugin, or why the call ends here.
 
-    The caller's own text is kept where nothing has to be mended or settled, so that no number loses a digit on the way.
+    Raises:
+        EndedEarlyError: the call was cancelled or met a deadline before.
+        StepFailedError: they could not be validated.
     """
-    if not text:
-        text = "{}"
-    try:
-        arguments = parse_object(text)
-    except JsonError as exc:
-        return _refused(tool, [fault_json("", "json", f"the arguments' text {exc.problem}")])
-    try:
-        validator = validators.get(tool.definition_digest, tool.definition.input_schema_json)
-    except SchemaUnusableError as exc:
+    deadline = call.deadline(Bound.WAIT, call.admitted_at, max(MIN_WAIT_S, tool.timeout_s))
+    return settled(tool, await validate(call, tool, arguments_of(tool, call.request.arguments_json), checks, deadline))
+
+
+def arguments_of(tool: RegisteredTool, text: str) -> Document:
+    """The document that a call's arguments are. No text is no arguments."""
+    return Document(Kind.ARGUMENTS, tool.definition_digest, tool.definition.input_schema_json, text or "{}")
+
+
+def settled(tool: RegisteredTool, verdict: Verdict) -> str | CallError:
+    """What a verdict about arguments says for the call."""
+    if isinstance(verdict, Accepted):
+        return verdict.text
+    if verdict.flaw is Flaw.SCHEMA_UNUSABLE:
         return CallError(
             code=Code.CONFIG_PLUGIN_INVALID,
-            message=f"The input schema of {tool.name} can't be used: {exc}",
+            message=f"The input schema of {tool.name} can't be used: {verdict.problem}",
             details={"plugin": tool.plugin},
         )
-    if not validator.can_take(text, arguments):
-        return _refused(tool, [fault_json("", "size", "the arguments are too many or too deep for this tool's schema")])
-    if validator.is_valid(arguments):
-        return validator.normalise(text, arguments)
-    mended = parse_exact(text)
-    if coerce(validator, text, mended):
-        text = json.dumps(mended, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return validator.normalise(text, mended)
-    return _refused(tool, _faults(validator, text, mended))
-
-
-def _faults(validator: Validator, text: str, arguments: dict[str, Any]) -> list[dict[str, str]]:
-    """One entry for each argument at fault. An argument that breaks several rules is named with the first."""
-    if not validator.can_explain(text, arguments):
-        return [
-            fault_json(
-                "",
-                "size",
-                "something in the arguments does not fit the schema; they are too many or too long to say what",
-            )
-        ]
-    return explain(validator.errors(arguments), unknown="an argument of this tool", limit=MAX_FAULTS)
-
-
-def _refused(tool: RegisteredTool, faults: list[dict[str, str]]) -> CallError:
+    faults = list(verdict.faults)
+    if verdict.flaw is Flaw.NOT_JSON:
+        faults = [fault_json("", "json", f"the arguments' text {verdict.problem}")]
     lines = "; ".join(f"{fault['pointer'] or 'the arguments'}: {fault['message']}" for fault in faults)
     return CallError(
         code=Code.TOOL_EXECUTION_FAILED,

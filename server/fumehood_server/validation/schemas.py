@@ -10,25 +10,14 @@ from typing import Any
 
 import jsonschema_rs
 
-from fumehood_server.calls.normaliser import Normaliser, make_normaliser
-from fumehood_server.calls.strict_json import measure
 from fumehood_server.model.schema import compile_schema
 from fumehood_server.model.schema_cost import error_counts, visits
-
-_CACHE_SIZE = 4096
-"""Compiled schemas kept. Reloads would make a table without a bound grow for ever."""
-
-MAX_VISITS = 20_000_000
-"""Looks of a schema at values, for one document: half a second, and far more than documents at their caps need."""
-
-MAX_ERROR_VISITS = 10_000
-"""The same, where every error is collected: each costs some 12 µs, and all are made before the first can be read."""
+from fumehood_server.validation.budget import Budget, OverBudgetError
+from fumehood_server.validation.normaliser import Normaliser, make_normaliser
+from fumehood_server.validation.strict_json import measure
 
 _MASK = "the value"
 """What messages say in place of a value: it is as long as a caller likes, and can be a secret."""
-
-MAX_COPIED_BYTES = 16 * 1024 * 1024
-"""Copies of values in the errors of one document: 30 ms, and as many bytes of memory. Every error holds its value."""
 
 
 class SchemaUnusableError(Exception):
@@ -48,31 +37,41 @@ class Validator:
     normaliser: Normaliser | None
     """For documents that are valid. None where there is nothing to normalise, and for output."""
 
-    def can_take(self, text: str, value: object) -> bool:
-        """Whether validating `value`, whose JSON is `text`, holds nobody up."""
+    def can_take(self, text: str, value: object, budget: Budget) -> bool:
+        """Whether validating `value`, whose JSON is `text`, is within the budget."""
         # There are fewer values than characters.
-        return len(text) * self.peak <= MAX_VISITS or self.affords(value, MAX_VISITS)
+        return len(text) * self.peak <= budget.visits or self.count_visits(value) <= budget.visits
 
-    def affords(self, value: object, budget: int) -> bool:
-        """Whether the schema looks at most `budget` times at all values of the document together."""
+    def count_visits(self, value: object) -> int:
+        """How often the schema looks at most at all values of the document together."""
         size = measure(value)
-        return size.values * max(self.visits[: size.depth + 1]) <= budget
+        return size.values * max(self.visits[: size.depth + 1])
 
-    def normalise(self, text: str, value: dict[str, Any]) -> str:
-        """The text of a valid `value` as the plugin gets it (`Normaliser.normalise`). Changes `value`."""
+    def normalise(self, text: str, value: dict[str, Any], budget: Budget) -> str:
+        """The text of a valid `value` as the plugin gets it (`Normaliser.normalise`). Changes `value`.
+
+        Raises:
+            OverBudgetError: it takes more than `budget`, which says so.
+        """
         if self.normaliser is None:
             return text
-        return self.normaliser.normalise(
-            text, value, lambda made, filled: self.can_take(made, filled) and self.is_valid(filled)
-        )
+
+        def is_valid(made: str, filled: dict[str, Any]) -> bool:
+            if self.can_take(made, filled, budget):
+                return self.is_valid(filled)
+            if budget.hands_over:
+                raise OverBudgetError
+            return False
+
+        return self.normaliser.normalise(text, value, is_valid, budget)
 
     def is_valid(self, value: Any) -> bool:  # noqa: ANN401 - any JSON value
         """Whether the value fits."""
         return self.compiled.is_valid(value)
 
-    def can_explain(self, text: str, value: object) -> bool:
-        """Whether finding out what is wrong with an invalid `value`, whose JSON is `text`, holds nobody up."""
-        return self.affords(value, MAX_ERROR_VISITS) and self.copied_bytes(text, value) <= MAX_COPIED_BYTES
+    def can_explain(self, text: str, value: object, budget: Budget) -> bool:
+        """Whether finding out what is wrong with an invalid `value`, whose JSON is `text`, is within the budget."""
+        return self.count_visits(value) <= budget.error_visits and self.copied_bytes(text, value) <= budget.copied_bytes
 
     def copied_bytes(self, text: str, value: object) -> int:
         """At most so many bytes of the document are copied into its errors."""
@@ -88,14 +87,13 @@ class Validator:
 
 
 class Validators:
-    """Validators by their schema's text. Nothing is fetched: a reference that leads out of a schema is refused.
+    """Validators by their schema's text. Nothing is fetched: a reference that leads out of a schema is refused."""
 
-    For several threads: each step on the table is atomic, and of two that compile one schema, one stays.
-    """
+    __slots__ = ("_compiled", "_most")
 
-    __slots__ = ("_compiled",)
-
-    def __init__(self) -> None:
+    def __init__(self, most: int = 1024) -> None:
+        """`most` are kept. Reloads would make a table without a bound grow for ever."""
+        self._most = most
         self._compiled: OrderedDict[tuple[str, bool], Validator] = OrderedDict()
 
     def get(self, digest: str, schema_json: str, *, output: bool = False) -> Validator:
@@ -117,6 +115,6 @@ class Validators:
         made = self._compiled[key] = Validator(
             compiled, counts, max(counts), error_counts(schema), None if output else make_normaliser(schema)
         )
-        if len(self._compiled) > _CACHE_SIZE:
+        if len(self._compiled) > self._most:
             self._compiled.popitem(last=False)
         return made

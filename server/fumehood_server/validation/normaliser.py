@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from fumehood_server.calls.schema_places import TYPES, Node, build
+from fumehood_server.validation.budget import Budget, OverBudgetError
+from fumehood_server.validation.schema_places import TYPES, Node, build
 
-MAX_LOOKS = 4_000
-"""Looks of subschemas at the values of one document: some 10 ms. What holds more has its outermost defaults alone."""
+MAX_NORMALISED_CHARS = 3 * 1024 * 1024 + 512 * 1024
+"""No default makes a text longer: it has to fit into a frame of 4 MiB."""
 
-MAX_REWRITTEN_CHARS = 64 * 1024
-"""Longest text that is written anew, for numbers and inner defaults: its parser calls Python for each fraction."""
-
-MAX_FILLED_BYTES = 256 * 1024
-"""Defaults filled in to one document, which may have a place for them thousands of times."""
+_PUNCTUATION_BYTES = 4
+"""Quotes, colon and comma of a default."""
 
 _NUMBERS_A_LOOK = 16
 """Items of a list of plain numbers, whose types are looked at by the interpreter's own loops."""
@@ -66,28 +65,33 @@ class Normaliser:
     def __init__(self, root: Node) -> None:
         self._root = root
 
-    def normalise(self, text: str, arguments: dict[str, Any], is_valid: IsValid) -> str:
+    def normalise(self, text: str, arguments: dict[str, Any], is_valid: IsValid, budget: Budget) -> str:
         """The text, or another with numbers and defaults settled. `arguments` is what it parses to, and is changed.
 
-        Defaults that don't fit the schema that they stand in are not filled in.
+        Defaults that don't fit the schema that they stand in are not filled in. Where all together is more than
+        `budget`, those of the top level alone are, and the numbers stay.
+
+        Raises:
+            OverBudgetError: it is more than `budget`, which says so.
         """
-        seen = _Pass(arguments)
+        budget = replace(budget, filled_bytes=min(budget.filled_bytes, max(MAX_NORMALISED_CHARS - len(text), 0)))
+        seen = _Pass(arguments, budget)
         seen.run(self._root)
         if not seen.changes:
             return text
-        made = self._rewrite(text, seen)
+        made = self._rewrite(text, seen, budget)
         if not seen.has_filled or is_valid(made, arguments):
             return made
         arguments = orjson.loads(text)
-        seen = _Pass(arguments, fills=False)
+        seen = _Pass(arguments, budget, fills=False)
         seen.run(self._root)
-        return self._rewrite(text, seen)
+        return self._rewrite(text, seen, budget)
 
-    def _rewrite(self, text: str, seen: _Pass) -> str:
-        if seen.changes > len(seen.outermost) and not seen.over_budget and len(text) <= MAX_REWRITTEN_CHARS:
+    def _rewrite(self, text: str, seen: _Pass, budget: Budget) -> str:
+        if seen.changes > len(seen.outermost) and not seen.over_budget:
             # Once more over the numbers as they were written, so that none of the others loses a digit.
             exact = json.loads(text, parse_float=_Written, parse_int=_parse_int)
-            _Pass(exact, fills=seen.fills).run(self._root)
+            _Pass(exact, budget, fills=seen.fills).run(self._root)
             return orjson.dumps(exact, default=_write).decode()
         if not seen.outermost:
             return text
@@ -102,18 +106,28 @@ def make_normaliser(schema: Mapping[str, Any]) -> Normaliser | None:
     return None if root is None else Normaliser(root)
 
 
-class _OverBudgetError(Exception):
-    """The document is too large to be looked at."""
-
-
 class _Pass:
     """One walk over one document, which is changed in place."""
 
-    __slots__ = ("_document", "_filled_bytes", "_looks", "changes", "fills", "has_filled", "outermost", "over_budget")
+    __slots__ = (
+        "_budget",
+        "_closures",
+        "_document",
+        "_filled_bytes",
+        "_looks",
+        "changes",
+        "fills",
+        "has_filled",
+        "outermost",
+        "over_budget",
+    )
 
-    def __init__(self, document: dict[str, Any], *, fills: bool = True) -> None:
+    def __init__(self, document: dict[str, Any], budget: Budget, *, fills: bool = True) -> None:
         """Without `fills`, defaults are left out."""
         self._document = document
+        self._budget = budget
+        self._closures: dict[tuple[_Applied, ...], list[_Applied]] = {}
+        """What `_closure` found, by what is applied, where that is the same for every value."""
         self._looks = self._filled_bytes = 0
         self.fills = fills
         self.has_filled = self.over_budget = False
@@ -125,26 +139,39 @@ class _Pass:
         """Walk until the end or the budget's."""
         try:
             self._visit(self._document, [(root, True)])
-        except _OverBudgetError:
+        except OverBudgetError:
+            if self._budget.hands_over:
+                raise
             self.over_budget = True
 
     def _visit(self, value: Any, applied: list[_Applied]) -> Any:  # noqa: ANN401 - any JSON value
         """The value that stands in its place. Documents are at most 64 deep (`strict_json`), and so is this."""
-        nodes = self._closure(value, applied)
-        if type(value) is dict:
-            self._visit_object(value, nodes)
-        elif type(value) is list:
-            self._visit_array(value, nodes)
-        elif type(value) in _FRACTIONAL and any(node.whole for node, _ in nodes):
+        if type(value) is list:
+            if value:
+                self._visit_array(value, self._closure(value, applied))
+        elif type(value) is dict:
+            self._visit_object(value, self._closure(value, applied))
+        elif type(value) in _FRACTIONAL and any(node.whole for node, _ in self._closure(value, applied)):
             return self._whole(value)
         return value
 
     def _closure(self, value: Any, applied: list[_Applied]) -> list[_Applied]:  # noqa: ANN401 - any JSON value
         """The nodes that look at the same value, each once: the sure ones first, since a node may be both."""
+        key = tuple(applied)
+        nodes = self._closures.get(key)
+        if nodes is None:
+            nodes, depends_on_value = self._close(value, applied)
+            if not depends_on_value:
+                self._closures[key] = nodes
+        self._count(len(nodes) * (1 + len(value)) if type(value) is dict else len(nodes))
+        return nodes
+
+    def _close(self, value: Any, applied: list[_Applied]) -> tuple[list[_Applied], bool]:  # noqa: ANN401 - any JSON value
         found: dict[int, _Applied] = {}
         size = len(value) if type(value) is dict else 0
         sure_ones = [node for node, sure in applied if sure]
         maybe_ones = [node for node, sure in applied if not sure]
+        depends_on_value = False
         while sure_ones:
             node = sure_ones.pop()
             if id(node) in found:
@@ -153,6 +180,7 @@ class _Pass:
             sure_ones += node.sure
             maybe_ones += node.maybe
             for group in node.branches:
+                depends_on_value = True
                 self._count(len(group) * (1 + size))
                 left = [branch for keywords, branch in group if not _is_refuted(value, keywords)]
                 (sure_ones if len(left) == 1 else maybe_ones).extend(left)
@@ -164,13 +192,12 @@ class _Pass:
             maybe_ones += node.sure
             maybe_ones += node.maybe
             maybe_ones += (branch for group in node.branches for _, branch in group)
-        self._count(sum(1 + min(size, len(node.properties)) for node, _ in found.values()))
-        return list(found.values())
+        return list(found.values()), depends_on_value
 
     def _count(self, looks: int) -> None:
         self._looks += looks
-        if self._looks > MAX_LOOKS:
-            raise _OverBudgetError
+        if self._looks > self._budget.looks:
+            raise OverBudgetError
 
     def _whole(self, value: float | _Written) -> object:
         number = float(value.text) if type(value) is _Written else value
@@ -202,9 +229,9 @@ class _Pass:
         for name, (default, size) in defaults.items():
             if name in value:
                 continue
-            self._filled_bytes += size
-            if self._filled_bytes > MAX_FILLED_BYTES:
-                raise _OverBudgetError
+            self._filled_bytes += len(name) + size + _PUNCTUATION_BYTES
+            if self._filled_bytes > self._budget.filled_bytes:
+                raise OverBudgetError
             value[name] = default
             self.has_filled = True
             self.changes += 1

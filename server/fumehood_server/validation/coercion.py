@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fumehood_server.calls.schemas import Validator
+from fumehood_server.validation.budget import Budget, OverBudgetError
+from fumehood_server.validation.schemas import Validator
 
 MAX_REPAIRS = 16
 """Values mended in one call. Each costs a validation or more; arguments with more mistakes are better sent again."""
@@ -26,16 +27,26 @@ _BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
 _TYPE_RULES = frozenset({"type", "anyOf", "oneOf", "enum", "const"})
 
 
-def coerce(validator: Validator, text: str, arguments: dict[str, Any]) -> bool:
+def coerce(validator: Validator, text: str, arguments: dict[str, Any], budget: Budget) -> bool:
     """Mend `arguments` in place: text that is a number or a boolean becomes one where the schema asks for that.
 
     A value is touched only if it is at fault as it stands and the mended one is not. Returns whether all is valid now;
     what could not be mended is left as it was, and so is all of large arguments. `text` is their JSON.
+
+    Raises:
+        OverBudgetError: it takes more than `budget`, which says so.
     """
-    if not validator.affords(arguments, MAX_VISITS):
+    visits = validator.count_visits(arguments)
+    if visits > MAX_VISITS:
         return False
     collected = validator.copied_bytes(text, arguments) * _COLLECTIONS
-    for _ in range(min(MAX_REPAIRS, MAX_COPIED_BYTES // max(collected, 1))):
+    repairs = min(MAX_REPAIRS, MAX_COPIED_BYTES // max(collected, 1))
+    affordable = repairs
+    if budget.hands_over:
+        affordable = min(budget.error_visits // (visits * _COLLECTIONS), budget.copied_bytes // max(collected, 1))
+    for done in range(repairs):
+        if done >= affordable:
+            raise OverBudgetError
         if not _mend_one(validator, arguments):
             break
     return validator.is_valid(arguments)

@@ -1,0 +1,64 @@
+"""What the steps share that have a document validated: its verdict, and the error where there is none."""
+
+from __future__ import annotations
+
+from fumehood_server.calls.call import Call
+from fumehood_server.calls.deadlines import Deadline
+from fumehood_server.calls.documents import DOCUMENT_S, Cause, DocumentChecks, NoVerdictError
+from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.model.call import CallError
+from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.validation.documents import Document, Verdict
+from fumehood_server.validation.process import CPU_S, MEMORY_BYTES
+
+
+async def validate(
+    call: Call, tool: RegisteredTool, document: Document, checks: DocumentChecks, deadline: Deadline
+) -> Verdict:
+    """The verdict about a document of the call. Waits only where the document is large.
+
+    Raises:
+        EndedEarlyError: the call was cancelled or the deadline passed, before there was a verdict.
+        StepFailedError: there is none.
+    """
+    verdict = checks.check_now(document)
+    if verdict is not None:
+        return verdict
+    # Callers take turns, and so do the tools of one: connections to unix sockets have no names of their own.
+    key = f"{call.request.caller} {tool.name}"
+    try:
+        return await call.wait_for(lambda: checks.check(key, document), deadline)
+    except NoVerdictError as exc:
+        raise StepFailedError(_error(tool, document, exc.cause)) from exc
+
+
+def _error(tool: RegisteredTool, document: Document, cause: Cause) -> CallError:
+    what = f"The {document.kind.name.lower()} of {tool.name}"
+    if cause is Cause.TIME:
+        return CallError(
+            code=Code.TOOL_RESOURCE_EXHAUSTED,
+            message=(
+                f"{what} could not be validated within {CPU_S:g} s of the processor, or {DOCUMENT_S:g} s in all. "
+                "Less of them, or a schema that looks at each value less often, takes less."
+            ),
+            details={"limit": "validation_cpu_s", "value": CPU_S, "unit": "s", "plugin": tool.plugin},
+        )
+    if cause is Cause.MEMORY:
+        return CallError(
+            code=Code.TOOL_RESOURCE_EXHAUSTED,
+            message=f"{what} could not be validated within {MEMORY_BYTES:,} bytes of memory. Make them smaller.",
+            details={
+                "limit": "validation_memory_bytes",
+                "value": MEMORY_BYTES,
+                "unit": "bytes",
+                "plugin": tool.plugin,
+            },
+        )
+    happened = "could not be started" if cause is Cause.NOT_STARTED else "ended while it worked on them"
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f"{what} were not validated: the sidecar's process for large documents {happened}. Call again.",
+        retryable=True,
+        details={"phase": "validate", "plugin": tool.plugin},
+    )

@@ -1,0 +1,148 @@
+"""Validates one document, arguments or structured output, by its JSON Schema: a pure function of text and schema."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from fumehood_server.validation.budget import Budget, OverBudgetError
+from fumehood_server.validation.coercion import coerce
+from fumehood_server.validation.explanation import explain, fault_json
+from fumehood_server.validation.schemas import SchemaUnusableError, Validator, Validators
+from fumehood_server.validation.strict_json import JsonError, parse, parse_exact, parse_object
+
+MAX_FAULTS = 20
+"""Entries in one answer. A model mends the first ones and sends again."""
+
+_MAX_OUTPUT_FAULTS = 5
+
+
+class Kind(IntEnum):
+    """What a document is. The values are the wire's."""
+
+    ARGUMENTS = 1
+    """Mended and normalised where they have to be."""
+    OUTPUT = 2
+    """Taken as it is, or refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One JSON text, and what it has to fit."""
+
+    kind: Kind
+    digest: str
+    """Of the definition that the schema stands in: what is compiled is kept by it."""
+    schema_json: str
+    """Empty: any JSON is taken."""
+    text: str
+
+
+class Flaw(IntEnum):
+    """Why a document is rejected. The values are the wire's."""
+
+    NOT_JSON = 1
+    DOES_NOT_FIT = 2
+    SCHEMA_UNUSABLE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The document fits. `text` is what is handed on."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The document doesn't fit, or can't be checked."""
+
+    flaw: Flaw
+    problem: str = ""
+    """In words, where there is just one."""
+    faults: tuple[dict[str, str], ...] = ()
+    """One for each place at fault: pointer, rule, message."""
+
+
+Verdict = Accepted | Rejected
+
+
+def check(document: Document, validators: Validators, budget: Budget) -> Verdict:
+    """Whether a document fits its schema, and what of it is handed on.
+
+    The text is kept where nothing has to be mended or settled, so that no number loses a digit on the way.
+
+    Raises:
+        OverBudgetError: it takes more than `budget`, which says so (`hands_over`).
+    """
+    if budget.hands_over and _is_large(document, budget):
+        raise OverBudgetError
+    text, is_output = document.text, document.kind is Kind.OUTPUT
+    try:
+        value = parse(text) if is_output else parse_object(text)
+        if not document.schema_json:
+            return Accepted(text)
+        validator = validators.get(document.digest, document.schema_json, output=is_output)
+    except JsonError as exc:
+        return Rejected(Flaw.NOT_JSON, exc.problem)
+    except SchemaUnusableError as exc:
+        return Rejected(Flaw.SCHEMA_UNUSABLE, str(exc))
+    if not validator.can_take(text, value, budget):
+        return _too_much(document, budget)
+    if is_output:
+        return Accepted(text) if validator.is_valid(value) else _faults(validator, document, value, budget)
+    return _settle(validator, document, value, budget)
+
+
+def _settle(validator: Validator, document: Document, arguments: dict[str, Any], budget: Budget) -> Verdict:
+    """The arguments as the plugin gets them."""
+    text = document.text
+    if validator.is_valid(arguments):
+        return Accepted(validator.normalise(text, arguments, budget))
+    mended = parse_exact(text)
+    if coerce(validator, text, mended, budget):
+        text = json.dumps(mended, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return Accepted(validator.normalise(text, mended, budget))
+    return _faults(validator, document, mended, budget)
+
+
+def _is_large(document: Document, budget: Budget) -> bool:
+    text = document.text
+    return (
+        len(text) > budget.chars
+        or len(document.schema_json) > budget.schema_chars
+        or text.count(",") + text.count("[") + text.count("{") >= budget.values
+    )
+
+
+def _too_much(document: Document, budget: Budget) -> Rejected:
+    if budget.hands_over:
+        raise OverBudgetError
+    if document.kind is Kind.OUTPUT:
+        return _one_fault("it is too large or deep for this schema")
+    return _one_fault("the arguments are too many or too deep for this tool's schema")
+
+
+def _faults(validator: Validator, document: Document, value: Any, budget: Budget) -> Rejected:  # noqa: ANN401 - JSON
+    """One entry for each place at fault. A place that breaks several rules is named with the first."""
+    output = document.kind is Kind.OUTPUT
+    if not validator.can_explain(document.text, value, budget):
+        if budget.hands_over:
+            raise OverBudgetError
+        if output:
+            return _one_fault("it does not fit, and is too large to say where")
+        what = "something in the arguments does not fit the schema"
+        return _one_fault(f"{what}; they are too many or too long to say what")
+    found = explain(
+        validator.errors(value),
+        unknown="in the output schema" if output else "an argument of this tool",
+        limit=_MAX_OUTPUT_FAULTS if output else MAX_FAULTS,
+        at_names=not output,
+    )
+    return Rejected(Flaw.DOES_NOT_FIT, faults=tuple(found))
+
+
+def _one_fault(message: str) -> Rejected:
+    return Rejected(Flaw.DOES_NOT_FIT, faults=(fault_json("", "size", message),))

@@ -1,0 +1,101 @@
+"""Frames between the sidecar and the validator process: a document one way, a verdict back, on a stream socket.
+
+The verdict comes from a process that has read hostile text by native code, so it is bounded and checked as well.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+from fumehood_server.validation.documents import Accepted, Document, Flaw, Kind, Rejected, Verdict
+
+REQUEST_HEAD = struct.Struct(">BIII")
+"""Kind, then the bytes of digest, schema and text, which follow."""
+
+ANSWER_HEAD = struct.Struct(">BI")
+"""Status, then the bytes that follow."""
+
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+"""Arguments are 3 MiB at most (`max_arguments_bytes`), and grow by the defaults that are filled in."""
+
+_UNCHANGED = 0
+_TEXT = 1
+_REJECTED = 2
+_FAULT = 3
+_MAX_REJECTED_BYTES = 64 * 1024
+_FAULT_KEYS = frozenset({"pointer", "rule", "message"})
+
+
+class ValidatorFaultError(Exception):
+    """A fault of ours in the validator process. The message is its traceback, without values."""
+
+
+class BrokenAnswerError(Exception):
+    """The process answered with what is no verdict."""
+
+
+def encode_document(document: Document) -> bytes:
+    """The frame of a document."""
+    digest, schema, text = (_bytes(each) for each in (document.digest, document.schema_json, document.text))
+    return b"".join((REQUEST_HEAD.pack(document.kind, len(digest), len(schema), len(text)), digest, schema, text))
+
+
+def decode_document(kind: int, digest: bytes, schema: bytes, text: bytes) -> Document:
+    """The document of a frame's parts."""
+    return Document(Kind(kind), _text(digest), _text(schema), _text(text))
+
+
+def encode_verdict(document: Document, verdict: Verdict) -> bytes:
+    """The frame of a verdict. A text that is handed on as it is isn't sent again."""
+    if isinstance(verdict, Rejected):
+        body = json.dumps([verdict.flaw, verdict.problem, verdict.faults]).encode()
+        return ANSWER_HEAD.pack(_REJECTED, len(body)) + body
+    if verdict.text is document.text:
+        return ANSWER_HEAD.pack(_UNCHANGED, 0)
+    body = _bytes(verdict.text)
+    return ANSWER_HEAD.pack(_TEXT, len(body)) + body
+
+
+def encode_fault(text: str) -> bytes:
+    """The frame that stands in a verdict's place."""
+    body = _bytes(text)
+    return ANSWER_HEAD.pack(_FAULT, len(body)) + body
+
+
+def decode_verdict(document: Document, status: int, body: bytes) -> Verdict:
+    """The verdict of a frame.
+
+    Raises:
+        BrokenAnswerError: it is none.
+        ValidatorFaultError: the process failed.
+    """
+    if status == _FAULT:
+        raise ValidatorFaultError(body[:_MAX_REJECTED_BYTES].decode(errors="replace"))
+    try:
+        if status == _UNCHANGED and not body:
+            return Accepted(document.text)
+        if status == _TEXT:
+            return Accepted(body.decode())
+        if status == _REJECTED and len(body) <= _MAX_REJECTED_BYTES:
+            return _rejected(json.loads(body))
+    except (ValueError, TypeError, AttributeError, RecursionError) as exc:
+        raise BrokenAnswerError from exc
+    raise BrokenAnswerError
+
+
+def _rejected(fields: Any) -> Rejected:  # noqa: ANN401 - any JSON
+    flaw, problem, faults = fields
+    strings = [problem, *(each for fault in faults for each in fault.values())] if isinstance(faults, list) else [None]
+    if not all(isinstance(each, str) for each in strings) or any(fault.keys() != _FAULT_KEYS for fault in faults):
+        raise BrokenAnswerError
+    return Rejected(Flaw(flaw), problem, tuple(faults))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="surrogatepass")

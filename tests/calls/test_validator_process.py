@@ -1,0 +1,284 @@
+"""The validator process: what is large is validated there, and whatever happens to it is one call's error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fumehood_sandbox import Level
+from fumehood_server.calls import Executor
+from fumehood_server.calls.documents import Cause, DocumentChecks, NoVerdictError
+from fumehood_server.model.call import CallOutcome
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.telemetry import get_logger
+from fumehood_server.validation.budget import PROCESS
+from fumehood_server.validation.documents import Accepted, Document, Flaw, Kind, Rejected, Verdict, check
+from fumehood_server.validation.schemas import Validators
+from fumehood_server.validation.wire import ANSWER_HEAD, BrokenAnswerError, decode_verdict, encode_verdict
+
+from tests.calls.fake import BOUND_S, FakePools, FakeTools, FakeWorker, answered, code_of, ended, request, tool
+
+OBJECT = '{"type":"object"}'
+POINTS = '{"type":"object","properties":{"points":{"items":{"type":"array","items":{"type":"integer"}}}}}'
+MEBIBYTE = 1 << 20
+
+
+def items(unit: str, *, size: int = MEBIBYTE) -> str:
+    return '{"points":[' + ",".join([unit] * ((size - 16) // (len(unit) + 1))) + "]}"
+
+
+def document(text: str, schema: str = OBJECT, *, kind: Kind = Kind.ARGUMENTS) -> Document:
+    return Document(kind, f"sha256:{hash(schema):x}", schema, text)
+
+
+SMALL = document('{"n":1}')
+
+
+@pytest.fixture
+async def checks() -> AsyncIterator[DocumentChecks]:
+    """With a process that has started."""
+    async with DocumentChecks(get_logger()) as checks:
+        await checks.check("fixture", SMALL)
+        yield checks
+
+
+def process_of(checks: DocumentChecks) -> int:
+    assert checks.pid is not None
+    return checks.pid
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while not condition():  # noqa: ASYNC110 - of the kernel's, or ours within the next steps of the loop
+            await asyncio.sleep(0)
+
+
+async def verdict(waiting: Coroutine[Any, Any, Verdict]) -> Verdict | Cause:
+    """How a check ends."""
+    try:
+        async with asyncio.timeout(BOUND_S):
+            return await waiting
+    except NoVerdictError as exc:
+        return exc.cause
+
+
+async def test_a_mebibyte_of_the_worst_shapes_takes_the_sidecar_no_20_ms(checks: DocumentChecks) -> None:
+    for text in (items("[]"), items("[0.5,1]"), items('{"n":1.0}')):
+        begin = time.process_time()
+        assert await checks.check("me", document(text, POINTS)) is not None
+        beside_s = time.process_time() - begin
+        begin = time.process_time()
+        check(document(text, POINTS), Validators(), PROCESS)  # as on a thread of its own: under the interpreter's lock
+        on_thread_s = time.process_time() - begin
+        assert beside_s < 0.02 < on_thread_s
+
+
+async def test_a_mebibyte_of_points_is_taken(checks: DocumentChecks) -> None:
+    points = document(items("[1,2]"), POINTS)
+    assert await checks.check("me", points) == Accepted(points.text)
+    assert points.text.count("[") > 100_000
+
+
+async def test_the_process_finds_what_the_loop_finds(checks: DocumentChecks) -> None:
+    schema = '{"type":"object","properties":{"n":{"type":"integer"},"d":{"default":"ü"}},"required":["n"]}'
+    for text in ('{"n":5.0}', '{"n":"5"}', '{"m":1}', "[", '{"n":1,"n":2}', '{"n":1,"d":"\U0001f600"}'):
+        for kind in Kind:
+            both = document(text, schema, kind=kind)
+            assert await checks.check("me", both) == checks.check_now(both)
+    unusable = document("{}", '{"type":"object","$ref":"#/nowhere"}')
+    assert await checks.check("me", unusable) == checks.check_now(unusable)
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [(signal.SIGKILL, Cause.DIED), (signal.SIGPROF, Cause.TIME), (signal.SIGABRT, Cause.MEMORY)],
+)
+async def test_its_end_fails_one_document_and_another_process_takes_the_rest(
+    checks: DocumentChecks, number: signal.Signals, cause: Cause
+) -> None:
+    before = process_of(checks)
+    os.kill(before, signal.SIGSTOP)
+    first = asyncio.create_task(verdict(checks.check("a", SMALL)))
+    rest = [asyncio.create_task(verdict(checks.check("a", SMALL))) for _ in range(3)]
+    await asyncio.sleep(0)
+    os.kill(before, number)
+    os.kill(before, signal.SIGCONT)
+    assert await first is cause
+    assert [await each for each in rest] == [Accepted(SMALL.text)] * 3
+    assert process_of(checks) != before
+
+
+async def test_memory_beyond_its_bound_ends_one_document(checks: DocumentChecks) -> None:
+    assert isinstance(await verdict(checks.check("a", document(items("[]")))), Accepted)
+    size = int(Path(f"/proc/{checks.pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(process_of(checks), resource.RLIMIT_AS, (size + MEBIBYTE, size + MEBIBYTE))
+    assert await verdict(checks.check("a", document(items("[]", size=3 * MEBIBYTE)))) is Cause.MEMORY
+    assert isinstance(await verdict(checks.check("a", document(items("[]")))), Accepted)
+
+
+async def test_a_document_that_takes_too_long_is_ended() -> None:
+    async with DocumentChecks(get_logger(), document_s=0.5) as checks:
+        while isinstance(await verdict(checks.check("a", SMALL)), Cause):
+            pass  # a busy machine may take longer to start it
+        os.kill(process_of(checks), signal.SIGSTOP)
+        assert await verdict(checks.check("a", SMALL)) is Cause.TIME
+        assert checks.pid is None
+
+
+async def test_callers_take_turns(checks: DocumentChecks) -> None:
+    order: list[str] = []
+
+    async def one(caller: str) -> None:
+        await checks.check(caller, SMALL)
+        order.append(caller)
+
+    os.kill(process_of(checks), signal.SIGSTOP)
+    async with asyncio.TaskGroup() as tasks:
+        for caller in ["many"] * 50 + ["few"] * 2:
+            tasks.create_task(one(caller))
+        await asyncio.sleep(0)
+        os.kill(process_of(checks), signal.SIGCONT)
+    assert order[:5].count("few") == 2
+    assert len(order) == 52
+
+
+async def test_a_wait_that_is_cancelled_leaves_the_others_theirs(checks: DocumentChecks) -> None:
+    before = process_of(checks)
+    os.kill(before, signal.SIGSTOP)
+    begun, waiting, other = (asyncio.create_task(checks.check("a", SMALL)) for _ in range(3))
+    await asyncio.sleep(0)
+    begun.cancel()
+    waiting.cancel()
+    os.kill(before, signal.SIGCONT)
+    assert await other == Accepted(SMALL.text)
+    assert begun.cancelled()
+    assert waiting.cancelled()
+    assert process_of(checks) == before
+
+
+async def test_it_has_no_environment_and_no_descriptor_but_its_socket(checks: DocumentChecks) -> None:
+    folder = Path(f"/proc/{checks.pid}")
+    assert os.environ
+    assert (folder / "environ").read_bytes() == b""
+    targets = {each.name: str(each.readlink()) for each in (folder / "fd").iterdir()}
+    assert targets.pop("0").startswith("socket:")
+    assert targets == {"1": "/dev/null", "2": "/dev/null"}
+
+
+async def test_it_ends_when_it_is_idle_and_when_nobody_checks_any_more() -> None:
+    async with DocumentChecks(get_logger(), idle_s=0.01) as checks:
+        for _ in range(2):
+            assert await verdict(checks.check("a", SMALL)) == Accepted(SMALL.text)
+            await until(lambda: checks.pid is None)
+    async with DocumentChecks(get_logger()) as checks:
+        await checks.check("a", SMALL)
+        pid = process_of(checks)
+        os.kill(pid, signal.SIGSTOP)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+# Calls.
+
+LARGE = '{"text":"' + "x" * 100_000 + '"}'
+
+
+async def one_call_whose_process_ends(executor: Executor, arguments: str, number: signal.Signals) -> CallOutcome:
+    """Its process is stopped before, and ended by a signal when it has the document."""
+    checks = executor._needs.checks
+    await checks.check("warm", SMALL)
+    pid = process_of(checks)
+    os.kill(pid, signal.SIGSTOP)
+    call = executor.start(request(arguments))
+    await until(lambda: checks.busy)
+    os.kill(pid, number)
+    os.kill(pid, signal.SIGCONT)
+    return await ended(call)
+
+
+async def test_a_call_whose_arguments_end_the_process_may_be_called_again(executor: Executor) -> None:
+    outcome = await one_call_whose_process_ends(executor, LARGE, signal.SIGKILL)
+    assert code_of(outcome) is Code.TOOL_UNAVAILABLE
+    assert outcome.error is not None
+    assert outcome.error.retryable
+    assert outcome.error.details["phase"] == "validate"
+
+
+@pytest.mark.parametrize(
+    ("number", "limit"), [(signal.SIGPROF, "validation_cpu_s"), (signal.SIGABRT, "validation_memory_bytes")]
+)
+async def test_a_call_whose_arguments_are_too_much_is_told_which_limit(
+    executor: Executor, number: signal.Signals, limit: str
+) -> None:
+    outcome = await one_call_whose_process_ends(executor, LARGE, number)
+    assert code_of(outcome) is Code.TOOL_RESOURCE_EXHAUSTED
+    assert outcome.error is not None
+    assert outcome.error.details["limit"] == limit
+
+
+@pytest.mark.parametrize("level", [Level.READ, Level.WRITE])
+async def test_a_result_without_a_verdict_says_that_the_tool_has_run(
+    worker: FakeWorker, pools: FakePools, level: Level
+) -> None:
+    worker.answer = lambda _: answered(details_json=LARGE)
+    roomy = tool(output_schema=OBJECT, level=level)
+    assert roomy.spec is not None
+    roomy = replace(roomy, spec=replace(roomy.spec, output_bytes=len(LARGE)))
+    async with Executor(FakeTools((roomy,)), pools, max_concurrent_calls=4) as executor:
+        outcome = await one_call_whose_process_ends(executor, '{"text":"hi"}', signal.SIGKILL)
+        fine = await ended(executor.start(request()))
+    assert code_of(outcome) is Code.TOOL_UNAVAILABLE
+    assert outcome.error is not None
+    assert outcome.error.details["tool_finished"]
+    assert outcome.error.retryable == (level is Level.READ)
+    assert (fine.error, fine.details_json) == (None, LARGE)
+
+
+async def test_a_call_that_waits_for_its_verdict_meets_its_deadline_and_is_cancelled(executor: Executor) -> None:
+    checks = executor._needs.checks
+    await checks.check("warm", SMALL)
+    os.kill(process_of(checks), signal.SIGSTOP)
+    late = executor.start(request(LARGE, timeout_s=0.01, call_id="late"))
+    cancelled = executor.start(request(LARGE, call_id="cancelled"))
+    assert code_of(await ended(late)) is Code.TOOL_TIMEOUT
+    executor.cancel("cancelled")
+    assert code_of(await ended(cancelled)) is Code.CANCELLED_SIGNAL
+
+
+async def test_large_and_small_arguments_are_refused_alike(worker: FakeWorker, executor: Executor) -> None:
+    worker.answer = lambda _: answered("done")
+    for size in (1, 100_000):
+        wrong = await ended(executor.start(request(json.dumps({"text": ["x" * size]}))))
+        assert wrong.error is not None
+        assert wrong.error.details["arguments"] == [
+            {"pointer": "/text", "rule": "type", "message": 'the value is not of type "string"'}
+        ]
+        right = await ended(executor.start(request(json.dumps({"text": "x" * size}))))
+        assert right.error is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(9, b""), (0, b"x"), (1, b"\xff"), (2, b""), (2, b"[" * 60_000), (2, b"[1]"), (2, b'[9,"",[]]'), (2, b"[1,2,[]]"),
+     (2, b'[1,"",[{"pointer":"","rule":"","message":1}]]'), (2, b'[1,"",[{"pointer":""}]]'), (2, b'[1,"",["x"]]')],
+)  # fmt: skip
+def test_an_answer_that_is_no_verdict_is_refused(status: int, body: bytes) -> None:
+    with pytest.raises(BrokenAnswerError):
+        decode_verdict(SMALL, status, body)
+
+
+def test_a_verdict_comes_as_it_was_sent() -> None:
+    fault = {"pointer": "/n", "rule": "type", "message": "ü"}
+    for each in (Accepted(SMALL.text), Accepted("other ü"), Rejected(Flaw.DOES_NOT_FIT, "why", (fault,))):
+        frame = encode_verdict(SMALL, each)
+        status, size = ANSWER_HEAD.unpack_from(frame)
+        assert len(frame) == ANSWER_HEAD.size + size
+        assert decode_verdict(SMALL, status, frame[ANSWER_HEAD.size :]) == each
