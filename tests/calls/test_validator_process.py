@@ -47,7 +47,7 @@ SMALL = document('{"n":1}')
 async def checks() -> AsyncIterator[DocumentChecks]:
     """With a process that has started."""
     async with DocumentChecks(get_logger()) as checks:
-        await checks.check("fixture", SMALL)
+        await checks.check_beside("fixture", SMALL)
         yield checks
 
 
@@ -74,7 +74,7 @@ async def verdict(waiting: Coroutine[Any, Any, Verdict]) -> Verdict | Cause:
 async def test_a_mebibyte_of_the_worst_shapes_takes_the_sidecar_no_20_ms(checks: DocumentChecks) -> None:
     for text in (items("[]"), items("[0.5,1]"), items('{"n":1.0}')):
         begin = time.process_time()
-        assert await checks.check("me", document(text, POINTS)) is not None
+        assert await checks.check_beside("me", document(text, POINTS)) is not None
         beside_s = time.process_time() - begin
         begin = time.process_time()
         check(document(text, POINTS), Validators(), PROCESS)  # as on a thread of its own: under the interpreter's lock
@@ -84,7 +84,7 @@ async def test_a_mebibyte_of_the_worst_shapes_takes_the_sidecar_no_20_ms(checks:
 
 async def test_a_mebibyte_of_points_is_taken(checks: DocumentChecks) -> None:
     points = document(items("[1,2]"), POINTS)
-    assert await checks.check("me", points) == Accepted(points.text)
+    assert await checks.check_beside("me", points) == Accepted(points.text)
     assert points.text.count("[") > 100_000
 
 
@@ -93,9 +93,9 @@ async def test_the_process_finds_what_the_loop_finds(checks: DocumentChecks) -> 
     for text in ('{"n":5.0}', '{"n":"5"}', '{"m":1}', "[", '{"n":1,"n":2}', '{"n":1,"d":"\U0001f600"}'):
         for kind in Kind:
             both = document(text, schema, kind=kind)
-            assert await checks.check("me", both) == checks.check_now(both)
+            assert await checks.check_beside("me", both) == await checks.check("me", both) == checks.check_now(both)
     unusable = document("{}", '{"type":"object","$ref":"#/nowhere"}')
-    assert await checks.check("me", unusable) == checks.check_now(unusable)
+    assert await checks.check_beside("me", unusable) == await checks.check("me", unusable)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ async def test_its_end_fails_one_document_and_another_process_takes_the_rest(
 ) -> None:
     before = process_of(checks)
     os.kill(before, signal.SIGSTOP)
-    first = asyncio.create_task(verdict(checks.check("a", SMALL)))
-    rest = [asyncio.create_task(verdict(checks.check("a", SMALL))) for _ in range(3)]
+    first = asyncio.create_task(verdict(checks.check_beside("a", SMALL)))
+    rest = [asyncio.create_task(verdict(checks.check_beside("a", SMALL))) for _ in range(3)]
     await asyncio.sleep(0)
     os.kill(before, number)
     os.kill(before, signal.SIGCONT)
@@ -118,19 +118,19 @@ async def test_its_end_fails_one_document_and_another_process_takes_the_rest(
 
 
 async def test_memory_beyond_its_bound_ends_one_document(checks: DocumentChecks) -> None:
-    assert isinstance(await verdict(checks.check("a", document(items("[]")))), Accepted)
+    assert isinstance(await verdict(checks.check_beside("a", document(items("[]")))), Accepted)
     size = int(Path(f"/proc/{checks.pid}/statm").read_text().split()[0]) * resource.getpagesize()
     resource.prlimit(process_of(checks), resource.RLIMIT_AS, (size + MEBIBYTE, size + MEBIBYTE))
-    assert await verdict(checks.check("a", document(items("[]", size=3 * MEBIBYTE)))) is Cause.MEMORY
-    assert isinstance(await verdict(checks.check("a", document(items("[]")))), Accepted)
+    assert await verdict(checks.check_beside("a", document(items("[]", size=3 * MEBIBYTE)))) is Cause.MEMORY
+    assert isinstance(await verdict(checks.check_beside("a", document(items("[]")))), Accepted)
 
 
 async def test_a_document_that_takes_too_long_is_ended() -> None:
     async with DocumentChecks(get_logger(), document_s=0.5) as checks:
-        while isinstance(await verdict(checks.check("a", SMALL)), Cause):
+        while isinstance(await verdict(checks.check_beside("a", SMALL)), Cause):
             pass  # a busy machine may take longer to start it
         os.kill(process_of(checks), signal.SIGSTOP)
-        assert await verdict(checks.check("a", SMALL)) is Cause.TIME
+        assert await verdict(checks.check_beside("a", SMALL)) is Cause.TIME
         assert checks.pid is None
 
 
@@ -138,7 +138,7 @@ async def test_callers_take_turns(checks: DocumentChecks) -> None:
     order: list[str] = []
 
     async def one(caller: str) -> None:
-        await checks.check(caller, SMALL)
+        await checks.check_beside(caller, SMALL)
         order.append(caller)
 
     os.kill(process_of(checks), signal.SIGSTOP)
@@ -154,7 +154,7 @@ async def test_callers_take_turns(checks: DocumentChecks) -> None:
 async def test_a_wait_that_is_cancelled_leaves_the_others_theirs(checks: DocumentChecks) -> None:
     before = process_of(checks)
     os.kill(before, signal.SIGSTOP)
-    begun, waiting, other = (asyncio.create_task(checks.check("a", SMALL)) for _ in range(3))
+    begun, waiting, other = (asyncio.create_task(checks.check_beside("a", SMALL)) for _ in range(3))
     await asyncio.sleep(0)
     begun.cancel()
     waiting.cancel()
@@ -177,10 +177,10 @@ async def test_it_has_no_environment_and_no_descriptor_but_its_socket(checks: Do
 async def test_it_ends_when_it_is_idle_and_when_nobody_checks_any_more() -> None:
     async with DocumentChecks(get_logger(), idle_s=0.01) as checks:
         for _ in range(2):
-            assert await verdict(checks.check("a", SMALL)) == Accepted(SMALL.text)
+            assert await verdict(checks.check_beside("a", SMALL)) == Accepted(SMALL.text)
             await until(lambda: checks.pid is None)
     async with DocumentChecks(get_logger()) as checks:
-        await checks.check("a", SMALL)
+        await checks.check_beside("a", SMALL)
         pid = process_of(checks)
         os.kill(pid, signal.SIGSTOP)
     assert not Path(f"/proc/{pid}").exists()
@@ -194,7 +194,7 @@ LARGE = '{"text":"' + "x" * 100_000 + '"}'
 async def one_call_whose_process_ends(executor: Executor, arguments: str, number: signal.Signals) -> CallOutcome:
     """Its process is stopped before, and ended by a signal when it has the document."""
     checks = executor._needs.checks
-    await checks.check("warm", SMALL)
+    await checks.check_beside("warm", SMALL)
     pid = process_of(checks)
     os.kill(pid, signal.SIGSTOP)
     call = executor.start(request(arguments))
@@ -244,7 +244,7 @@ async def test_a_result_without_a_verdict_says_that_the_tool_has_run(
 
 async def test_a_call_that_waits_for_its_verdict_meets_its_deadline_and_is_cancelled(executor: Executor) -> None:
     checks = executor._needs.checks
-    await checks.check("warm", SMALL)
+    await checks.check_beside("warm", SMALL)
     os.kill(process_of(checks), signal.SIGSTOP)
     late = executor.start(request(LARGE, timeout_s=0.01, call_id="late"))
     cancelled = executor.start(request(LARGE, call_id="cancelled"))
@@ -282,3 +282,20 @@ def test_a_verdict_comes_as_it_was_sent() -> None:
         status, size = ANSWER_HEAD.unpack_from(frame)
         assert len(frame) == ANSWER_HEAD.size + size
         assert decode_verdict(SMALL, status, frame[ANSWER_HEAD.size :]) == each
+
+
+async def test_the_first_calls_of_a_long_schema_begin_in_their_order(pools: FakePools, worker: FakeWorker) -> None:
+    worker.answer = lambda _: answered("done")
+    long = tool(schema=json.dumps({"type": "object", "description": "x" * 4000, "required": ["n"]}))
+    async with Executor(FakeTools((long,)), pools, max_concurrent_calls=9) as executor:
+        calls = [executor.start(request('{"n":1}', call_id=f"c{index}")) for index in range(9)]
+        assert [(await ended(call)).error for call in calls] == [None] * 9
+        assert executor._needs.checks.pid is None
+    assert [each.invocation.call_id for each in worker.attempts] == [f"c{index}" for index in range(9)]
+
+
+async def test_a_long_schema_that_is_unusable_is_told_each_time(pools: FakePools) -> None:
+    unusable = json.dumps({"type": "object", "description": "x" * 4000, "$ref": "#/nowhere"})
+    async with Executor(FakeTools((tool(schema=unusable),)), pools, max_concurrent_calls=9) as executor:
+        for _ in range(2):
+            assert code_of(await ended(executor.start(request("{}")))) is Code.CONFIG_PLUGIN_INVALID

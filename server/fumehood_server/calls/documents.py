@@ -15,9 +15,9 @@ from fumehood_server.calls.round_robin import RoundRobin
 from fumehood_server.calls.validator_process import ValidatorProcess, start_validator
 from fumehood_server.errors import FumehoodError
 from fumehood_server.validation.budget import INLINE, OverBudgetError
-from fumehood_server.validation.documents import Document, Verdict, check
+from fumehood_server.validation.documents import Document, Kind, Verdict, check, is_large
 from fumehood_server.validation.process import OUT_OF_MEMORY_STATUS
-from fumehood_server.validation.schemas import Validators
+from fumehood_server.validation.schemas import SchemaUnusableError, Validators
 from fumehood_server.validation.wire import BrokenAnswerError, ValidatorFaultError
 
 DOCUMENT_S = 30.0
@@ -26,6 +26,10 @@ is bounded by the process itself (`CPU_S`)."""
 
 IDLE_S = 60.0
 """An idle process is ended after so long: who has few large documents should not pay its memory all day."""
+
+
+SHORT_SCHEMA_CHARS = 1024
+"""Schemas up to here are compiled on the loop, within some 10 ms for the worst and 2 ms for usual ones."""
 
 
 class Cause(Enum):
@@ -75,7 +79,8 @@ class DocumentChecks:
         self._log = log
         self._document_s = document_s
         self._idle_s = idle_s
-        self._validators = Validators()
+        self._validators = Validators(INLINE)
+        self._compiling: dict[tuple[str, Kind], asyncio.Future[None]] = {}
         self._jobs: RoundRobin[_Job] = RoundRobin()
         self._wanted = asyncio.Event()
         self._process: ValidatorProcess | None = None
@@ -104,13 +109,28 @@ class DocumentChecks:
 
     def check_now(self, document: Document) -> Verdict | None:
         """The verdict, if it takes no longer than the event loop may be held up. None: `check` it."""
+        if not self._is_compiled(document):
+            return None
         try:
             return check(document, self._validators, INLINE)
         except OverBudgetError:
             return None
 
     async def check(self, key: str, document: Document) -> Verdict:
-        """The verdict of the process. Keys take turns. A cancelled wait leaves what has begun to its end there.
+        """The verdict, of the process where `check_now` has none. A cancelled wait leaves what has begun to its end.
+
+        Raises:
+            NoVerdictError: there is none.
+        """
+        if not self._is_compiled(document) and not is_large(document, INLINE):
+            await self._compile(document)
+            verdict = self.check_now(document)
+            if verdict is not None:
+                return verdict
+        return await self.check_beside(key, document)
+
+    async def check_beside(self, key: str, document: Document) -> Verdict:
+        """The verdict of the process. Keys take turns.
 
         Raises:
             NoVerdictError: there is none.
@@ -123,6 +143,27 @@ class DocumentChecks:
         except asyncio.CancelledError:
             self._jobs.remove(key, job)
             raise
+
+    def _is_compiled(self, document: Document) -> bool:
+        """Whether its schema is, or would be at once."""
+        if len(document.schema_json) <= SHORT_SCHEMA_CHARS:
+            return True
+        key = (document.digest, document.kind)
+        return key not in self._compiling and self._validators.knows(key[0], output=key[1] is Kind.OUTPUT)
+
+    async def _compile(self, document: Document) -> None:
+        """Compile its schema on a thread, mostly in Python, which lets others in. All who wait go on in their order."""
+        key = (document.digest, document.kind)
+        compiling = self._compiling.get(key)
+        if compiling is None:
+            compiling = asyncio.get_running_loop().run_in_executor(None, self._compile_now, document)
+            compiling.add_done_callback(lambda _: self._compiling.pop(key))
+            self._compiling[key] = compiling
+        await asyncio.shield(compiling)
+
+    def _compile_now(self, document: Document) -> None:
+        with contextlib.suppress(SchemaUnusableError, OverBudgetError):  # kept, and told by the check
+            self._validators.get(document.digest, document.schema_json, output=document.kind is Kind.OUTPUT)
 
     async def _run(self) -> None:
         try:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from fumehood_server.model.pattern_cost import pattern_states
+
 MAX_DEPTH = 64
 """Documents nest no deeper."""
 
@@ -58,6 +60,8 @@ class _Node:
     """How many visits its own keywords cost."""
     errors: int
     """How many errors its own keywords can make of one value."""
+    patterns: int
+    """States of the patterns that it matches against the value, or the names in it."""
 
 
 def visits(schema: Mapping[str, Any]) -> tuple[int, ...]:
@@ -85,6 +89,27 @@ def error_counts(schema: Mapping[str, Any]) -> tuple[int, ...]:
     """
     nodes = _nodes(schema)
     return _by_depth(nodes, [each.errors for each in nodes])
+
+
+@dataclass(frozen=True, slots=True)
+class PatternCost:
+    """What the regular expressions of a schema cost, in states of their automata."""
+
+    all_states: int
+    """To compile them: a microsecond each at most."""
+    visiting_states: int
+    """Most that visit one value: for each of its characters some 40 ns at worst."""
+
+
+def pattern_cost(schema: Mapping[str, Any]) -> PatternCost:
+    """The cost of a schema's patterns.
+
+    Raises:
+        SchemaTooLargeError: there are too many subschemas to tell.
+    """
+    nodes = _nodes(schema)
+    states = [each.patterns for each in nodes]
+    return PatternCost(sum(states), max(_by_depth(nodes, states)) if any(states) else 0)
 
 
 def _by_depth(nodes: list[_Node], weights: list[int]) -> tuple[int, ...]:
@@ -165,7 +190,14 @@ def _node(place: str, schema: Mapping[str, Any], places: Mapping[str, int]) -> _
         one_of=tuple(under("properties", "prefixItems")),
         weight=1 + _choices_weight([*_listed(schema.get("enum")), schema.get("const")]),
         errors=_errors(schema),
+        patterns=_pattern_states(schema),
     )
+
+
+def _pattern_states(schema: Mapping[str, Any]) -> int:
+    names = schema.get("patternProperties")
+    patterns = [schema.get("pattern"), *(names if isinstance(names, dict) else ())]
+    return sum(pattern_states(each) for each in patterns if isinstance(each, str))
 
 
 def _errors(schema: Mapping[str, Any]) -> int:

@@ -20,6 +20,10 @@ class Budget:
     """Whether what is over the budget is done elsewhere, by `OverBudgetError`. Else it is refused, or left as it is."""
     schema_chars: int
     """A longer schema takes long to compile."""
+    pattern_states: int
+    """Of all patterns of a schema (`schema_cost.PatternCost`): what they take to compile."""
+    pattern_steps: int
+    """States that visit one value, times the text's characters: 40 ns each at worst."""
     chars: int
     values: int
     """Counted by commas and brackets, those within strings included."""
@@ -38,6 +42,8 @@ class Budget:
 INLINE = Budget(
     hands_over=True,
     schema_chars=16 * KIB,
+    pattern_states=5_000,
+    pattern_steps=200_000,
     chars=64 * KIB,
     values=2_000,
     visits=100_000,
@@ -46,11 +52,13 @@ INLINE = Budget(
     looks=2_000,
     filled_bytes=64 * KIB,
 )
-"""At most some 10 ms of the event loop, in the worst shapes that were found (tools of tests/calls/test_inline.py)."""
+"""At most some 10 ms of the event loop, in the worst shapes that were found."""
 
 PROCESS = Budget(
     hands_over=False,
     schema_chars=MIB,
+    pattern_states=1 << 40,
+    pattern_steps=1 << 60,
     chars=16 * MIB,
     values=16 * MIB,
     visits=20_000_000,

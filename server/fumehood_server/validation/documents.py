@@ -77,7 +77,7 @@ def check(document: Document, validators: Validators, budget: Budget) -> Verdict
     Raises:
         OverBudgetError: it takes more than `budget`, which says so (`hands_over`).
     """
-    if budget.hands_over and _is_large(document, budget):
+    if budget.hands_over and is_large(document, budget):
         raise OverBudgetError
     text, is_output = document.text, document.kind is Kind.OUTPUT
     try:
@@ -108,7 +108,8 @@ def _settle(validator: Validator, document: Document, arguments: dict[str, Any],
     return _faults(validator, document, mended, budget)
 
 
-def _is_large(document: Document, budget: Budget) -> bool:
+def is_large(document: Document, budget: Budget) -> bool:
+    """Whether it is over the budget by what is seen at once."""
     text = document.text
     return (
         len(text) > budget.chars

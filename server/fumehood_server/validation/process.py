@@ -40,7 +40,7 @@ _CHUNK_BYTES = 256 * 1024
 def main() -> None:
     """Serve the socket that is standard input. Returns when its other end is closed."""
     _bound_itself()
-    validators = Validators(_SCHEMAS)
+    validators = Validators(PROCESS, _SCHEMAS)
     # Documents are trees: what is thrown away goes at once, and the collector would look at each again and again.
     gc.disable()
     with socket.socket(fileno=0) as stream, contextlib.suppress(EOFError, ConnectionError):

@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema_rs
 
 from fumehood_server.model.schema import compile_schema
-from fumehood_server.model.schema_cost import error_counts, visits
-from fumehood_server.validation.budget import Budget, OverBudgetError
+from fumehood_server.model.schema_cost import error_counts, pattern_cost, visits
+from fumehood_server.validation.budget import PROCESS, Budget, OverBudgetError
 from fumehood_server.validation.normaliser import Normaliser, make_normaliser
 from fumehood_server.validation.strict_json import measure
 
@@ -36,9 +36,13 @@ class Validator:
     """How many errors there can be about one value, by its depth (`schema_cost.error_counts`)."""
     normaliser: Normaliser | None
     """For documents that are valid. None where there is nothing to normalise, and for output."""
+    pattern_states: int
+    """Most that visit one value (`schema_cost.PatternCost`)."""
 
     def can_take(self, text: str, value: object, budget: Budget) -> bool:
         """Whether validating `value`, whose JSON is `text`, is within the budget."""
+        if len(text) * self.pattern_states > budget.pattern_steps:
+            return False
         # There are fewer values than characters.
         return len(text) * self.peak <= budget.visits or self.count_visits(value) <= budget.visits
 
@@ -87,34 +91,55 @@ class Validator:
 
 
 class Validators:
-    """Validators by their schema's text. Nothing is fetched: a reference that leads out of a schema is refused."""
+    """Validators by their schema's text, as far as a budget lets them be compiled."""
 
-    __slots__ = ("_compiled", "_most")
+    __slots__ = ("_budget", "_compiled", "_most")
 
-    def __init__(self, most: int = 1024) -> None:
+    def __init__(self, budget: Budget = PROCESS, most: int = 1024) -> None:
         """`most` are kept. Reloads would make a table without a bound grow for ever."""
+        self._budget = budget
         self._most = most
-        self._compiled: OrderedDict[tuple[str, bool], Validator] = OrderedDict()
+        self._compiled: OrderedDict[tuple[str, bool], Validator | Exception] = OrderedDict()
+
+    def knows(self, digest: str, *, output: bool = False) -> bool:
+        """Whether `get` is done at once."""
+        return (digest, output) in self._compiled
 
     def get(self, digest: str, schema_json: str, *, output: bool = False) -> Validator:
         """The validator of the definition with this digest, of its input schema or of its output schema.
 
+        May be called on a thread: each step on the table is atomic.
+
         Raises:
             SchemaUnusableError: the schema can't be compiled.
+            OverBudgetError: compiling or matching its patterns takes more than the budget, which says so.
         """
         key = (digest, output)
         found = self._compiled.get(key)
-        if found is not None:
-            return found
-        try:
-            schema = json.loads(schema_json)
-            counts = visits(schema)
-            compiled = compile_schema(schema, mask=_MASK)
-        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as exc:
-            raise SchemaUnusableError(str(exc).splitlines()[0]) from exc
-        made = self._compiled[key] = Validator(
-            compiled, counts, max(counts), error_counts(schema), None if output else make_normaliser(schema)
-        )
-        if len(self._compiled) > self._most:
-            self._compiled.popitem(last=False)
-        return made
+        if found is None:
+            found = self._compiled[key] = _make_validator(schema_json, self._budget, output=output)
+            if len(self._compiled) > self._most:
+                self._compiled.popitem(last=False)
+        if isinstance(found, Exception):
+            raise found.with_traceback(None)
+        return found
+
+
+def _make_validator(schema_json: str, budget: Budget, *, output: bool) -> Validator | Exception:
+    """The validator of a schema, or why there is none. Nothing is fetched: references stay within it."""
+    try:
+        schema = json.loads(schema_json)
+        counts, patterns = visits(schema), pattern_cost(schema)
+        if budget.hands_over and patterns.all_states > budget.pattern_states:
+            return OverBudgetError()
+        compiled = compile_schema(schema, mask=_MASK)
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as exc:
+        return SchemaUnusableError(str(exc).splitlines()[0])
+    return Validator(
+        compiled,
+        counts,
+        max(counts),
+        error_counts(schema),
+        None if output else make_normaliser(schema),
+        patterns.visiting_states,
+    )
