@@ -57,9 +57,11 @@ class Executor:
         """Cancel all calls and wait for them, which the waits of each bound."""
         self.close_admission()
         self.cancel_all(CancelReason.SHUTDOWN)
-        # Not told of what ends the block: it would cancel tasks that have not begun, and so have no outcome.
-        await self._tasks.__aexit__(None, None, None)
-        await self._needs.checks.__aexit__(None, None, None)
+        try:
+            # Not told of what ends the block: it would cancel tasks that have not begun, and so have no outcome.
+            await self._tasks.__aexit__(None, None, None)
+        finally:
+            await self._needs.checks.__aexit__(None, None, None)
 
     def start(self, request: CallRequest, on_update: OnUpdate | None = None) -> Call:
         """Admit a call and give it a task, which begins in the loop's next iteration.

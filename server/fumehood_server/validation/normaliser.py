@@ -11,6 +11,7 @@ this never makes a valid document invalid. A default is filled in only where its
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import orjson
 
 from fumehood_server.validation.budget import Budget, OverBudgetError
-from fumehood_server.validation.schema_places import TYPES, Node, build
+from fumehood_server.validation.schema_places import TYPES, Node, build, reachable
 
 MAX_NORMALISED_CHARS = 3 * 1024 * 1024 + 512 * 1024
 """No default makes a text longer: it has to fit into a frame of 4 MiB."""
@@ -47,6 +48,12 @@ class _Written:
         self.text = text
 
 
+_FRACTION = re.compile("[0-9][.eE]")
+"""Where there is none, there is no number with a fraction or an exponent. There may be some in strings."""
+
+_LONG_NUMBER = re.compile("[0-9]{19}")
+"""Where there is none, a reader loses no digit of a whole number."""
+
 _FRACTIONAL = frozenset({float, _Written})
 _VISITED = frozenset({dict, list, float, _Written})
 
@@ -60,10 +67,11 @@ IsValid = Callable[[str, dict[str, Any]], bool]
 class Normaliser:
     """The places of one schema at which arguments may have to be rewritten."""
 
-    __slots__ = ("_root",)
+    __slots__ = ("_has_defaults", "_root")
 
     def __init__(self, root: Node) -> None:
         self._root = root
+        self._has_defaults = any(node.defaults for node in reachable(root))
 
     def normalise(self, text: str, arguments: dict[str, Any], is_valid: IsValid, budget: Budget) -> str:
         """The text, or another with numbers and defaults settled. `arguments` is what it parses to, and is changed.
@@ -74,6 +82,8 @@ class Normaliser:
         Raises:
             OverBudgetError: it is more than `budget`, which says so.
         """
+        if not self._has_defaults and not _FRACTION.search(text):
+            return text
         budget = replace(budget, filled_bytes=min(budget.filled_bytes, max(MAX_NORMALISED_CHARS - len(text), 0)))
         seen = _Pass(arguments, budget)
         seen.run(self._root)
@@ -89,6 +99,8 @@ class Normaliser:
 
     def _rewrite(self, text: str, seen: _Pass, budget: Budget) -> str:
         if seen.changes > len(seen.outermost) and not seen.over_budget:
+            if not _FRACTION.search(text) and not _LONG_NUMBER.search(text):
+                return orjson.dumps(seen.document).decode()
             # Once more over the numbers as they were written, so that none of the others loses a digit.
             exact = json.loads(text, parse_float=_Written, parse_int=_parse_int)
             _Pass(exact, budget, fills=seen.fills).run(self._root)
@@ -112,10 +124,10 @@ class _Pass:
     __slots__ = (
         "_budget",
         "_closures",
-        "_document",
         "_filled_bytes",
         "_looks",
         "changes",
+        "document",
         "fills",
         "has_filled",
         "outermost",
@@ -124,7 +136,7 @@ class _Pass:
 
     def __init__(self, document: dict[str, Any], budget: Budget, *, fills: bool = True) -> None:
         """Without `fills`, defaults are left out."""
-        self._document = document
+        self.document = document
         self._budget = budget
         self._closures: dict[tuple[_Applied, ...], list[_Applied]] = {}
         """What `_closure` found, by what is applied, where that is the same for every value."""
@@ -138,7 +150,7 @@ class _Pass:
     def run(self, root: Node) -> None:
         """Walk until the end or the budget's."""
         try:
-            self._visit(self._document, [(root, True)])
+            self._visit(self.document, [(root, True)])
         except OverBudgetError:
             if self._budget.hands_over:
                 raise
@@ -235,7 +247,7 @@ class _Pass:
             value[name] = default
             self.has_filled = True
             self.changes += 1
-            if value is self._document:
+            if value is self.document:
                 self.outermost[name] = default
 
     def _visit_array(self, value: list[Any], nodes: list[_Applied]) -> None:

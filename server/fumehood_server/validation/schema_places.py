@@ -190,6 +190,16 @@ class _Builder:
         return at
 
 
+def reachable(root: Node) -> set[Node]:
+    """The node and all that it leads to."""
+    found, pending = {root}, [root]
+    while pending:
+        new = set(pending.pop().edges()) - found
+        found |= new
+        pending += new
+    return found
+
+
 def _prune(root: Node) -> set[Node]:
     """Take out the edges to nodes from which nothing that matters is reached, and return those that matter."""
     users: dict[Node, list[Node]] = {root: []}
