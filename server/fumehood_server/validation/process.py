@@ -43,6 +43,7 @@ def main() -> None:
     validators = Validators(PROCESS, _SCHEMAS)
     # Documents are trees: what is thrown away goes at once, and the collector would look at each again and again.
     gc.disable()
+    gc.freeze()  # what was imported is never looked at again
     with socket.socket(fileno=0) as stream, contextlib.suppress(EOFError, ConnectionError):
         while True:
             stream.sendall(_answer(stream, validators))
