@@ -6,7 +6,6 @@ modules: what it holds is the text of one call at a time.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import os
@@ -44,10 +43,16 @@ def main() -> None:
     # Documents are trees: what is thrown away goes at once, and the collector would look at each again and again.
     gc.disable()
     gc.freeze()  # what was imported is never looked at again
-    with socket.socket(fileno=0) as stream, contextlib.suppress(EOFError, ConnectionError):
-        while True:
-            stream.sendall(_answer(stream, validators))
-            gc.collect()
+    with socket.socket(fileno=0) as stream:
+        try:
+            while True:
+                stream.sendall(_answer(stream, validators))
+                gc.collect()
+        except (EOFError, ConnectionError):
+            return
+        except MemoryError:
+            # Before the socket is closed, at which the sidecar would kill it and not see this status.
+            os._exit(OUT_OF_MEMORY_STATUS)
 
 
 def _bound_itself() -> None:
@@ -69,7 +74,7 @@ def _answer(stream: socket.socket, validators: Validators) -> bytes:
         document = decode_document(kind, digest, schema, text)
         return encode_verdict(document, check(document, validators, PROCESS))
     except MemoryError:
-        os._exit(OUT_OF_MEMORY_STATUS)
+        raise
     except Exception as exc:  # noqa: BLE001 - a fault of ours, for the sidecar's log; without values, which are a call's
         where = "".join(traceback.format_tb(exc.__traceback__))
         return encode_fault(f"{type(exc).__name__}\n{where}")
