@@ -109,7 +109,7 @@ async def test_its_end_fails_one_document_and_another_process_takes_the_rest(
     os.kill(before, signal.SIGSTOP)
     first = asyncio.create_task(verdict(checks.check_beside("a", SMALL)))
     rest = [asyncio.create_task(verdict(checks.check_beside("a", SMALL))) for _ in range(3)]
-    await asyncio.sleep(0)
+    await until(lambda: checks.busy)
     os.kill(before, number)
     os.kill(before, signal.SIGCONT)
     assert await first is cause
@@ -155,7 +155,7 @@ async def test_a_wait_that_is_cancelled_leaves_the_others_theirs(checks: Documen
     before = process_of(checks)
     os.kill(before, signal.SIGSTOP)
     begun, waiting, other = (asyncio.create_task(checks.check_beside("a", SMALL)) for _ in range(3))
-    await asyncio.sleep(0)
+    await until(lambda: checks.busy)
     begun.cancel()
     waiting.cancel()
     os.kill(before, signal.SIGCONT)
@@ -184,6 +184,14 @@ async def test_it_ends_when_it_is_idle_and_when_nobody_checks_any_more() -> None
         pid = process_of(checks)
         os.kill(pid, signal.SIGSTOP)
     assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_a_process_that_was_killed_while_it_was_idle_costs_no_document(checks: DocumentChecks) -> None:
+    before = process_of(checks)
+    os.kill(before, signal.SIGKILL)
+    await until(lambda: Path(f"/proc/{before}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    assert await verdict(checks.check_beside("a", SMALL)) == Accepted(SMALL.text)
+    assert process_of(checks) != before
 
 
 # Calls.
@@ -251,6 +259,21 @@ async def test_a_call_that_waits_for_its_verdict_meets_its_deadline_and_is_cance
     assert code_of(await ended(late)) is Code.TOOL_TIMEOUT
     executor.cancel("cancelled")
     assert code_of(await ended(cancelled)) is Code.CANCELLED_SIGNAL
+
+
+async def test_one_callers_large_arguments_let_anothers_in(pools: FakePools, worker: FakeWorker) -> None:
+    worker.answer = lambda _: answered("done")
+    async with Executor(FakeTools((tool(),)), pools, max_concurrent_calls=99) as executor:
+        checks = executor._needs.checks
+        await checks.check_beside("warm", SMALL)
+        os.kill(process_of(checks), signal.SIGSTOP)
+        many = [replace(request(LARGE, call_id=f"many-{index}"), caller="ipv4:1") for index in range(20)]
+        few = replace(request(LARGE, call_id="few"), caller="ipv4:2")
+        calls = [executor.start(each) for each in (*many, few)]
+        await until(lambda: checks.busy)
+        os.kill(process_of(checks), signal.SIGCONT)
+        assert [(await ended(call)).error for call in calls] == [None] * 21
+    assert "few" in [each.invocation.call_id for each in worker.attempts[:3]]
 
 
 async def test_large_and_small_arguments_are_refused_alike(worker: FakeWorker, executor: Executor) -> None:

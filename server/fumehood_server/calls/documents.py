@@ -191,6 +191,8 @@ class DocumentChecks:
         self.busy = True
         try:
             async with asyncio.timeout(self._document_s):
+                if self._process is not None and self._process.has_ended:  # while it was idle: killed for its memory
+                    await self._end()
                 if self._process is None:
                     self._process = await start_validator()
                 verdict = await self._process.check(job.document)

@@ -41,6 +41,11 @@ class ValidatorProcess:
         """Its process id."""
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._process.poll() is not None
+
     async def check(self, document: Document) -> Verdict:
         """Its verdict. After a cancellation, or any error but the last, it must be ended: an answer may be on its way.
 

@@ -78,6 +78,8 @@ def _answer(stream: socket.socket, validators: Validators) -> bytes:
     except Exception as exc:  # noqa: BLE001 - a fault of ours, for the sidecar's log; without values, which are a call's
         where = "".join(traceback.format_tb(exc.__traceback__))
         return encode_fault(f"{type(exc).__name__}\n{where}")
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _receive(stream: socket.socket, size: int) -> bytes:
