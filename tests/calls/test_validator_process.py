@@ -72,20 +72,16 @@ async def verdict(waiting: Coroutine[Any, Any, Verdict]) -> Verdict | Cause:
 
 
 async def test_a_mebibyte_of_the_worst_shapes_takes_the_sidecar_no_20_ms(checks: DocumentChecks) -> None:
-    for text in (items("[]"), items("[0.5,1]"), items('{"n":1.0}')):
-        begin = time.process_time()
-        assert await checks.check_beside("me", document(text, POINTS)) is not None
-        beside_s = time.process_time() - begin
-        begin = time.process_time()
-        check(document(text, POINTS), Validators(), PROCESS)  # as on a thread of its own: under the interpreter's lock
-        on_thread_s = time.process_time() - begin
-        assert beside_s < 0.02 < on_thread_s
-
-
-async def test_a_mebibyte_of_points_is_taken(checks: DocumentChecks) -> None:
     points = document(items("[1,2]"), POINTS)
-    assert await checks.check_beside("me", points) == Accepted(points.text)
     assert points.text.count("[") > 100_000
+    for each in (points, document(items('{"n":1.0}'))):
+        begin = time.process_time()
+        assert await checks.check_beside("me", each) == Accepted(each.text)
+        assert time.process_time() - begin < 0.02
+    # As on a thread of its own, which keeps the interpreter's lock.
+    begin = time.process_time()
+    assert check(points, Validators(), PROCESS) == Accepted(points.text)
+    assert time.process_time() - begin > 0.02
 
 
 async def test_the_process_finds_what_the_loop_finds(checks: DocumentChecks) -> None:
