@@ -29,6 +29,7 @@ from tests.calls.fake import BOUND_S, FakePools, FakeTools, FakeWorker, answered
 
 OBJECT = '{"type":"object"}'
 POINTS = '{"type":"object","properties":{"points":{"items":{"type":"array","items":{"type":"integer"}}}}}'
+ROWS = '{"type":"object","properties":{"points":{"items":{"properties":{"d":{"default":1},"n":{"type":"integer"}}}}}}'
 MEBIBYTE = 1 << 20
 
 
@@ -74,9 +75,9 @@ async def verdict(waiting: Coroutine[Any, Any, Verdict]) -> Verdict | Cause:
 async def test_a_mebibyte_of_the_worst_shapes_takes_the_sidecar_no_20_ms(checks: DocumentChecks) -> None:
     points = document(items("[1,2]"), POINTS)
     assert points.text.count("[") > 100_000
-    for each in (points, document(items('{"n":1.0}'))):
+    for each in (points, document(items('{"n":1.0}'), ROWS)):
         begin = time.process_time()
-        assert await checks.check_beside("me", each) == Accepted(each.text)
+        assert isinstance(await checks.check_beside("me", each), Accepted)
         assert time.process_time() - begin < 0.02
     # As on a thread of its own, which keeps the interpreter's lock.
     begin = time.process_time()
