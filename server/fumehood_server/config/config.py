@@ -187,7 +187,7 @@ def default_config(folder: Path) -> SidecarConfig:
     Raises:
         ConfigError: the path of the folder is too long for a socket within it.
     """
-    source = TomlSource(path=folder / CONFIG_NAME, data={}, lines={}, error=ConfigError)
+    source = TomlSource(path=folder / CONFIG_NAME, data={}, text="", error=ConfigError)
     return _convert(ConfigFile(), source, folder, exists=False)
 
 

@@ -7,7 +7,7 @@ import re
 import stat
 import tomllib
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fumehood_server.errors import ConfigError
@@ -43,13 +43,22 @@ class TomlSource:
 
     path: Path
     data: Mapping[str, Any]
-    lines: Mapping[Key, int]
+    text: str
     error: type[ConfigError]
+    _lines: dict[Key, int] = field(default_factory=dict, init=False)
+
+    @property
+    def lines(self) -> Mapping[Key, int]:
+        """The line of each key. Located when it is first asked for: few files have problems to tell."""
+        if not self._lines:
+            self._lines.update(_Locator(self.text).locate_keys())
+        return self._lines
 
     def line(self, key: Key) -> int:
         """Line of `key`, or of the innermost table or array around it that the file writes down; 1 for none."""
+        lines = self.lines
         while key:
-            found = self.lines.get(key)
+            found = lines.get(key)
             if found:
                 return found
             key = key[:-1]
@@ -74,7 +83,7 @@ def read_toml(path: Path, error: type[ConfigError] = ConfigError) -> TomlSource:
         raise error(path, f"has a dotted key of more than {MAX_KEY_PARTS} parts", line=line)
     try:
         data = tomllib.loads(text)
-        lines = _Locator(text).locate_keys()
+        _check_room(data)
     except tomllib.TOMLDecodeError as exc:
         found = _AT_LINE.search(str(exc))
         line = int(found[1]) if found else text.count("\n") + 1
@@ -86,7 +95,7 @@ def read_toml(path: Path, error: type[ConfigError] = ConfigError) -> TomlSource:
         raise error(
             path, "holds too much: a number is too long, values are nested too deeply, or there are too many"
         ) from exc
-    return TomlSource(path=path, data=data, lines=lines, error=error)
+    return TomlSource(path=path, data=data, text=text, error=error)
 
 
 def _read_text(path: Path, error: type[ConfigError]) -> str:
@@ -110,6 +119,23 @@ def _read_text(path: Path, error: type[ConfigError]) -> str:
         raise error(path, "is not UTF-8", line=raw.count(b"\n", 0, exc.start) + 1) from exc
 
 
+def _check_room(data: Mapping[str, Any]) -> None:
+    """Bound what is located, and how deep whoever reads the values recurses.
+
+    Raises:
+        ValueError: there is too much of it.
+    """
+    places, depth = 0, 0
+    level: list[Any] = [data]
+    while level:
+        depth += 1
+        nested = [each.values() if isinstance(each, dict) else each for each in level]
+        places += sum(map(len, nested))
+        if depth > MAX_NESTING + 1 or places > MAX_PLACES:
+            raise ValueError
+        level = [value for values in nested for value in values if isinstance(value, dict | list)]
+
+
 class _Locator:
     """Scans text for the lines of its keys.
 
@@ -131,10 +157,6 @@ class _Locator:
             else:
                 self._pair(table)
         return self._lines
-
-    def _check_room(self, path: Key) -> None:
-        if len(path) > MAX_NESTING or len(self._lines) > MAX_PLACES:
-            raise ValueError
 
     def _line(self) -> int:
         return bisect_right(self._newlines, self._pos - 1) + 1
@@ -169,7 +191,6 @@ class _Locator:
             if path in self._last_index:
                 path = (*path, self._last_index[path])
         path = (*path, parts[-1])
-        self._check_room(path)
         if not array:
             self._lines[path] = line
             return path
@@ -206,7 +227,6 @@ class _Locator:
             self._pos += 1
 
     def _value(self, path: Key) -> None:
-        self._check_room(path)
         self._skip_spaces()
         char = self._text[self._pos]
         if char in "\"'":

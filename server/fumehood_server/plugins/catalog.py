@@ -209,6 +209,7 @@ class Catalog:
                     self._replace(old, new)
                 text = "; ".join(reason.message for reason in new.plugin.reasons)
                 self._log.warning("plugin_reload_refused", plugin=name, problem=text)
+                await self._collect_copies()
                 raise RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, text))
             pinned = new.plugin.name not in self._lock.plugins
             if pinned:

@@ -24,7 +24,7 @@ from fumehood_server.plugins.environments.interpreter import DESCRIPTION
 from fumehood_server.plugins.environments.plugin_lock import PLUGIN_LOCK_NAME
 from fumehood_server.plugins.launch.program import build
 from fumehood_server.plugins.lock import Pinned
-from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest, try_manifest
+from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest, check_present, try_manifest
 from fumehood_server.plugins.refusal import PluginRefusedError, invalid
 from fumehood_server.plugins.specs import SpecMaker
 from fumehood_server.plugins.store import CopyDamagedError, PluginSources, Stored
@@ -166,32 +166,30 @@ def add_remedy(folder: Path) -> str:
 def _read_files(folder: Path, sources: PluginSources) -> tuple[Manifest, Stored]:
     """The manifest of what is in `sources` now, with the author's folder as its own.
 
-    It is read twice: the problems of a manifest are told where its author has it, and nothing is copied before.
+    What is wrong with it is told where its author has it.
     """
-    reading = try_manifest(folder)
-    if reading.manifest is None:
-        raise invalid(reading.name, reading.problems)
-    name = reading.manifest.name
     try:
+        check_present(folder.resolve())  # before a folder that was named by mistake is copied
         stored = sources.put(folder)
     except PluginInvalidError as exc:
-        raise invalid(name, (exc,)) from exc
+        authored = try_manifest(folder)
+        raise invalid(authored.name, authored.problems or (exc,)) from exc
     except ConfigError as exc:
+        name = try_manifest(folder).name
         raise PluginRefusedError(name, (Reason("copy_failed", f"{exc.path}: {exc.problem}", exc.hint),)) from exc
     copied = try_manifest(stored.path)
     if copied.manifest is None:
-        problems = (_left_out(reading.manifest, stored.path, each) for each in copied.problems)
-        raise invalid(name, tuple(problems))
-    if copied.manifest.name != name:
-        raise _changed_meanwhile(name, folder)
-    return replace(copied.manifest, folder=reading.manifest.folder), stored
+        authored = try_manifest(folder)
+        problems = (_left_out(folder.resolve(), stored.path, each) for each in copied.problems)
+        raise invalid(authored.name, authored.problems or tuple(problems))
+    return replace(copied.manifest, folder=folder.resolve()), stored
 
 
-def _left_out(manifest: Manifest, copy: Path, problem: ConfigError) -> PluginInvalidError:
+def _left_out(folder: Path, copy: Path, problem: ConfigError) -> PluginInvalidError:
     """A problem that the folder doesn't have and its copy has: something that is needed is ignored."""
-    text = problem.problem.replace(str(copy), str(manifest.folder))
+    text = problem.problem.replace(str(copy), str(folder))
     return PluginInvalidError(
-        manifest.folder / MANIFEST_NAME,
+        folder / MANIFEST_NAME,
         f"{text}, of which what is ignored is no part",
         line=problem.line,
         key=problem.key,

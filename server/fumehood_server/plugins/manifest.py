@@ -83,7 +83,7 @@ def try_manifest(folder: Path) -> ManifestReading:
     """Read the manifest in `folder`, with all problems that can be found. Never raises ConfigError."""
     folder = folder.resolve()
     try:
-        _check_present(folder)
+        check_present(folder)
         source = read_toml(folder / MANIFEST_NAME, PluginInvalidError)
     except ConfigError as exc:
         return ManifestReading(folder.name, None, (exc,))
@@ -119,7 +119,12 @@ def try_manifest(folder: Path) -> ManifestReading:
     return ManifestReading(name, manifest, ())
 
 
-def _check_present(folder: Path) -> None:
+def check_present(folder: Path) -> None:
+    """Check that there is a manifest in `folder`.
+
+    Raises:
+        PluginInvalidError: there is none, or it can't be seen.
+    """
     path = folder / MANIFEST_NAME
     try:
         path.stat()
