@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fumehood_server.model.call import CallError
-from fumehood_server.model.schema import SchemaError, check_schema
+from fumehood_server.model.schema import SchemaError, canonical_json, check_schema
 from fumehood_server.model.schema_cost import CEILING, MAX_SUBSCHEMAS, visits
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.validation.budget import PROCESS
@@ -126,6 +126,7 @@ def test_a_plugin_cannot_hold_up_the_sidecar_with_its_own_output(details: dict[s
     assert checked.error.details["output"][0]["rule"] == "size"
 
 
+WHOLE = st.integers(0, 99)
 SCHEMAS = st.recursive(
     st.sampled_from([True, {}, {"type": "string"}, {"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}, {"$ref": "#nowhere"}]),
     lambda inner: st.dictionaries(
@@ -162,3 +163,21 @@ def test_an_error_that_names_many_choices_is_told_once_and_not_for_each_value() 
     assert one["pointer"] == "/n/0"
     (many,) = refused(schema, {"n": ["no word"] * 100})
     assert "to say what" in many["message"]
+
+
+WHOLE = st.integers(0, 99)
+SCHEMAS = st.recursive(
+    st.booleans() | st.builds(lambda choices: {"enum": choices}, st.lists(WHOLE | st.lists(WHOLE))),
+    lambda each: (
+        st.dictionaries(st.sampled_from(["not", "items", "contains", "if"]), each)
+        | st.builds(lambda many: {"anyOf": many}, st.lists(each, min_size=1))
+        | st.builds(lambda many: {"properties": many}, st.dictionaries(st.sampled_from("abc"), each))
+    ),
+)
+
+
+@given(st.builds(lambda each: {"not": each}, SCHEMAS))
+def test_without_references_no_value_is_visited_more_often_than_its_schema_has_characters(
+    schema: dict[str, Any],
+) -> None:
+    assert max(visits(schema)) <= len(canonical_json(schema))

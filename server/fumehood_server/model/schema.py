@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from typing import Any, NoReturn
 
 import jsonschema_rs
+import orjson
 import rfc8785
 
 from fumehood_server.model.json_keys import first_duplicate
@@ -21,6 +23,7 @@ _VISITS_DEPTH = 4
 """Most subschemas that may visit one value, down to this depth. Every document has such values; deeper ones are counted
 for each call."""
 
+_MAX_WHOLE = 2**53 - 1
 _MAX_KEY_SHOWN = 64
 _MAX_PATTERN_SHOWN = 128
 
@@ -48,10 +51,36 @@ def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
     Raises:
         SchemaError: it holds a number that has no canonical form.
     """
+    if _is_plain(value):
+        with contextlib.suppress(TypeError):  # a lone surrogate, or a key that is no string
+            made = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+            if made.isascii():
+                return made.decode()
     try:
         return rfc8785.dumps(value).decode()
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as exc:
         raise SchemaError(f"has no canonical JSON: {exc}", "whole numbers must lie within 2^53") from exc
+
+
+def _is_plain(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """Whether it holds no number but whole ones that have a canonical form.
+
+    Then orjson writes its ASCII as RFC 8785 does, ten times as fast as that RFC's library; the order of other keys and
+    fractions differ.
+    """
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            pending += each.values()
+        elif isinstance(each, list):
+            pending += each
+        elif type(each) is int:
+            if abs(each) > _MAX_WHOLE:
+                return False
+        elif not (each is None or isinstance(each, str | bool)):
+            return False
+    return True
 
 
 def sha256_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -96,7 +125,9 @@ def check_schema(text: str, *, arguments: bool) -> str:
         raise SchemaError(f"is not valid JSON Schema 2020-12: {where}: {exc.message}") from exc
     except (jsonschema_rs.ReferencingError, ValueError) as exc:
         raise SchemaError(f"is not valid JSON Schema 2020-12: {exc}") from exc
-    _check_cost(schema)
+    if len(made) > _MAX_VISITS or '"$ref"' in made or '"$dynamicRef"' in made:
+        _check_cost(schema)
+    # Else each subschema visits a value once, and takes more than one character.
     return made
 
 

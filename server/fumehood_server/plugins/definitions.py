@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -93,7 +93,8 @@ def valid_name(name: str) -> bool:
 
 def definition_json(definition: ToolDefinition) -> dict[str, Any]:
     """The definition as a JSON object, as it is hashed and kept in the lock."""
-    limits = {name: value for name, value in asdict(definition.limits).items() if value is not None}
+    declared = ((each.name, getattr(definition.limits, each.name)) for each in fields(definition.limits))
+    limits = {name: value for name, value in declared if value is not None}
     output = json.loads(definition.output_schema_json) if definition.output_schema_json else None
     return {
         "name": definition.name,
@@ -142,8 +143,11 @@ class _Checker:
             )
         elif len(description) > _MAX_DESCRIPTION_CHARS:
             self._add_problem("description", f"is longer than {_MAX_DESCRIPTION_CHARS} characters")
-        elif any(0xD800 <= ord(char) <= 0xDFFF for char in description):  # noqa: PLR2004 - the surrogates
-            self._add_problem("description", "is not valid Unicode")
+        else:
+            try:
+                description.encode()
+            except UnicodeEncodeError:  # lone surrogates
+                self._add_problem("description", "is not valid Unicode")
         return description
 
     def schema(self, name: str, text: str, *, arguments: bool) -> str:
