@@ -80,6 +80,19 @@ async def test_a_definition_that_changed_is_unavailable_until_it_is_pinned_again
     assert catalog.availability(found, catalog.scan()).available
 
 
+async def test_a_pinned_tool_of_a_changed_plugin_takes_no_name_that_another_plugin_has(tmp_path: Path) -> None:
+    executable(tmp_path / "one", tool_toml("echo"), tool_toml("say"))
+    await catalog_of(tmp_path, ONE)
+    executable(tmp_path / "one", tool_toml("speak"))
+    executable(tmp_path / "two", tool_toml("echo"))
+    catalog = await catalog_of(tmp_path, TWO + ONE)
+    echo, say = catalog.tools
+    assert (echo.plugin, say.plugin) == ("two", "one")
+    assert catalog.availability(echo, catalog.scan()).available
+    assert [each.code for each in catalog.availability(say, catalog.scan()).reasons] == ["definition_changed"]
+    assert codes(catalog, "one") == ["definition_changed", "duplicate_tool"]
+
+
 async def test_files_that_changed_behind_the_same_definitions_are_refused_too(tmp_path: Path) -> None:
     executable(tmp_path / "one")
     await catalog_of(tmp_path, ONE)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.errors import FumehoodError
-from fumehood_server.model.tool import Reason
+from fumehood_server.model.tool import Reason, ToolDefinition
 from fumehood_server.plugins.changes import diff_changes, summarise_changes, tool_changes
 from fumehood_server.plugins.definitions import NAME_HINT, valid_name
 from fumehood_server.plugins.loading import LoadedPlugin, add_remedy
@@ -33,7 +34,11 @@ def accept_or_refuse(
     if isinstance(read, PluginRefusedError):
         return refuse(plugin, read.name, read.reasons)
     name = read.manifest.name
-    conflicts = _name_conflicts(plugin, read, others) or unknown_tools(config, plugin, read.tools)
+    conflicts = (
+        _plugin_conflicts(read, others)
+        or tuple(_tool_conflicts(plugin, name, read.tools, others).values())
+        or unknown_tools(config, plugin, read.tools)
+    )
     if conflicts:
         return refuse(plugin, name, conflicts)
     pinned = lock.plugins.get(name)
@@ -41,7 +46,9 @@ def accept_or_refuse(
         changed = _pin_mismatch(read, pinned)
         if changed is not None:
             text = diff_changes(tool_changes(pinned.tools, read.tools))
-            return refuse_changed(config, plugin, read, pinned, changed, diff=text)
+            held = _tool_conflicts(plugin, name, pinned.tools, others)
+            kept = replace(pinned, tools=tuple(tool for tool in pinned.tools if tool.name not in held))
+            return refuse_changed(config, plugin, read, kept, (changed, *held.values()), diff=text)
     try:
         return register(config, plugin, read)
     except FumehoodError as exc:
@@ -61,8 +68,8 @@ def serves_its_pin(registration: Registration, lock: Lock) -> bool:
     )
 
 
-def _name_conflicts(plugin: PluginConfig, read: LoadedPlugin, others: Sequence[Registration]) -> tuple[Reason, ...]:
-    """Names of the plugin and its tools that another plugin has already."""
+def _plugin_conflicts(read: LoadedPlugin, others: Sequence[Registration]) -> tuple[Reason, ...]:
+    """Whether another plugin has its name already."""
     manifest = read.manifest
     for other in others:
         if other.plugin.name == manifest.name and other.plugin.kind is not None:
@@ -70,22 +77,30 @@ def _name_conflicts(plugin: PluginConfig, read: LoadedPlugin, others: Sequence[R
                 f'two plugins have the name "{manifest.name}": {other.plugin.path} serves it, {manifest.folder} can\'t'
             )
             return (Reason("duplicate_plugin", message, "rename one of them in its manifest and reload that name"),)
+    return ()
+
+
+def _tool_conflicts(
+    plugin: PluginConfig, plugin_name: str, tools: Sequence[ToolDefinition], others: Sequence[Registration]
+) -> dict[str, Reason]:
+    """By tool, why it can't have the name that callers would know it by: no tool has it, or another one already."""
     holders = {tool.name: other.plugin.name for other in others for tool in other.plugin.tools}
-    found: list[Reason] = []
-    for tool in read.tools:
+    found: dict[str, Reason] = {}
+    for tool in tools:
         name = exposed_name(plugin, tool.name)
         if not valid_name(name):
             message = f'with its prefix, the tool "{tool.name}" would have the name "{name}": {NAME_HINT}'
-            found.append(Reason("name_invalid", message, f"give it an alias in its [plugin.tools.{tool.name}]"))
+            remedy = f"give it an alias in its [plugin.tools.{tool.name}]"
+            found[tool.name] = Reason("name_invalid", message, remedy)
         elif name in holders:
-            message = f'two plugins declare the tool "{name}": {holders[name]} serves it, {manifest.name} can\'t'
-            if holders[name] == manifest.name:
-                message = f'two tools of {manifest.name} would have the name "{name}"'
+            message = f'two plugins declare the tool "{name}": {holders[name]} serves it, {plugin_name} can\'t'
+            if holders[name] == plugin_name:
+                message = f'two tools of {plugin_name} would have the name "{name}"'
             remedy = f'prefix = "..." in its [[plugin]], or alias = "..." in its [plugin.tools.{tool.name}]'
-            found.append(Reason("duplicate_tool", message, remedy))
+            found[tool.name] = Reason("duplicate_tool", message, remedy)
         else:
-            holders[name] = manifest.name
-    return tuple(found)
+            holders[name] = plugin_name
+    return found
 
 
 def _pin_mismatch(read: LoadedPlugin, pinned: Pinned) -> Reason | None:

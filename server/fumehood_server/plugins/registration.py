@@ -149,16 +149,24 @@ def refuse(plugin: PluginConfig, name: str, reasons: tuple[Reason, ...]) -> Regi
 
 
 def refuse_changed(
-    config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin, pinned: Pinned, reason: Reason, *, diff: str
+    config: SidecarConfig,
+    plugin: PluginConfig,
+    loaded: LoadedPlugin,
+    pinned: Pinned,
+    reasons: tuple[Reason, ...],
+    *,
+    diff: str,
 ) -> Registration:
-    """Register a plugin that differs from its pin as refused. Its pinned tools stay listed, unavailable for `reason`.
+    """Register a plugin that differs from its pin as refused. Its pinned tools stay listed, unavailable.
 
-    `diff` is shown with the plugin alone, to operators: a model must not read definitions that nobody accepted.
+    The first of `reasons` is theirs. Give those tools alone whose names no other plugin has. `diff` is shown with the
+    plugin alone, to operators: a model must not read definitions that nobody accepted.
     """
+    reason = reasons[0]
     tools = tuple(_tool(config, plugin, loaded, definition, (reason,)) for definition in pinned.tools)
     shown = replace(reason, message=f"{reason.message}\n{diff}") if diff else reason
     refused = replace(
-        refuse(plugin, loaded.manifest.name, (shown,)).plugin,
+        refuse(plugin, loaded.manifest.name, (shown, *reasons[1:])).plugin,
         version=loaded.manifest.version,
         kind=loaded.manifest.kind,
         digest=loaded.digest,
