@@ -42,6 +42,7 @@ PLUGIN_KEYS = [
     "reasons",
     "max_side_effects",
     "tool_count",
+    "grants",
 ]
 
 
@@ -120,6 +121,7 @@ def test_a_plugin_is_shown_with_what_each_level_may_touch_and_what_holds_it(side
         "readable_paths",
         "writable_paths",
         "hosts",
+        "private_addresses",
         "secrets",
         "environment",
         "limits",

@@ -378,18 +378,30 @@ def test_doctor_tells_granted_paths_that_the_plugins_user_can_not_use(tmp_path: 
 def test_doctor_tells_what_differs_from_what_is_served(tmp_path: Path) -> None:
     folder = write_plugin(tmp_path / "small", "small", CODE)
     write_plugin(tmp_path / "other", "other", CODE.replace('"small"', '"other"'))
-    (tmp_path / "fumehood.toml").write_text('[[plugin]]\npath = "small"\n')
+    for name in ("had", "given"):
+        (tmp_path / name).mkdir()
+    private = 'hosts = ["db.example:443"]\nallow_private = ["db.example=10.0.0.7"]\n'
+    (tmp_path / "fumehood.toml").write_text(f'[[plugin]]\npath = "small"\nread = ["had"]\n{private}')
     with running("serve", "--log-format", "json", folder=tmp_path) as serving:
         serving.wait_for("^listening ")
         _, found = findings(tmp_path, "sidecar")
         assert list(found) == ["sidecar"], "control: nothing differs"
+        (shown,) = fumehood("plugin", "list", "--json", folder=tmp_path).json["plugins"]
+        assert (shown["grants"]["private_addresses"], shown["grants"]["hosts"]) == (
+            ["db.example=10.0.0.7"],
+            ["db.example:443"],
+        )
         (folder / "small.py").write_text(CODE + "\n# changed\n")
-        more = '[[plugin]]\npath = "small"\nmax_side_effects = "write"\n[[plugin]]\npath = "other"\n'
+        more = '[[plugin]]\npath = "small"\nmax_side_effects = "write"\nwrite = ["given"]\n[[plugin]]\npath = "other"\n'
         (tmp_path / "fumehood.toml").write_text(more)
         done = fumehood("doctor", "--json", folder=tmp_path)
         details = [each["detail"] for each in done.json["findings"] if each["feature"] == "change"]
         assert details == [
             f"{tmp_path}/other: not served yet",
             f"{tmp_path}/small: granted up to write, served up to read",
+            f"{tmp_path}/small: host db.example:443: no longer granted, and served with it",
             f"{tmp_path}/small: its files are not those that are served",
+            f"{tmp_path}/small: private address db.example=10.0.0.7: no longer granted, and served with it",
+            f"{tmp_path}/small: reading {tmp_path}/had: no longer granted, and served with it",
+            f"{tmp_path}/small: writing {tmp_path}/given: granted, and not served with it",
         ]

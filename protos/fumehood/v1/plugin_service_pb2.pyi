@@ -339,6 +339,7 @@ class Plugin(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     SANDBOXES_FIELD_NUMBER: _builtins.int
+    GRANTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name in its manifest; for a folder that could not be read, the folder's name."""
     version: _builtins.str
@@ -371,6 +372,12 @@ class Plugin(_message.Message):
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[Global___EffectiveSandbox]:
         """The sandbox of each level that its tools use. Filled by GetPlugin and ReloadPlugin alone."""
 
+    @_builtins.property
+    def grants(self) -> Global___PluginGrants:
+        """What the operator grants it, whether or not a tool of it makes use of that. Beside `max_side_effects`; what single
+        tools are granted shows in `sandboxes`.
+        """
+
     def __init__(
         self,
         *,
@@ -386,14 +393,65 @@ class Plugin(_message.Message):
         tools: _abc.Iterable[_tool_pb2.Tool] | None = ...,
         workers: _abc.Iterable[Global___Worker] | None = ...,
         sandboxes: _abc.Iterable[Global___EffectiveSandbox] | None = ...,
+        grants: Global___PluginGrants | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "kind", b"kind", "max_side_effects", b"max_side_effects", "name", b"name", "path", b"path", "reasons", b"reasons", "sandboxes", b"sandboxes", "state", b"state", "tool_count", b"tool_count", "tools", b"tools", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "grants", b"grants", "kind", b"kind", "max_side_effects", b"max_side_effects", "name", b"name", "path", b"path", "reasons", b"reasons", "sandboxes", b"sandboxes", "state", b"state", "tool_count", b"tool_count", "tools", b"tools", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Plugin: _TypeAlias = Plugin  # noqa: Y015
+
+@_typing.final
+class PluginGrants(_message.Message):
+    """What an operator's configuration grants a plugin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READABLE_PATHS_FIELD_NUMBER: _builtins.int
+    WRITABLE_PATHS_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    DENIED_HOSTS_FIELD_NUMBER: _builtins.int
+    PRIVATE_ADDRESSES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def readable_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths that may be read, absolute."""
+
+    @_builtins.property
+    def writable_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths that may be written, absolute."""
+
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Hosts that may be reached, as host:port."""
+
+    @_builtins.property
+    def denied_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Hosts that may not be reached, whatever `hosts` says."""
+
+    @_builtins.property
+    def private_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Addresses that are not public and may be reached: an address as such, or NAME=ADDRESS for one that this name alone
+        leads to.
+        """
+
+    def __init__(
+        self,
+        *,
+        readable_paths: _abc.Iterable[_builtins.str] | None = ...,
+        writable_paths: _abc.Iterable[_builtins.str] | None = ...,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+        denied_hosts: _abc.Iterable[_builtins.str] | None = ...,
+        private_addresses: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["denied_hosts", b"denied_hosts", "hosts", b"hosts", "private_addresses", b"private_addresses", "readable_paths", b"readable_paths", "writable_paths", b"writable_paths"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PluginGrants: _TypeAlias = PluginGrants  # noqa: Y015
 
 @_typing.final
 class Worker(_message.Message):
@@ -457,6 +515,7 @@ class EffectiveSandbox(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    PRIVATE_ADDRESSES_FIELD_NUMBER: _builtins.int
     side_effects: _tool_pb2.SideEffects.ValueType
     """The level."""
     @_builtins.property
@@ -487,6 +546,12 @@ class EffectiveSandbox(_message.Message):
     def secrets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the secrets that its tools are handed when they ask. Values are not shown."""
 
+    @_builtins.property
+    def private_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Addresses that are not public and that its tools may reach through `hosts`, as in `PluginGrants`; those that every
+        plugin is granted included.
+        """
+
     def __init__(
         self,
         *,
@@ -498,10 +563,11 @@ class EffectiveSandbox(_message.Message):
         limits: _tool_pb2.Limits | None = ...,
         receipt: _tool_pb2.SandboxReceipt | None = ...,
         secrets: _abc.Iterable[_builtins.str] | None = ...,
+        private_addresses: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "hosts", b"hosts", "limits", b"limits", "readable_paths", b"readable_paths", "receipt", b"receipt", "secrets", b"secrets", "side_effects", b"side_effects", "writable_paths", b"writable_paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "hosts", b"hosts", "limits", b"limits", "private_addresses", b"private_addresses", "readable_paths", b"readable_paths", "receipt", b"receipt", "secrets", b"secrets", "side_effects", b"side_effects", "writable_paths", b"writable_paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fumehood.v1 import plugin_service_pb2
+
 from fumehood_server.cli.client import SidecarClient
 from fumehood_server.cli.json_output import level_name
-from fumehood_server.config import find_config, load_config
+from fumehood_server.config import PluginConfig, find_config, load_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.text import printable
 from fumehood_server.plugins.store import folder_digest
+from fumehood_server.rpc.plugins import grants_message
 
 _RELOAD = "`fumehood reload` takes it up"
 
@@ -43,9 +47,7 @@ def pending_changes(client: SidecarClient, config_path: Path | None) -> list[Cha
     found += [Change(Path(path).name, f"{path}: not served yet", _RELOAD) for path in named.keys() - served]
     for path in named.keys() & served.keys():
         plugin, running = named[path], served[path]
-        granted, had = plugin.grants.max_side_effects, level_name(running.max_side_effects)
-        if granted != had:
-            found.append(Change(running.name, f"{path}: granted up to {granted}, served up to {had}", _RELOAD))
+        found += [Change(running.name, f"{path}: {detail}", _RELOAD) for detail in _grant_changes(plugin, running)]
         try:
             same = not running.digest or folder_digest(plugin.path) == running.digest
         except ConfigError:  # the plugin's own finding tells it
@@ -54,3 +56,29 @@ def pending_changes(client: SidecarClient, config_path: Path | None) -> list[Cha
             remedy = f"`fumehood plugin add` shows how and pins it, `fumehood plugin reload {running.name}` takes it up"
             found.append(Change(running.name, f"{path}: its files are not those that are served", remedy))
     return sorted(found, key=lambda each: (each.name, each.detail))
+
+
+def _grant_changes(plugin: PluginConfig, running: plugin_service_pb2.Plugin) -> Iterator[str]:
+    """How what the configuration grants a plugin differs from what it is served with."""
+    granted, had = plugin.grants.max_side_effects, level_name(running.max_side_effects)
+    if granted != had:
+        yield f"granted up to {granted}, served up to {had}"
+    if not running.HasField("grants"):  # a sidecar that doesn't tell them
+        return
+    wanted = grants_message(plugin.grants)
+    for field, word in _GRANTS:
+        now, then = set(getattr(wanted, field)), set(getattr(running.grants, field))
+        details = [
+            ("granted, and not served with it", now - then),
+            ("no longer granted, and served with it", then - now),
+        ]
+        yield from (f"{word} {printable(each)}: {detail}" for detail, some in details for each in sorted(some))
+
+
+_GRANTS = (
+    ("readable_paths", "reading"),
+    ("writable_paths", "writing"),
+    ("hosts", "host"),
+    ("denied_hosts", "denied host"),
+    ("private_addresses", "private address"),
+)

@@ -161,12 +161,16 @@ def plugin_json(message: plugin_service_pb2.Plugin, *, full: bool = False) -> Js
         "reasons": [reason_json(each) for each in message.reasons],
         "max_side_effects": level_name(message.max_side_effects),
         "tool_count": message.tool_count,
+        "grants": {name: list(getattr(message.grants, name)) for name in _GRANTS},
     }
     if full:
         shape["tools"] = [tool_json(each) for each in message.tools]
         shape["workers"] = [_worker(each) for each in message.workers]
         shape["sandboxes"] = [_sandbox(each) for each in message.sandboxes]
     return shape
+
+
+_GRANTS = ("readable_paths", "writable_paths", "hosts", "denied_hosts", "private_addresses")
 
 
 def _worker(message: plugin_service_pb2.Worker) -> JsonObject:
@@ -187,6 +191,7 @@ def _sandbox(message: plugin_service_pb2.EffectiveSandbox) -> JsonObject:
         "readable_paths": list(message.readable_paths),
         "writable_paths": list(message.writable_paths),
         "hosts": list(message.hosts),
+        "private_addresses": list(message.private_addresses),
         "secrets": list(message.secrets),
         "environment": list(message.environment),
         "limits": limits_json(message.limits),

@@ -9,7 +9,7 @@ from fumehood.v1 import tool_pb2
 from fumehood_sandbox import Level, Receipt
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from fumehood_server.model.plugin import PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
+from fumehood_server.model.plugin import Grants, PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
@@ -57,6 +57,18 @@ def plugin_summary(server: ServerContext, plugin: RegisteredPlugin, scan: Availa
         reasons=[reason_message(reason) for reason in reasons],
         max_side_effects=SIDE_EFFECTS[plugin.grants.max_side_effects],
         tool_count=len(plugin.tools),
+        grants=grants_message(plugin.grants),
+    )
+
+
+def grants_message(grants: Grants) -> pb.PluginGrants:
+    """What a plugin is granted, as it is shown."""
+    return pb.PluginGrants(
+        readable_paths=map(printable, grants.read),
+        writable_paths=map(printable, grants.write),
+        hosts=grants.hosts,
+        denied_hosts=grants.deny_hosts,
+        private_addresses=grants.private,
     )
 
 
@@ -117,6 +129,7 @@ def _sandbox(spec: WorkerSpec, receipt: Receipt | None) -> pb.EffectiveSandbox:
         limits=_limits(spec),
         receipt=receipt_message(receipt) if receipt is not None else None,
         secrets=spec.secrets,
+        private_addresses=spec.private,
     )
 
 

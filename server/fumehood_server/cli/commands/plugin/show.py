@@ -100,6 +100,8 @@ def _sandbox(console: Console, sandbox: JsonObject) -> None:
     facts.add_row("  writes", output.styled("\n".join(sandbox["writable_paths"]) or "nothing"))
     facts.add_row("  reads", output.styled("\n".join(sandbox["readable_paths"]) or "nothing"))
     facts.add_row("  reaches", output.styled(", ".join(sandbox["hosts"]) or "nobody"))
+    if sandbox["private_addresses"]:
+        facts.add_row("  also private", output.styled(", ".join(sandbox["private_addresses"])))
     if sandbox["secrets"]:
         facts.add_row("  may ask for", output.styled(", ".join(sandbox["secrets"])))
     facts.add_row("  environment", output.styled(", ".join(sandbox["environment"]) or "empty"))
