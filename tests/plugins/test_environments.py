@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import pty
 import subprocess
 from pathlib import Path
 
@@ -240,6 +241,45 @@ def test_add_installs_the_packages_before_it_shows_what_the_plugin_asks_for(inde
     assert added.status == 0, added.stderr
     assert {each["name"] for each in added.json["plugin"]["tools"]} == {"greet_warm", "greet_fresh", "look", "miss"}
     assert run(index, "plugin", "check", plugin).status == 0
+
+
+def test_add_installs_nothing_before_somebody_at_the_terminal_has_agreed(index: Path, plugin: Path) -> None:
+    write_lock(plugin, index)
+    environments = index.parent / ".fumehood" / "environments"
+    nobody = run(index, "plugin", "add", plugin)
+    assert (nobody.status, "Give --yes" in nobody.stderr) == (2, True), nobody.stderr
+    assert not environments.exists()
+    refused = at_terminal(index, "n\n", "plugin", "add", plugin)
+    assert "greeting==1.0.0, politeness==1.0.0" in refused
+    assert "Nothing was changed." in refused
+    assert not environments.exists()
+    agreed = at_terminal(index, "y\nn\n", "plugin", "add", plugin)
+    assert agreed.index("Go on with host?") < agreed.index("greet_warm") < agreed.index("Pin host?")
+    assert [each.suffix for each in environments.iterdir()].count("") == 1
+    again = at_terminal(index, "n\n", "plugin", "add", plugin)
+    assert ("Go on" in again, "Pin host?" in again) == (False, True)
+
+
+def at_terminal(index: Path, answers: str, *arguments: str | Path) -> str:
+    """What `fumehood` prints to a terminal at which somebody types `answers`."""
+    ours, theirs = pty.openpty()
+    os.write(ours, answers.encode())
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        cwd=index.parent,
+        env=environment(more=index_environment(index)),
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        return process.communicate(timeout=60)[0]
+    finally:
+        process.kill()
+        process.wait()
+        os.close(theirs)
+        os.close(ours)
 
 
 def test_packages_that_contradict_the_sdk_are_refused_when_they_are_locked(index: Path, plugin: Path) -> None:

@@ -13,13 +13,19 @@ from fumehood_server.config import SidecarConfig
 from fumehood_server.egress import HostEntryError, parse_granted
 from fumehood_server.model.plugin import Kind
 from fumehood_server.plugins.environments.build import Say
-from fumehood_server.plugins.environments.environments import Environments, environments_folder, usable_lock
+from fumehood_server.plugins.environments.environments import (
+    Environment,
+    Environments,
+    environments_folder,
+    usable_lock,
+)
 from fumehood_server.plugins.environments.errors import EnvironmentUnavailableError, InstallerError
 from fumehood_server.plugins.environments.installer import find_installer
 from fumehood_server.plugins.environments.packages import install_packages
+from fumehood_server.plugins.environments.plugin_lock import LockedPackage
 from fumehood_server.plugins.environments.sandboxed_build import BuildCommand, build_plugin
 from fumehood_server.plugins.manifest import Manifest, try_manifest
-from fumehood_server.plugins.store import temporary_store
+from fumehood_server.plugins.store import folder_digest, temporary_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +98,65 @@ def build_for(
     return done
 
 
-def _install(manifest: Manifest, environments: Environments, installer: str, say: Say) -> Built:
+def work_before(manifest: Manifest, config: SidecarConfig, *, hosts: Sequence[str] = ()) -> tuple[str, ...]:
+    """What `build_for` would do for a plugin, a line each, with what its manifest declares. Empty: nothing.
+
+    Raises:
+        CommandError: the lock doesn't fit the plugin.
+        ConfigError: the lock or the folder is not valid.
+    """
+    environments = Environments(environments_folder(config))
+    try:
+        if manifest.kind is Kind.PYTHON:
+            environment, packages = _packages(manifest, environments)
+            named = ", ".join(f"{each.name}=={each.version}" for each in packages)
+            does = f"installs {output.plural(len(packages), 'package')} of its lock, held to hashes: {named}"
+        else:
+            environment = _built(manifest, folder_digest(manifest.folder), environments) if manifest.build else None
+            reached = ", ".join(_build_hosts(manifest, config, hosts)) or "nobody"
+            does = f"runs `{' '.join(manifest.build)}` in a sandbox that reaches {reached}"
+    except EnvironmentUnavailableError as error:
+        raise environment_failure(error) from error
+    if environment is None or environments.verify(environment) is None:
+        return ()
+    declared = (
+        f"{each.name} is of level {each.side_effects}"
+        + (f", requires {', '.join(each.requires)}" * bool(each.requires))
+        for each in manifest.tools
+    )
+    return (f"To be looked at, {manifest.name} {manifest.version} {does}", *declared)
+
+
+def _packages(manifest: Manifest, environments: Environments) -> tuple[Environment | None, tuple[LockedPackage, ...]]:
     name, folder = manifest.name, manifest.folder
     lock = usable_lock(name, folder, manifest.dependencies, named=folder)
-    environment = environments.of_plugin(name, folder, manifest.dependencies, named=folder) if lock else None
-    if lock is None or environment is None:
+    if lock is None:
+        return None, ()
+    return environments.of_plugin(name, folder, manifest.dependencies, named=folder), lock.needed_here()
+
+
+def _install(manifest: Manifest, environments: Environments, installer: str, say: Say) -> Built:
+    name, folder = manifest.name, manifest.folder
+    environment, packages = _packages(manifest, environments)
+    if environment is None:
         return Built(name, folder, None, 0, built=False)
-    packages = lock.needed_here()
     built = install_packages(environments, environment, packages, lambda: find_installer(installer), say)
     return Built(name, folder, environment.path, len(packages), built)
+
+
+def _built(manifest: Manifest, digest: str, environments: Environments) -> Environment:
+    return environments.of_build(manifest.name, digest, manifest.build, named=manifest.folder)
+
+
+def _build_hosts(manifest: Manifest, config: SidecarConfig, hosts: Sequence[str]) -> tuple[str, ...]:
+    """The hosts that its build may reach: those of the configuration and those of the command line."""
+    granted = {host for each in config.plugins if each.path == manifest.folder for host in each.build_hosts}
+    for host in hosts:
+        try:
+            granted.add(str(parse_granted(host)))
+        except HostEntryError as error:
+            raise CommandError(f'--host: "{host[:80]}" {error.problem}', "Write NAME:PORT.") from error
+    return tuple(sorted(granted))
 
 
 def _build(
@@ -109,18 +165,11 @@ def _build(
     name, folder, command = manifest.name, manifest.folder, manifest.build
     if not command:
         return Built(name, folder, None, 0, built=False)
-    granted = {host for each in config.plugins if each.path == folder for host in each.build_hosts}
-    for host in hosts:
-        try:
-            granted.add(str(parse_granted(host)))
-        except HostEntryError as error:
-            raise CommandError(f'--host: "{host[:80]}" {error.problem}', "Write NAME:PORT.") from error
+    granted = _build_hosts(manifest, config, hosts)
     with temporary_store() as copies:  # what is ignored is no part of the plugin, and not of its build either
         stored = copies.put(folder)
-        environment = environments.of_build(name, stored.digest, command, named=folder)
-        build = BuildCommand(
-            plugin=name, folder=stored.path, command=command, hosts=tuple(sorted(granted)), config=config
-        )
+        environment = _built(manifest, stored.digest, environments)
+        build = BuildCommand(plugin=name, folder=stored.path, command=command, hosts=granted, config=config)
         return Built(name, folder, environment.path, 0, build_plugin(environments, environment, build, say))
 
 

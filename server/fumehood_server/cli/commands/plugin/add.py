@@ -49,6 +49,9 @@ def add(
     PATH is its folder, or a file that `fumehood plugin pack` wrote. A WHEEL with the entry point `fumehood.plugins`, or
     NAME==VERSION of one, which pip fetches without running any of it, is unpacked in the sidecar's state_dir.
 
+    Packages of its plugin.lock are installed, and its build command is run in a sandbox, before it can tell what it
+    asks for. You are told which and asked first.
+
     fumehood.lock then holds its digest and its definitions: what changes behind its name afterwards is unavailable
     until it is added again. A plugin that fumehood.toml doesn't name yet is appended there, with what the options grant
     and nothing more.
@@ -72,7 +75,7 @@ def add(
     folder = found.folder
     if found.origin is not None:
         _check_name_is_free(folder, config)
-    build_folder(folder, config, build_hosts, quiet=as_json)
+    build_folder(folder, config, build_hosts, yes=yes, quiet=as_json)
     proposal = folder_check.propose_folder_pin(folder, config, lambda _line: None)
     report = proposal.report
     if report.loaded is None:
@@ -115,14 +118,25 @@ def _check_name_is_free(folder: Path, config: SidecarConfig) -> None:
             )
 
 
-def build_folder(folder: Path, config: SidecarConfig, hosts: tuple[str, ...], *, quiet: bool) -> None:
-    """Install what the plugin's lock names, or run its build command in a sandbox: the plugin can't be run without."""
-    from fumehood_server.cli.plugin_builds import build_for
+def build_folder(folder: Path, config: SidecarConfig, hosts: tuple[str, ...], *, yes: bool, quiet: bool) -> None:
+    """Install what the plugin's lock names, or run its build command in a sandbox: it can't be looked at without.
+
+    Somebody at the terminal is told what that is and asked first, unless `yes`; the command ends if they decline.
+    """
+    from fumehood_server.cli.output import note, say
+    from fumehood_server.cli.plugin_builds import build_for, work_before
     from fumehood_server.plugins.manifest import try_manifest
 
     manifest = try_manifest(folder).manifest
-    if manifest is not None:  # else the proposal says what is wrong with it
-        build_for(manifest, config, hosts=hosts, quiet=quiet)
+    if manifest is None:  # the proposal says what is wrong with it
+        return
+    work = () if yes else work_before(manifest, config, hosts=hosts)
+    for line in work:
+        say(line)
+    if work and not _agrees(f"Go on with {manifest.name}?"):
+        note("Nothing was changed.")
+        raise click.exceptions.Exit(ExitStatus.FAILED)
+    build_for(manifest, config, hosts=hosts, quiet=quiet)
 
 
 def _say_what_was_done(proposal: PinProposal, path: Path, appended: str, config: SidecarConfig) -> None:
@@ -188,11 +202,15 @@ def agrees(proposal: PinProposal) -> bool:
     Raises:
         CommandError: there is nobody to ask.
     """
+    return _agrees(f"Pin {proposal.report.name}?")
+
+
+def _agrees(question: str) -> bool:
     from fumehood_server.cli.output import confirm
 
     if not sys.stdin.isatty():
         raise CommandError("there is nobody to ask", "Give --yes to agree without being asked.", code="NOT_A_TERMINAL")
-    return confirm(f"Pin {proposal.report.name}?")
+    return confirm(question)
 
 
 def _accept(
