@@ -27,6 +27,7 @@ from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import STORE_NAME, Catalog, Log
+from fumehood_server.plugins.leftovers import remove_unused_environments
 from fumehood_server.plugins.store import LiveFolders, PluginSources, PluginStore
 from fumehood_server.rpc import (
     Admission,
@@ -144,6 +145,10 @@ async def _serve(
             )
             if catalog is None:
                 return 0
+            if isinstance(sources, PluginStore):  # and not `plugin dev`, whose environments are another's
+                gone = await asyncio.to_thread(remove_unused_environments, config, sources)
+                if gone:
+                    log.info("environments_removed", paths=[str(path) for path in gone])
             reloader = ConfigReloader(
                 config, read_config, catalog=catalog, pools=pools, plugin_requests=plugin_requests, log=cast("Log", log)
             )

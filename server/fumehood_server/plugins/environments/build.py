@@ -14,6 +14,7 @@ from pathlib import Path
 from fumehood_server.plugins.environments.contents import contents_digest
 from fumehood_server.plugins.environments.environments import Environment, Environments
 from fumehood_server.plugins.environments.errors import InstallerError
+from fumehood_server.plugins.environments.in_use import lock_path
 from fumehood_server.plugins.environments.record import CONTENTS_NAME, Record, write_record
 
 Say = Callable[[str], None]
@@ -34,7 +35,7 @@ def build_environment(environments: Environments, environment: Environment, fill
     """
     root, key = environments.root, environment.path.name
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _lock(root / f".{key}.lock", say):
+    with _lock(lock_path(root, key), say):
         if environments.verify(environment) is None:
             return False
         for left in root.glob(f".{key}.*.new"):  # of a build that was killed

@@ -16,6 +16,7 @@ from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
 from fumehood_server.plugins.environments.contents import contents_digest, contents_signature
 from fumehood_server.plugins.environments.errors import EnvironmentUnavailableError
+from fumehood_server.plugins.environments.in_use import EnvironmentsInUse
 from fumehood_server.plugins.environments.interpreter import DESCRIPTION, PLATFORM
 from fumehood_server.plugins.environments.plugin_lock import (
     PLUGIN_LOCK_NAME,
@@ -64,6 +65,7 @@ class Environments:
         self.root = root
         self._verified: dict[Path, tuple[str, bytes]] = {}
         self._problems: dict[Path, Reason] = {}
+        self._in_use = EnvironmentsInUse()
 
     def of_plugin(self, plugin: str, folder: Path, dependencies: tuple[str, ...], *, named: Path) -> Environment | None:
         """The environment that the lock in `folder` leads to. None: the plugin needs no packages.
@@ -87,7 +89,8 @@ class Environments:
     def verify(self, environment: Environment) -> Reason | None:
         """Why the environment can't be used now. None: each file is as it was when the environment was built.
 
-        All contents are read the first time and after any change, else only names, sizes and times of change.
+        This process then holds it, so that no other removes it. All contents are read the first time and after any
+        change, else only names, sizes and times of change.
         """
         path = environment.path
         reason = self._verify(environment)
@@ -110,6 +113,7 @@ class Environments:
         if record is None:
             return _missing(environment)
         try:
+            self._in_use.hold(environment.path)
             now = (record.contents, contents_signature(environment.contents))
             if self._verified.get(environment.path) != now:
                 if contents_digest(environment.contents) != record.contents:
