@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 import signal
+import stat
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from fumehood_server.allocator import trimmed_memory
 from fumehood_server.calls import Executor
 from fumehood_server.config.config import ServerConfig, SidecarConfig, load_config
+from fumehood_server.config.listen import SocketAccess
 from fumehood_server.config_reload import ConfigReloader, ReadConfig
 from fumehood_server.errors import FumehoodError, RefusedError
 from fumehood_server.model.plugin import WorkerSpec
@@ -34,6 +36,7 @@ from fumehood_server.rpc import (
     ConnectionSettings,
     ServerContext,
     connections_that_fit,
+    make_socket_folder,
     raise_descriptor_limit,
     serving,
 )
@@ -217,8 +220,11 @@ def _make_state_folder(config: SidecarConfig) -> None:
     folder = config.server.state_dir
     # Without mounts a plugin's own user must pass through it to its copy. What else lies there has rights of its own.
     traversed = os.geteuid() == 0 and config.sandbox.minimum is Backend.LANDLOCK
+    holds_socket = any(each.path is not None and each.path.parent == folder for each in config.server.listen)
     try:
-        folder.mkdir(mode=0o711 if traversed else 0o700, parents=True, exist_ok=True)
+        if not folder.exists():
+            make_socket_folder(folder, config.server.socket_access if holds_socket else SocketAccess())
+            folder.chmod(stat.S_IMODE(folder.stat().st_mode) | (0o011 if traversed else 0))
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:

@@ -55,6 +55,23 @@ def test_the_group_may_connect_and_nobody_else() -> None:
         assert not connects(path, group=OTHER_USER)
 
 
+def test_the_group_may_connect_in_the_default_place_of_which_nothing_else_is_open_to_it() -> None:
+    default = 'listen = ["unix:.fumehood/fumehood.sock"]'
+    with running_sidecar(server=f'{default}\nsocket_group = "{OTHER_GROUP}"', everybody=True) as sidecar:
+        path = sidecar.folder / ".fumehood/fumehood.sock"
+        assert connects(path, group=OTHER_GROUP)
+        assert not connects(path, group=OTHER_USER)
+        open_to_it = [
+            each
+            for each in path.parent.iterdir()
+            if each != path and stat.S_IMODE(each.stat().st_mode) & (stat.S_IRGRP | stat.S_IROTH)
+        ]
+        assert open_to_it == []
+    with running_sidecar(server=default, everybody=True) as sidecar:
+        folder = (sidecar.folder / ".fumehood").stat()
+        assert stat.S_IMODE(folder.st_mode) == 0o700
+
+
 def test_everybody_may_connect_where_the_configuration_says_so_and_nobody_by_default() -> None:
     server = 'listen = ["unix:folder/s"]\nsocket_mode = "0666"'
     with running_sidecar(server=server, everybody=True) as sidecar:

@@ -4,7 +4,7 @@ from fumehood_server.rpc.admission import Admission
 from fumehood_server.rpc.descriptors import connections_that_fit, raise_descriptor_limit
 from fumehood_server.rpc.server import ConnectionSettings, Serving, serving
 from fumehood_server.rpc.server_context import ServerContext
-from fumehood_server.rpc.sockets import ListenFailedError
+from fumehood_server.rpc.sockets import ListenFailedError, make_socket_folder
 
 __all__ = [
     "Admission",
@@ -13,6 +13,7 @@ __all__ = [
     "ServerContext",
     "Serving",
     "connections_that_fit",
+    "make_socket_folder",
     "raise_descriptor_limit",
     "serving",
 ]

@@ -44,7 +44,7 @@ def claimed(path: Path, access: SocketAccess = _OWNER_ALONE) -> Iterator[None]:
     target = f"unix:{path}"
     folder = path.parent
     try:
-        _make_folder(folder, access)
+        make_socket_folder(folder, access)
         _check_folder(folder, access, target)
         lock = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as exc:
@@ -115,7 +115,12 @@ def bind_problem(listen: Listen) -> tuple[str, str]:
     return "the address is in use or not this machine's", ""
 
 
-def _make_folder(folder: Path, access: SocketAccess) -> None:
+def make_socket_folder(folder: Path, access: SocketAccess) -> None:
+    """Make the folder of a socket, through which those may pass who may connect. One that is there stays as it is.
+
+    Raises:
+        OSError: it can't be made, or not be given to the group.
+    """
     if folder.exists():
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
