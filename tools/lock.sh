@@ -31,5 +31,14 @@ pip install --quiet --group toolchains
     echo "# Node and Go as wheels, for machines that have none. Written by tools/lock.sh."
     added "$work/before.txt"
 } >"$work/toolchains.txt"
+# Apart from the others: they are installed into a folder that only plugins see.
+"${PYTHON:-python3.11}" -m venv "$work/libraries"
+libraries="$(sed -n 's/^LIBRARIES := //p' Makefile)"
+# shellcheck disable=SC2086 # one word a library
+"$work/libraries/bin/python" -m pip --disable-pip-version-check install --quiet $libraries
+{
+    echo "# The libraries that make test-libraries tries, with what they need. Written by tools/lock.sh."
+    "$work/libraries/bin/python" -m pip --disable-pip-version-check freeze | sort -f
+} >"$work/libraries.txt"
 mkdir -p constraints
-mv "$work"/{runtime,dev,toolchains}.txt constraints/
+mv "$work"/{runtime,dev,toolchains,libraries}.txt constraints/

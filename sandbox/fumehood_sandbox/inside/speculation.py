@@ -14,6 +14,9 @@ from fumehood_sandbox.kernel.libc import call, function
 
 _MISFEATURES = (("store bypass", PR_SPEC_STORE_BYPASS), ("indirect branch", PR_SPEC_INDIRECT_BRANCH))
 
+UNKNOWN = "not known to this kernel"
+UNCONTROLLED = "on, since this kernel has no control of it"
+
 
 def limit_speculation(status: int) -> None:
     """Turn off what one thread's speculation can be led by, for this process and its descendants, for good.
@@ -31,7 +34,7 @@ def _turned_off(number: int) -> str:
     read = function("prctl")
     state = read(PR_GET_SPECULATION_CONTROL, number, 0, 0, 0)
     if state < 0:
-        return "not known to this kernel"
+        return UNKNOWN
     if state & PR_SPEC_PRCTL and not state & PR_SPEC_FORCE_DISABLE:
         arguments = (PR_SET_SPECULATION_CONTROL, number, PR_SPEC_FORCE_DISABLE, 0, 0)
         call("speculation", "prctl", *arguments, what=f"turn off {number}")
@@ -40,4 +43,4 @@ def _turned_off(number: int) -> str:
         return "harmless on this processor"
     if state & PR_SPEC_FORCE_DISABLE:
         return "off for good"
-    return "off by the kernel" if state & PR_SPEC_DISABLE else "on, since this kernel has no control of it"
+    return "off by the kernel" if state & PR_SPEC_DISABLE else UNCONTROLLED
