@@ -7,6 +7,7 @@ from fumehood_sandbox.fork.handshake import SUPERVISOR_STEP
 from fumehood_sandbox.fork.probe import IsolationProblem, isolation_problem
 from fumehood_sandbox.fork.process import ForkedProcess
 from fumehood_sandbox.fork.server import ForkServer
+from fumehood_sandbox.inside.speculation import speculation_control
 from fumehood_sandbox.launch import launch, start
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.limits import Limits
@@ -54,6 +55,7 @@ __all__ = [
     "launch",
     "probe",
     "python_runtime",
+    "speculation_control",
     "start",
     "system_runtime",
 ]

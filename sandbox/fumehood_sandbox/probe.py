@@ -17,7 +17,6 @@ from fumehood_sandbox.backend import Backend
 from fumehood_sandbox.cgroup import Control, cgroups
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
 from fumehood_sandbox.fork.probe import isolation_problem
-from fumehood_sandbox.inside.speculation import UNCONTROLLED, UNKNOWN
 from fumehood_sandbox.launch import launch
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.outside import bubblewrap
@@ -25,7 +24,6 @@ from fumehood_sandbox.outside.landlock import supported_abi
 from fumehood_sandbox.policy import Mount, Policy
 from fumehood_sandbox.process import SandboxedProcess
 from fumehood_sandbox.program import PythonModule
-from fumehood_sandbox.receipt import Receipt
 from fumehood_sandbox.seccomp import ARCHITECTURES
 
 Status = Literal["in force", "weaker", "missing"]
@@ -190,7 +188,6 @@ def _inside(backend: Backend) -> list[Finding]:
         module = PythonModule(_MODULES[backend], path=(_INSIDE,))
         with launch(policy, module, timeout_s=_TIMEOUT_S, backend=backend) as process:
             weaker = process.receipt.weaker if backend is Backend.LANDLOCK else ()
-            speculation = _speculation(process.receipt)
             answer, complaint = _read_both(process)
             description = process.exit_description
     except LaunchError as error:
@@ -210,30 +207,13 @@ def _inside(backend: Backend) -> list[Finding]:
         )
         for layer, feature, holds, detail in (line for line in lines if len(line) == 4)  # noqa: PLR2004 - as written
     ]
-    findings += speculation
-    if not lines:
+    if not findings:
         findings.append(
             Finding("sandbox", "self-test", "missing", f"{description}: {complaint.strip()[-500:]}", _REPORT_IT)
         )
     return findings
 
 
-def _speculation(receipt: Receipt) -> list[Finding]:
-    """What the sandboxed process could turn off; a kernel or processor that has no control of it is told, and used."""
-    said = [layer.detail for layer in receipt.layers if layer.name == "speculation"]
-    open_to_it = (UNKNOWN, UNCONTROLLED)
-    return [
-        Finding("speculation", "PR_SET_SPECULATION_CTRL", "weaker", detail, _MITIGATIONS)
-        if any(each in detail for each in open_to_it)
-        else Finding("speculation", "PR_SET_SPECULATION_CTRL", "in force", detail)
-        for detail in said
-    ]
-
-
-_MITIGATIONS = (
-    "a kernel since 4.20, booted without mitigations=off, has the control where the processor has; a virtual machine "
-    "must be handed it"
-)
 _REPORT_IT = "the kernel does not do what it says it does: report it with this output"
 
 

@@ -31,6 +31,7 @@ SERVER = {
         "ServerContext",
         "Serving",
         "connections_that_fit",
+        "make_socket_folder",
         "raise_descriptor_limit",
         "serving",
     },

@@ -11,6 +11,6 @@ def test_public_names_are_these() -> None:
         "IsolationProblem", "LaunchError", "Launching", "Layer", "Leaf", "Level", "Limits", "Mount", "Policy",
         "PolicyError", "Program", "PythonModule", "Receipt", "Report", "SandboxError", "SandboxUnavailableError",
         "SandboxedProcess", "SUPERVISOR_STEP", "authorities_runtime", "bubblewraps", "cgroups", "check",
-        "isolation_problem", "launch", "probe", "python_runtime", "start", "system_runtime",
+        "isolation_problem", "launch", "probe", "python_runtime", "speculation_control", "start", "system_runtime",
     }  # fmt: skip
     assert all(hasattr(fumehood_sandbox, name) for name in fumehood_sandbox.__all__)

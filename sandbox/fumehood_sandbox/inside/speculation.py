@@ -14,9 +14,6 @@ from fumehood_sandbox.kernel.libc import call, function
 
 _MISFEATURES = (("store bypass", PR_SPEC_STORE_BYPASS), ("indirect branch", PR_SPEC_INDIRECT_BRANCH))
 
-UNKNOWN = "not known to this kernel"
-UNCONTROLLED = "on, since this kernel has no control of it"
-
 
 def limit_speculation(status: int) -> None:
     """Turn off what one thread's speculation can be led by, for this process and its descendants, for good.
@@ -34,7 +31,7 @@ def _turned_off(number: int) -> str:
     read = function("prctl")
     state = read(PR_GET_SPECULATION_CONTROL, number, 0, 0, 0)
     if state < 0:
-        return UNKNOWN
+        return "not known to this kernel"
     if state & PR_SPEC_PRCTL and not state & PR_SPEC_FORCE_DISABLE:
         arguments = (PR_SET_SPECULATION_CONTROL, number, PR_SPEC_FORCE_DISABLE, 0, 0)
         call("speculation", "prctl", *arguments, what=f"turn off {number}")
@@ -43,4 +40,12 @@ def _turned_off(number: int) -> str:
         return "harmless on this processor"
     if state & PR_SPEC_FORCE_DISABLE:
         return "off for good"
-    return "off by the kernel" if state & PR_SPEC_DISABLE else UNCONTROLLED
+    return "off by the kernel" if state & PR_SPEC_DISABLE else "on, since this kernel has no control of it"
+
+
+def speculation_control() -> tuple[tuple[str, bool], ...]:
+    """Of each kind by its name, whether it is off or harmless in sandboxed processes of this machine."""
+    read = function("prctl")
+    states = ((name, read(PR_GET_SPECULATION_CONTROL, number, 0, 0, 0)) for name, number in _MISFEATURES)
+    safe = PR_SPEC_PRCTL | PR_SPEC_DISABLE | PR_SPEC_FORCE_DISABLE
+    return tuple((name, state == 0 or (state > 0 and bool(state & safe))) for name, state in states)

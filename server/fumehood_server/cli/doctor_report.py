@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fumehood_sandbox import Backend, Report, bubblewraps, probe
+from fumehood_sandbox import Backend, Report, bubblewraps, probe, speculation_control
 
 from fumehood_server.errors import ConfigError
 
@@ -86,8 +86,28 @@ def _machine() -> list[Finding]:
             if os.geteuid() == 0
             else f"user {os.geteuid()}, without root's rights: plugins run as it",
         ),
+        _speculation(),
         *_bubblewraps(),
     ]
+
+
+def _speculation() -> Finding:
+    """Whether this kernel lets plugins' processes be held back from speculation, as each receipt says of its own."""
+    kinds = speculation_control()
+    said = ", ".join(f"{name} {'is off in plugins, or harmless' if safe else 'stays on'}" for name, safe in kinds)
+    held = all(safe for _, safe in kinds)
+    remedy = (
+        "a kernel since 4.20, booted without mitigations=off, has the control where the processor has it; a virtual "
+        "machine must be handed it"
+    )
+    return Finding(
+        area="machine",
+        layer="kernel",
+        feature="speculation",
+        status="ok" if held else "note",
+        detail=said,
+        remedy="" if held else remedy,
+    )
 
 
 def _bubblewraps() -> list[Finding]:
