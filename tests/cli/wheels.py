@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 CODE = """\
@@ -28,13 +28,21 @@ def plugin_files(version: str = "1.0.0", tool: str = "greet_by_name") -> dict[st
     }
 
 
-def wheel(folder: Path, files: Mapping[str, str], entry_points: str, *, version: str = "1.0.0") -> Path:
+def wheel(
+    folder: Path,
+    files: Mapping[str, str],
+    entry_points: str,
+    *,
+    version: str = "1.0.0",
+    requires: Sequence[str] = (),
+) -> Path:
     """A wheel named `greets` with these files, metadata and entry points."""
     folder.mkdir(exist_ok=True)
     info = f"greets-{version}.dist-info"
     path = folder / f"greets-{version}-py3-none-any.whl"
     metadata = {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: greets\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: greets\nVersion: {version}\n"
+        + "".join(f"Requires-Dist: {each}\n" for each in requires),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": entry_points,
         f"{info}/RECORD": "",

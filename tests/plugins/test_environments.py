@@ -7,6 +7,7 @@ import os
 import platform
 import pty
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from fumehood_server.plugins.environments.plugin_lock import plugin_lock_text
 from fumehood_server.plugins.environments.resolve import resolve
 
 from tests.cli.command import COMMAND, Done, environment, fumehood
+from tests.cli.wheels import wheel
 from tests.plugins.support import manifest_of
 from tests.plugins.wheels import index_environment, make_sdist, make_wheel
 from tests.sidecar import running_sidecar, write_plugin
@@ -130,8 +132,8 @@ def test_check_of_a_lock_fails_where_the_dependencies_are_others_and_asks_no_ind
     missing = run(index, "plugin", "lock", plugin, "--check", "--json")
     assert (missing.status, missing.error["details"]["reason"]) == (1, "dependencies_unlocked")
     write_lock(plugin, index)
-    for wheel in index.iterdir():
-        wheel.unlink()
+    for each in index.iterdir():
+        each.unlink()
     assert run(index, "plugin", "lock", plugin, "--check").status == 0
     manifest = plugin / "plugin.toml"
     manifest.write_text(manifest.read_text().replace("Greeting >= 1", "greeting>=1.1"))
@@ -258,6 +260,27 @@ def test_add_installs_nothing_before_somebody_at_the_terminal_has_agreed(index: 
     assert [each.suffix for each in environments.iterdir()].count("") == 1
     again = at_terminal(index, "n\n", "plugin", "add", plugin)
     assert ("Go on" in again, "Pin host?" in again) == (False, True)
+
+
+def test_add_locks_and_installs_what_a_wheel_requires(index: Path) -> None:
+    code = textwrap.dedent(CODE).replace('"host"', '"greets"')
+    points = "[fumehood.plugins]\ngreets = greets_plugin:plugin\n"
+    requires = ("Greeting>=1", "fumehood-sdk>=0.1", 'absent>=1; extra == "dev"')
+    path = wheel(index.parent / "dist", {"greets_plugin.py": code}, points, requires=requires)
+    shown = at_terminal(index, "n\n", "plugin", "add", path)
+    assert "has Greeting>=1 resolved, locked and installed" in shown
+    assert "Go on with greets?" in shown
+    assert list((index.parent / ".fumehood/installed").iterdir()) == []
+    added = run(index, "plugin", "add", path, "--yes", "--json")
+    assert added.status == 0, added.stderr
+    assert "greet_warm" in {each["name"] for each in added.json["plugin"]["tools"]}
+    folder = index.parent / ".fumehood/installed/greets-1.0.0"
+    assert '"greeting"' in (folder / "plugin.lock").read_text()
+    again = run(index, "plugin", "add", path)
+    assert (again.status, "Exactly this is pinned already." in again.stdout) == (0, True), again.stderr
+    bad = wheel(index.parent / "bad", {"greets_plugin.py": code}, points, requires=["no requirement at all"])
+    refused = run(index, "plugin", "add", bad, "--yes")
+    assert (refused.status, "Requires-Dist: no requirement at all" in refused.stderr) == (2, True), refused.stderr
 
 
 def at_terminal(index: Path, answers: str, *arguments: str | Path) -> str:

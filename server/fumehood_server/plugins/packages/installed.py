@@ -7,6 +7,7 @@ installed/NAME-VERSION    or NAME-VERSION-HEX, where other files of that version
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 import tempfile
@@ -14,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fumehood_server.errors import ConfigError, PluginInvalidError
+from fumehood_server.model.plugin import Kind
+from fumehood_server.plugins.environments.dependencies import PYPROJECT_NAME
+from fumehood_server.plugins.environments.plugin_lock import PLUGIN_LOCK_NAME
 from fumehood_server.plugins.manifest import MANIFEST_NAME, try_manifest
 from fumehood_server.plugins.packages.archive import opened_archive
 from fumehood_server.plugins.packages.wheel import read_wheel
@@ -83,6 +87,7 @@ def _unpack(archive: Path, folder: Path) -> str:
             opened.unpack(folder, plugin.place)
             if plugin.manifest:
                 (folder / MANIFEST_NAME).write_text(plugin.manifest)
+            _declare(folder, plugin.dependencies)
         else:
             if MANIFEST_NAME not in opened.entries:
                 hint = f"give a folder, a wheel ({WHEEL_SUFFIX}), or what `fumehood plugin pack` wrote"
@@ -92,6 +97,15 @@ def _unpack(archive: Path, folder: Path) -> str:
         return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _declare(folder: Path, dependencies: tuple[str, ...]) -> None:
+    """Write a wheel's dependencies where a plugin has its own, unless it declares some itself."""
+    manifest, project = try_manifest(folder).manifest, folder / PYPROJECT_NAME
+    if dependencies and manifest is not None and manifest.kind is Kind.PYTHON and not manifest.dependencies:
+        if project.exists():
+            raise PluginInvalidError(project, "has no dependencies, and the wheel's metadata has some")
+        project.write_text(f"[project]\ndependencies = {json.dumps(dependencies, indent=4)}\n")
+
+
 def _take(new: Path, root: Path, name: str) -> tuple[Path, bool]:
     """Rename what was unpacked into place; the same files, where they are there already, stay."""
     digest = folder_digest(new)
@@ -99,6 +113,17 @@ def _take(new: Path, root: Path, name: str) -> tuple[Path, bool]:
         if not folder.exists():
             new.rename(folder)
             return folder, True
-        if folder_digest(folder) == digest:
+        if folder_digest(folder) == digest or _same_but_for_its_lock(new, folder):
             return folder, False
     raise ConfigError(folder, f"is not what {name} holds", hint="remove it and try again")
+
+
+def _same_but_for_its_lock(new: Path, folder: Path) -> bool:
+    """Whether `folder` holds what is `new`, and a lock that was made for it when it was added."""
+    made, lock = folder / PLUGIN_LOCK_NAME, new / PLUGIN_LOCK_NAME
+    if lock.exists() or not made.is_file():
+        return False
+    shutil.copyfile(made, lock)
+    same = folder_digest(new) == folder_digest(folder)
+    lock.unlink()
+    return same

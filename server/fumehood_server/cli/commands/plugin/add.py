@@ -11,6 +11,7 @@ import click
 from fumehood_server.cli.failure import CommandError, ExitStatus
 
 if TYPE_CHECKING:
+    from fumehood_server.cli.plugin_source import PluginSource
     from fumehood_server.config import SidecarConfig
     from fumehood_server.plugins import PinProposal
     from fumehood_server.plugins.lock import Origin
@@ -75,7 +76,7 @@ def add(
     folder = found.folder
     if found.origin is not None:
         _check_name_is_free(folder, config)
-    build_folder(folder, config, build_hosts, yes=yes, quiet=as_json)
+    build_folder(found, config, build_hosts, yes=yes, quiet=as_json)
     proposal = folder_check.propose_folder_pin(folder, config, lambda _line: None)
     report = proposal.report
     if report.loaded is None:
@@ -118,24 +119,37 @@ def _check_name_is_free(folder: Path, config: SidecarConfig) -> None:
             )
 
 
-def build_folder(folder: Path, config: SidecarConfig, hosts: tuple[str, ...], *, yes: bool, quiet: bool) -> None:
+def build_folder(
+    source: PluginSource, config: SidecarConfig, hosts: tuple[str, ...], *, yes: bool, quiet: bool
+) -> None:
     """Install what the plugin's lock names, or run its build command in a sandbox: it can't be looked at without.
 
+    A wheel without a lock is locked here, where it was unpacked.
     Somebody at the terminal is told what that is and asked first, unless `yes`; the command ends if they decline.
     """
+    from fumehood_server.cli.dependency_lock import lock_dependencies
     from fumehood_server.cli.output import note, say
     from fumehood_server.cli.plugin_builds import build_for, work_before
+    from fumehood_server.plugins.environments.plugin_lock import PLUGIN_LOCK_NAME
     from fumehood_server.plugins.manifest import try_manifest
 
-    manifest = try_manifest(folder).manifest
+    manifest = try_manifest(source.folder).manifest
     if manifest is None:  # the proposal says what is wrong with it
         return
-    work = () if yes else work_before(manifest, config, hosts=hosts)
+    unlocked = source.origin is not None and not (source.folder / PLUGIN_LOCK_NAME).exists() and manifest.dependencies
+    if yes:
+        work: tuple[str, ...] = ()
+    elif unlocked:
+        work = (f"To be looked at, {manifest.name} has {', '.join(unlocked)} resolved, locked and installed",)
+    else:
+        work = work_before(manifest, config, hosts=hosts)
     for line in work:
         say(line)
     if work and not _agrees(f"Go on with {manifest.name}?"):
         note("Nothing was changed.")
         raise click.exceptions.Exit(ExitStatus.FAILED)
+    if unlocked:
+        lock_dependencies(manifest, quiet=quiet)
     build_for(manifest, config, hosts=hosts, quiet=quiet)
 
 

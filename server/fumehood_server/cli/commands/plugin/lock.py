@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.cli.failure import ExitStatus
 
 if TYPE_CHECKING:
     from fumehood_server.plugins.environments.plugin_lock import PluginLock
@@ -38,6 +37,7 @@ def lock(
       fumehood plugin lock dice --with pip --json
     """
     from fumehood_server.cli import output
+    from fumehood_server.cli.dependency_lock import lock_dependencies
     from fumehood_server.cli.plugin_builds import build_for, manifest_in
     from fumehood_server.config import find_config, load_config
     from fumehood_server.plugins.environments.plugin_lock import PLUGIN_LOCK_NAME
@@ -52,7 +52,7 @@ def lock(
             f"{PLUGIN_LOCK_NAME} fits the dependencies." if found else "There are no dependencies."
         )
         return ExitStatus.OK
-    old, new = _lock(manifest, path, installer or "", quiet=as_json)
+    old, new = lock_dependencies(manifest, installer or "", quiet=as_json)
     if not as_json:
         _show(old, new, path)
     installed = None if no_build else build_for(manifest, config, installer=installer or "", quiet=as_json)
@@ -70,54 +70,6 @@ def _checked(manifest: Manifest) -> PluginLock | None:
         return usable_lock(manifest.name, manifest.folder, manifest.dependencies, named=manifest.folder)
     except EnvironmentUnavailableError as error:
         raise environment_failure(error) from error
-
-
-def _lock(
-    manifest: Manifest, path: Path, installer: str, *, quiet: bool
-) -> tuple[PluginLock | None, PluginLock | None]:
-    """Resolve and write the lock. Returns what was there, where that is a lock, and what is now."""
-    from fumehood_server.cli import output
-    from fumehood_server.cli.plugin_builds import environment_failure
-    from fumehood_server.errors import ConfigError
-    from fumehood_server.model.plugin import Kind
-    from fumehood_server.plugins.environments.errors import InstallerError
-    from fumehood_server.plugins.environments.installer import find_installer
-    from fumehood_server.plugins.environments.plugin_lock import plugin_lock_text, read_plugin_lock
-    from fumehood_server.plugins.environments.resolve import resolve
-
-    if manifest.kind is not Kind.PYTHON:
-        raise CommandError(
-            f'{manifest.name} is of kind "{manifest.kind}", and only "python" has dependencies that are locked here',
-            "Pin what it needs with its own language's tool.",
-        )
-    try:
-        old = read_plugin_lock(manifest.folder)
-    except ConfigError:
-        old = None  # it is replaced
-    try:
-        if not manifest.dependencies:
-            path.unlink(missing_ok=True)
-            return old, None
-        found = find_installer(installer)
-        if not quiet:
-            output.note(f"{manifest.name}: resolving {', '.join(manifest.dependencies)} with {found.name}")
-        new = resolve(manifest.dependencies, found)
-        _replace(path, plugin_lock_text(new))
-    except InstallerError as error:
-        raise environment_failure(error) from error
-    except OSError as error:
-        text = f"{path} can't be written: {error.strerror}"
-        raise CommandError(text, "Make its folder writable.", code="NOT_WRITABLE") from error
-    return old, new
-
-
-def _replace(path: Path, text: str) -> None:
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        new.write_text(text)
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def _changes(old: PluginLock | None, new: PluginLock | None) -> list[dict[str, str | None]]:
