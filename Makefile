@@ -33,7 +33,7 @@ TYPED := bench tools examples tests/repository
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
-setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/go $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, Node and Go with what the examples need
+setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/go $(S)/wheels $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, Node and Go with what the examples need
 
 gen: $(S)/dev ## Generate the protocol's Python code anew, and what docs/sandbox.md says of the tests
 	tools/gen.sh
@@ -102,6 +102,11 @@ $(S)/dev: $(S)/runtime pyproject.toml constraints/dev.txt
 $(S)/libraries: $(S)/python constraints/libraries.txt
 	rm -rf build/libraries
 	python -m pip install --quiet --target build/libraries -c constraints/libraries.txt $(LIBRARIES)
+	@touch $@
+
+# What the locks of the example plugins name, for tests that ask no index.
+$(S)/wheels: $(S)/python $(wildcard examples/plugins/*/plugin.lock)
+	python -m pip download --quiet --no-deps --only-binary :all: --dest build/wheels sortedcontainers==2.4.0
 	@touch $@
 
 $(S)/bubblewrap: $(S)/python tools/setup/bubblewrap.sh
