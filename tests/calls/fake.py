@@ -229,6 +229,7 @@ def request(
     call_id: str = "c1",
     timeout_s: float | None = None,
     caller_deadline: float | None = None,
+    caller: str = "unix:",
 ) -> CallRequest:
     return CallRequest(
         call_id=call_id,
@@ -237,4 +238,5 @@ def request(
         context=CallContext(request_id="r1"),
         timeout_s=timeout_s,
         caller_deadline=caller_deadline,
+        caller=caller,
     )

@@ -124,7 +124,7 @@ async def test_an_id_is_in_use_until_its_call_has_ended(executor: Executor, work
 
 async def test_calls_over_the_cap_are_refused(executor: Executor, worker: FakeWorker) -> None:
     for index in range(4):
-        executor.start(request(call_id=f"c{index}"))
+        executor.start(request(call_id=f"c{index}", caller="unix:" if index else "ipv4:127.0.0.1:1"))
     with pytest.raises(RefusedError) as refused:
         executor.start(request(call_id="one-more"))
     assert refused.value.refusal.reason is RefusalReason.TOO_MANY_CALLS

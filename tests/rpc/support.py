@@ -32,12 +32,21 @@ def text_of(result: tool_pb2.ToolResult) -> str:
 
 def reason_of(error: grpc.aio.AioRpcError) -> str:
     """`reason` of the status's ErrorInfo."""
+    return _info_of(error).reason
+
+
+def metadata_of(error: grpc.aio.AioRpcError) -> dict[str, str]:
+    """`metadata` of the status's ErrorInfo."""
+    return dict(_info_of(error).metadata)
+
+
+def _info_of(error: grpc.aio.AioRpcError) -> ErrorInfo:
     status = rpc_status.from_call(error)
     assert status is not None
     info = ErrorInfo()
     assert status.details[0].Unpack(info)
     assert info.domain == "fumehood"
-    return info.reason
+    return info
 
 
 async def refused(answer: Awaitable[object]) -> tuple[grpc.StatusCode, str]:

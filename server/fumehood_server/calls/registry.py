@@ -1,21 +1,22 @@
-"""The calls under way: by id, counted against the cap."""
+"""The calls under way: by id, each in a place that its caller may have."""
 
 from __future__ import annotations
 
 import asyncio
 
 from fumehood_server.calls.call import Call
+from fumehood_server.calls.places import SharedPlaces, Shortage
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 
 
 class Registry:
     """Every admitted call until it has its outcome. For one event loop."""
 
-    __slots__ = ("_calls", "_cap", "_closed", "_idle")
+    __slots__ = ("_calls", "_closed", "_idle", "_places")
 
     def __init__(self, cap: int) -> None:
         """`cap` is the most calls under way at a time."""
-        self._cap = cap
+        self._places = SharedPlaces(cap)
         self._calls: dict[str, Call] = {}
         self._closed = False
         self._idle = asyncio.Event()
@@ -28,7 +29,7 @@ class Registry:
         """Admit a call. Whoever adds it sees to it that it is removed.
 
         Raises:
-            RefusedError: the sidecar is draining, the id is in use, or the cap is reached.
+            RefusedError: the sidecar is draining, the id is in use, or its caller has as many calls as it may.
         """
         if self._closed:
             raise RefusedError(Refusal(RefusalReason.DRAINING, "the sidecar is shutting down: call another one"))
@@ -36,15 +37,16 @@ class Registry:
         if call_id in self._calls:
             text = f'a call with the id "{call_id}" is under way'
             raise RefusedError(Refusal(RefusalReason.CALL_ID_IN_USE, text))
-        if len(self._calls) >= self._cap:
-            text = f"{self._cap} calls are under way, the most that this sidecar takes: back off and try again"
-            raise RefusedError(Refusal(RefusalReason.TOO_MANY_CALLS, text))
+        shortage = self._places.take(call.request.caller)
+        if shortage is not None:
+            raise RefusedError(_too_many(shortage, self._places.total))
         self._calls[call_id] = call
         self._idle.clear()
 
     def remove_call(self, call: Call) -> None:
         """The call has its outcome."""
         del self._calls[call.request.call_id]
+        self._places.give_back(call.request.caller)
         if not self._calls:
             self._idle.set()
 
@@ -63,3 +65,12 @@ class Registry:
     async def idle(self) -> None:
         """Return once no call is under way."""
         await self._idle.wait()
+
+
+def _too_many(shortage: Shortage, total: int) -> Refusal:
+    held, bound, free = shortage.held, shortage.bound, shortage.free
+    text = (
+        f"{held} calls of this caller are under way, and while {free} of {total} places are free it may have {bound}: "
+        "back off and try again"
+    )
+    return Refusal(RefusalReason.TOO_MANY_CALLS, text, {"held": str(held), "bound": str(bound), "places": str(total)})

@@ -1,4 +1,4 @@
-"""The gRPC server: its services, its addresses, its end."""
+"""The gRPC servers: their services, an address each, their end."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ ANSWER_GRACE_S = 5.0
 CANCEL_GRACE_S = 10.0
 """For calls that were cancelled by the drain: above the steps of ending a worker."""
 
+_HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
 _STREAM_WINDOW_BYTES = 65_535
 """What gRPC takes of a request before its handler reads it (HTTP/2's first flow-control window). Left alone it is
@@ -49,7 +50,7 @@ _MAX_STREAMS = 4096
 """Of one connection. gRPC refuses what is more as a bare UNAVAILABLE where a client asks before it has read this."""
 
 _MAX_PENDING_REQUESTS = 16_384
-"""Requests of all connections that wait until the event loop takes them, where admission answers or refuses them. gRPC
+"""Requests of one address that wait until the event loop takes them, where admission answers or refuses them. gRPC
 ends those above as a bare CANCELLED, whoever sent them; left alone, some from 1,000 on and all from 3,000 on."""
 
 
@@ -102,34 +103,41 @@ async def serving(
 ) -> AsyncIterator[Serving]:
     """Serve within the block. Leaving it closes every stream after `ANSWER_GRACE_S`.
 
+    Each address has a gRPC server of its own: one takes its requests one by one, in the order in which they came, so
+    that thousands that wait at one address would keep those at another waiting.
+
     Raises:
         ListenFailedError: an address can't be had.
     """
     keep_hang_ups_from_log()
     names = (tool_service.SERVICE, plugin_service.SERVICE)
     health = HealthService(frozenset(names), _plugin_serves(context), context.drain)
-    server = grpc.aio.server(options=_options(settings))
-    server.add_generic_rpc_handlers(
-        (ToolService(context).handler(), PluginService(context, on_change=health.changed).handler())
-    )
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    if reflect:
-        health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        add_reflection(server, (*names, health_name))
+    handlers = (ToolService(context).handler(), PluginService(context, on_change=health.changed).handler())
+
+    def make_server() -> grpc.aio.Server:
+        server = grpc.aio.server(options=_options(settings))
+        server.add_generic_rpc_handlers(handlers)
+        health_pb2_grpc.add_HealthServicer_to_server(health, server)
+        if reflect:
+            add_reflection(server, (*names, _HEALTH))
+        return server
+
     with contextlib.ExitStack() as stack:
-        targets = tuple(_bind(server, each, socket_access, stack) for each in listen)
-        await server.start()
+        servers = [make_server() for _ in listen]
+        targets = tuple(_bind(*each, socket_access, stack) for each in zip(servers, listen, strict=True))
+        for server in servers:
+            await server.start()
         try:
             yield Serving(targets, context, health)
         finally:
             context.drain.begin()
             context.drain.end()
-            await asyncio.shield(_stop(server))
+            await asyncio.shield(_stop(servers))
 
 
-async def _stop(server: grpc.aio.Server) -> None:
+async def _stop(servers: Sequence[grpc.aio.Server]) -> None:
     await asyncio.sleep(READ_GRACE_S)
-    await server.stop(ANSWER_GRACE_S)
+    await asyncio.gather(*(server.stop(ANSWER_GRACE_S) for server in servers))
 
 
 def _bind(server: grpc.aio.Server, listen: Listen, access: SocketAccess, sockets: contextlib.ExitStack) -> str:

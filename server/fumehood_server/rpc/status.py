@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import grpc
+import orjson
 from fumehood.v1 import error_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.code_pb2 import Code as RpcCode
@@ -102,4 +103,5 @@ def refusal_error(refusal: Refusal) -> error_pb2.SystemError:
         category=CATEGORIES[row.category],
         retryable=row.retryable,
         message=refusal.message,
+        details_json=orjson.dumps(dict(refusal.metadata)).decode() if refusal.metadata else "",
     )

@@ -89,7 +89,7 @@ class ToolService:
         deadline = caller_deadline(context.time_remaining())
         admitted = server.admission.read_request(request.call, deadline, caller=caller)
         del request  # likewise
-        await stream_call(self._server, admitted, context)
+        await stream_call(server, admitted, context)
 
     async def session(self, _requests: object, context: SessionContext) -> None:
         """Many calls over one stream."""
