@@ -10,9 +10,10 @@ from types import FrameType
 
 import pytest
 from fumehood_server.workers.output.logs import MAX_KEPT_BYTES, MAX_LINES, LogLine, LogSink, clean
-from fumehood_server.workers.output.stderr import LINES_PER_ITERATION, StderrLines, StderrReader
+from fumehood_server.workers.output.stderr import LINES_AT_STOP, StderrLines, StderrReader
 from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
+from fumehood_server.workers.wire.round_robin import PORTION_ITEMS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,23 +85,29 @@ async def test_the_lines_of_one_read_are_logged_by_portions_and_all_at_the_end()
             seen.append(len(log.last(lines)))
     os.close(ours)
     assert [line.message for line in log.last(lines)] == [str(number) for number in range(lines)]
-    assert max(after - before for before, after in itertools.pairwise(seen)) == LINES_PER_ITERATION
+    assert max(after - before for before, after in itertools.pairwise(seen)) <= PORTION_ITEMS
 
 
-async def test_a_reader_that_is_stopped_has_logged_all_that_it_read() -> None:
+@pytest.mark.parametrize("lines", [100, 500])
+async def test_a_reader_that_is_stopped_logs_the_last_lines_that_it_read_and_counts_the_others(lines: int) -> None:
     log = LogSink().of("p")
     stderr = StderrLines(log, "w", TokenBucket(burst=1000, per_second=0.0, clock=lambda: 0.0), UNLIMITED)
     ours, theirs = os.pipe()
     os.set_blocking(ours, False)
     reader = StderrReader(ours, stderr, lambda: None)
     reader.resume()
-    os.write(theirs, b"line\n" * 500)
+    os.write(theirs, b"".join(b"%d\n" % number for number in range(lines)))
     async with asyncio.timeout(20):
         while not log.last(1):  # noqa: ASYNC110 - the log tells of new lines by subscription alone
             await asyncio.sleep(0)
-    assert len(log.last(1000)) < 500
+    before = len(log.last(1000))
     reader.stop()
-    assert len(log.last(1000)) == 500
+    logged = log.last(1000)
+    assert before < len(logged) <= before + LINES_AT_STOP
+    assert [line.message for line in logged[before:]] == [str(number) for number in range(lines)][
+        before - len(logged) :
+    ]
+    assert len(logged) + sum(line.dropped for line in logged) == lines
     os.close(ours)
     os.close(theirs)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
 import pytest
 from fumehood.v1 import plugin_pb2
 from fumehood_server.workers.faults import Violation
 from fumehood_server.workers.wire import prefixed
-from fumehood_server.workers.wire.frame_reader import FRAMES_PER_ITERATION, FrameReader
+from fumehood_server.workers.wire.frame_reader import FRAMES_AT_ONCE, FrameReader
 from fumehood_server.workers.wire.pipes import PipeWriter
+from fumehood_server.workers.wire.round_robin import PORTION_ITEMS
 
 BOUND_S = 20.0
 MORE_THAN_A_PIPE = 1_000_000
@@ -108,18 +110,26 @@ async def iteration() -> None:
     await asyncio.sleep(0)
 
 
-@pytest.fixture
-async def worker() -> AsyncIterator[Worker]:
+@contextlib.contextmanager
+def piped() -> Iterator[Worker]:
     (stdin, ours_in), (ours_out, stdout) = os.pipe(), os.pipe()
     for fd in (stdin, ours_in, ours_out):
         os.set_blocking(fd, False)
     made = Worker(stdin, stdout, (ours_in, ours_out))
-    yield made
-    for end in (made.writer, made.reader):
-        if end is not None:
-            end.stop()
-    for fd in (made.stdin, made.stdout, ours_in, ours_out):
-        os.close(fd)
+    try:
+        yield made
+    finally:
+        for end in (made.writer, made.reader):
+            if end is not None:
+                end.stop()
+        for fd in (made.stdin, made.stdout, ours_in, ours_out):
+            os.close(fd)
+
+
+@pytest.fixture
+async def worker() -> AsyncIterator[Worker]:
+    with piped() as made:
+        yield made
 
 
 async def test_frame_is_in_the_pipe_when_send_returns(worker: Worker) -> None:
@@ -198,7 +208,7 @@ async def test_nothing_is_written_or_told_after_stop(worker: Worker) -> None:
 
 async def test_flood_is_handed_on_by_portions_and_in_order(worker: Worker) -> None:
     worker.read_from()
-    count = FRAMES_PER_ITERATION * 5
+    count = PORTION_ITEMS * 5
     worker.say(*range(1, count + 1))
     portions = [0]
     async with asyncio.timeout(BOUND_S):
@@ -206,20 +216,46 @@ async def test_flood_is_handed_on_by_portions_and_in_order(worker: Worker) -> No
             await iteration()
             portions.append(len(worker.heard))
     assert worker.heard == list(range(1, count + 1))
-    assert max(after - before for before, after in itertools.pairwise(portions)) == FRAMES_PER_ITERATION
+    assert max(after - before for before, after in itertools.pairwise(portions)) <= PORTION_ITEMS
+
+
+async def test_floods_of_many_workers_share_one_portion_and_a_worker_that_says_little_is_heard_at_once(
+    worker: Worker,
+) -> None:
+    count, stack = PORTION_ITEMS * 3, contextlib.ExitStack()
+    others = [stack.enter_context(piped()) for _ in range(20)]
+    for other in others:
+        other.read_from()
+        other.say(*range(1, count + 1))
+    async with asyncio.timeout(BOUND_S):
+        while not all(other.heard for other in others):
+            await iteration()
+    worker.read_from()
+    worker.say(1)
+    portions, beside = [sum(len(other.heard) for other in others)], 0
+    async with asyncio.timeout(BOUND_S):
+        while portions[-1] < count * len(others):
+            await iteration()
+            portions.append(sum(len(other.heard) for other in others))
+            beside = beside or (portions[-1] if worker.heard else 0)
+    assert max(after - before for before, after in itertools.pairwise(portions)) <= PORTION_ITEMS
+    assert beside - portions[0] <= PORTION_ITEMS * 3
+    assert all(other.heard == list(range(1, count + 1)) for other in others)
+    stack.close()
 
 
 async def test_stop_within_a_flood_ends_it(worker: Worker) -> None:
     reader = worker.read_from()
-    worker.say(*range(1, FRAMES_PER_ITERATION * 2))
+    worker.say(*range(1, PORTION_ITEMS * 2))
     worker.close_stdout()
     async with asyncio.timeout(BOUND_S):
         while not worker.heard:
             await iteration()
     reader.stop()
+    heard = len(worker.heard)
     for _ in range(5):
         await iteration()
-    assert len(worker.heard) == FRAMES_PER_ITERATION
+    assert FRAMES_AT_ONCE <= heard == len(worker.heard) < PORTION_ITEMS * 2 - 1
     assert worker.ends == 0
 
 
@@ -233,7 +269,7 @@ async def test_frames_after_the_last_that_counts_are_not_handed_on(worker: Worke
     assert worker.heard == [1, 2]
 
 
-@pytest.mark.parametrize("count", [2, FRAMES_PER_ITERATION, FRAMES_PER_ITERATION * 3])
+@pytest.mark.parametrize("count", [2, FRAMES_AT_ONCE, FRAMES_AT_ONCE + 1, PORTION_ITEMS * 3])
 async def test_last_frames_come_before_the_closed_stdout_which_is_told_once(worker: Worker, count: int) -> None:
     reader = worker.read_from()
     numbers = list(range(1, count + 1))

@@ -8,6 +8,7 @@ from fumehood_server.workers.output.logs import PluginLog
 from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
 from fumehood_server.workers.wire.pipes import PipeReader
+from fumehood_server.workers.wire.round_robin import round_robin
 
 LINES_BURST = 2000
 """Lines that a worker may log at once: several long tracebacks."""
@@ -15,8 +16,11 @@ LINES_BURST = 2000
 LINES_PER_SECOND = 200.0
 """Lines that it may log over time. Over that, lines are counted and dropped: a plugin is never held up by its log."""
 
-LINES_PER_ITERATION = 64
-"""Lines that are logged before the loop goes on with everybody else (3 ms): one read can hold thousands."""
+LINES_AT_ONCE = 4
+"""Lines of one read that are logged at once. It can hold thousands: the rest waits for its turns."""
+
+LINES_AT_STOP = 200
+"""Last lines that are logged, in one go, when a reader is stopped before their turn has come. Others are counted."""
 
 _CUT = " … (cut)"
 
@@ -64,6 +68,18 @@ class StderrLines:
         self._keep(data, start, len(data))
         return len(data)
 
+    def skip_to_last(self, data: bytes, start: int, limit: int) -> int:
+        """Drop what was read from `start` on, but for the last `limit` lines. Returns where those begin."""
+        end = len(data)
+        for _ in range(limit + 1):
+            end = data.rfind(b"\n", start, end)
+            if end < 0:
+                return start
+        self._dropped += data.count(b"\n", start, end + 1)
+        self._partial.clear()
+        self._overlong = False
+        return end + 1
+
     def close(self) -> None:
         """The stream has ended: log what has no end of line, and how much was dropped."""
         if self._partial:
@@ -110,30 +126,37 @@ class StderrReader(PipeReader):
         self._on_end = on_end
         self._data = b""
         self._taken = 0
+        self._turns = round_robin()
 
     def take_data(self, data: bytes) -> None:
         """See `PipeReader`."""
         self._lines.count(data)
         self._data, self._taken = data, 0
-        self._hand_on(LINES_PER_ITERATION)
+        if self._hand_on(LINES_AT_ONCE) and not self.ended:
+            self.pause()
+            self._turns.add(self._take_turn)
 
     def stop(self) -> None:
-        """Log what was read; see `PipeReader.stop`."""
+        """Log the last lines of what was read; see `PipeReader.stop`."""
         super().stop()
-        self._hand_on(len(self._data))
+        self._taken = self._lines.skip_to_last(self._data, self._taken, LINES_AT_STOP)
+        self._hand_on(LINES_AT_STOP)
 
-    def _hand_on(self, limit: int) -> None:
+    def _hand_on(self, limit: int) -> bool:
+        """Log so many lines. Returns whether there are more."""
         self._taken = self._lines.take_lines(self._data, self._taken, limit)
         if self._taken < len(self._data):
-            self.pause()
-            self._loop.call_soon(self._go_on)
-        else:
-            self._data, self._taken = b"", 0
+            return True
+        self._data, self._taken = b"", 0
+        return False
 
-    def _go_on(self) -> None:
-        if not self.ended:
+    def _take_turn(self) -> bool:
+        if self.ended:
+            return False
+        more = self._hand_on(1)
+        if not more:
             self.resume()
-            self._hand_on(LINES_PER_ITERATION)
+        return more
 
     def take_end(self) -> None:
         """See `PipeReader`."""
