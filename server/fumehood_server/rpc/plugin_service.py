@@ -108,10 +108,13 @@ class PluginService:
     ) -> None:
         log = self._server.logs.of(name)
         new_lines = log.subscribe()
+        turn = self._server.pacer.turn
         for line in log.last(request.lines or DEFAULT_LINES):
+            await turn()
             await context.write(_serialised(line))
         if request.follow:
             async for line in new_lines:
+                await turn()
                 await context.write(_serialised(line))
 
     def _followers(self, plugin: str) -> StreamSlots:

@@ -13,6 +13,7 @@ from fumehood_server.rpc.admission import Admission
 from fumehood_server.rpc.disconnect import disconnect_unread
 from fumehood_server.rpc.drain import Drain
 from fumehood_server.rpc.outcomes import ResultWriter
+from fumehood_server.rpc.pacing import WritePacer
 from fumehood_server.rpc.reading import RequestReader
 from fumehood_server.rpc.stream_slots import StreamSlots
 from fumehood_server.rpc.tools import ToolWriter
@@ -37,6 +38,7 @@ class ServerContext:
     reader: RequestReader = field(default_factory=RequestReader)
     unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(disconnect_unread))
     sessions: StreamSlots = field(default_factory=lambda: StreamSlots("sessions", total=MAX_SESSIONS, connection=16))
+    pacer: WritePacer = field(default_factory=WritePacer)
     drain: Drain = field(default_factory=Drain)
     results: ResultWriter = field(default_factory=ResultWriter)
     tools: ToolWriter = field(default_factory=ToolWriter)

@@ -54,6 +54,7 @@ async def stream_call(
                 end = tasks.create_task(ended())
                 while not end.done() or updates:
                     while updates:
+                        await server.pacer.turn()
                         update = update_message(request.call_id, updates.take())
                         await context.write(pb.StreamToolResponse(update=update).SerializeToString())
                     if not end.done():
