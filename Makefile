@@ -26,7 +26,7 @@ TEST_WORKERS ?= 4
 # What test-libraries tries.
 LIBRARIES := numpy pandas lxml cryptography pillow httpx sqlalchemy polars
 # What mypy reads besides the packages that pyproject.toml names.
-TYPED := bench tools examples tests/repository
+TYPED := bench tools examples tests/repository tests/soak
 
 .PHONY: help setup gen lint type test test-libraries test-kernels test-containers clients bench soak demo check
 

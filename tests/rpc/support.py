@@ -32,7 +32,7 @@ def text_of(result: tool_pb2.ToolResult) -> str:
 
 def reason_of(error: grpc.aio.AioRpcError) -> str:
     """`reason` of the status's ErrorInfo."""
-    return _info_of(error).reason
+    return str(_info_of(error).reason)
 
 
 def metadata_of(error: grpc.aio.AioRpcError) -> dict[str, str]:
@@ -41,7 +41,7 @@ def metadata_of(error: grpc.aio.AioRpcError) -> dict[str, str]:
 
 
 def _info_of(error: grpc.aio.AioRpcError) -> ErrorInfo:
-    status = rpc_status.from_call(error)
+    status = rpc_status.from_call(error)  # type: ignore[arg-type] # an error of a call has what it asks for
     assert status is not None
     info = ErrorInfo()
     assert status.details[0].Unpack(info)
@@ -60,7 +60,7 @@ async def logged(sidecar: Sidecar, tools: ToolServiceStub, call_id: str, code: s
     """Return once the one line of a call that ran is in the log."""
     async with asyncio.timeout(BOUND_S):
         while not (found := [line for line in sidecar.log() if _ran(line, call_id)]):
-            await tools.GetTool(pb.GetToolRequest(name="echo"))
+            await tools.GetTool(pb.GetToolRequest(name="echo"))  # type: ignore[misc] # the stub is of both kinds
     assert [line["code"] for line in found] == [code]
 
 

@@ -14,11 +14,15 @@ import grpc
 from fumehood.v1.plugin_service_pb2_grpc import PluginServiceStub
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from google.rpc.error_details_pb2 import ErrorInfo
-from grpc_status import rpc_status
+from google.rpc.status_pb2 import Status
 
 from tests.rpc.support import call
 
 CALL_TIMEOUT_S = 60.0
+NO_CONNECTION = "! UNAVAILABLE, the address is full"
+"""gRPC closes a connection above `max_connections` before a request is read: the client's own library says this."""
+
+_NO_CONNECTION_DETAILS = "failed to connect to all addresses"
 _Answer = TypeVar("_Answer")
 _OWN_POOL = [("grpc.use_local_subchannel_pool", 1)]
 
@@ -88,8 +92,11 @@ class Arena:
 
 
 def _reason(error: grpc.aio.AioRpcError) -> str:
-    status = rpc_status.from_call(error)
-    info = ErrorInfo()
-    if status is not None and status.details and status.details[0].Unpack(info):
+    trailing: Any = error.trailing_metadata()  # the stubs' type of it is not iterable
+    packed = dict(trailing or ()).get("grpc-status-details-bin")
+    status, info = Status(), ErrorInfo()
+    if isinstance(packed, bytes) and status.ParseFromString(packed) and status.details[0].Unpack(info):
         return f"refused: {info.reason}"
-    return f"! {error.code().name} without a reason"
+    if error.code() is grpc.StatusCode.UNAVAILABLE and (error.details() or "").startswith(_NO_CONNECTION_DETAILS):
+        return NO_CONNECTION
+    return f"! {error.code().name} without a reason: {error.details()}"

@@ -1,7 +1,8 @@
-"""What is watched while attacks go on: the sidecar's memory, and the caller that behaves well."""
+"""What is watched while attacks go on: the sidecar's memory, and the callers that behave well."""
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import os
 import signal
@@ -10,25 +11,29 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-_SAMPLE_S = 0.05
+CALL_PERIOD_S = 0.01
+ECHO_PERIOD_S = 0.02
+_SAMPLE_S = 0.005
 _END_S = 90.0
 _WARM_CALLS = 100
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessWatch:
-    """Resident memory of one process, without its children, sampled all the time; and its wait for a processor."""
+    """One process, without its children, sampled all the time: its memory, and how long it waits for a processor."""
 
     def __init__(self, pid: int) -> None:
         """Begin."""
         self._statm = Path(f"/proc/{pid}/statm")
         self._schedstat = Path(f"/proc/{pid}/schedstat")
-        self._waited_s = 0.0
         self._peak = 0.0
+        self._times: list[float] = []
+        self._waits: list[float] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()
@@ -42,27 +47,34 @@ class ProcessWatch:
         peak, self._peak = max(self._peak, self.now_mib()), 0.0
         return peak
 
-    def take_processor_wait_s(self) -> float:
-        """How long its event loop was ready to run and had no processor, since this was asked last.
+    def waited_s(self, begin: float, end: float) -> float:
+        """How long its event loop was ready to run and had no processor, between two times (`time.time()`).
 
         On a machine that others use, this is what calls were late for.
         """
-        try:
-            now_s = int(self._schedstat.read_text().split()[1]) / 1e9  # of the main thread (proc(5))
-        except OSError:  # a kernel without CONFIG_SCHED_INFO
-            return 0.0
-        waited_s, self._waited_s = now_s - self._waited_s, now_s
-        return waited_s
+        return self._waited_until(end) - self._waited_until(begin)
 
     def stop(self) -> None:
         """Sample no more."""
         self._stop.set()
         self._thread.join()
 
+    def _waited_until(self, moment: float) -> float:
+        at = bisect.bisect_left(self._times, moment)
+        if at == 0 or at >= len(self._times):
+            return self._waits[min(at, len(self._waits) - 1)] if self._waits else 0.0
+        before, after = self._times[at - 1], self._times[at]
+        share = (moment - before) / max(after - before, 1e-9)
+        return self._waits[at - 1] + share * (self._waits[at] - self._waits[at - 1])
+
     def _sample(self) -> None:
         while not self._stop.wait(_SAMPLE_S):
+            # No such file, or no such process any more; a kernel without CONFIG_SCHED_INFO has no schedstat.
             with contextlib.suppress(OSError):
                 self._peak = max(self._peak, self.now_mib())
+                waited_s = int(self._schedstat.read_text().split()[1]) / 1e9  # of the main thread (proc(5))
+                self._waits.append(waited_s)
+                self._times.append(time.time())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +87,22 @@ class Latency:
     p50_ms: float
     p99_ms: float
     longest_ms: float
+    p99_with_processor_ms: float
+    """The p99 of what is left of each when the time is taken off in which the sidecar's loop had no processor."""
 
 
 class Caller:
-    """The process of the caller that behaves well."""
+    """The process of a caller that behaves well, and the outcomes that it has written."""
 
-    def __init__(self, target: str, outcomes: Path, *, nice: int) -> None:
-        """Start it, with this niceness beside ours."""
-        self._outcomes = outcomes
-        self._process = subprocess.Popen((sys.executable, "-m", "tests.soak.caller", target, str(outcomes)))
-        os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + nice)
+    def __init__(self, way: Literal["call", "echo"], target: str, outcomes: Path, *, period_s: float) -> None:
+        """Start it."""
+        self._period_s = period_s
+        command = (sys.executable, "-m", "tests.soak.caller", way, target, str(outcomes), str(period_s))
+        self.process = subprocess.Popen(command)
+        outcomes.touch()
+        self._file = outcomes.open()
+        self._line = ""
+        self._found: list[tuple[float, float, str]] = []
 
     def wait_until_answered(self) -> None:
         """Return once its calls are answered, as they are when the plugin has started.
@@ -95,17 +113,20 @@ class Caller:
         deadline = time.monotonic() + _END_S
         while time.monotonic() < deadline:
             time.sleep(0.2)
-            if sum(ending == "ok" for *_, ending in self._read()) > _WARM_CALLS:
+            self._read()
+            if sum(ending == "ok" for *_, ending in self._found) > _WARM_CALLS:
                 return
         raise TimeoutError("the first calls are not answered")
 
-    def between(self, begin: float, end: float) -> Latency:
+    def between(self, begin: float, end: float, sidecar: ProcessWatch) -> Latency:
         """The calls that were due between two times (`time.time()`), once all of them have ended."""
         deadline = time.monotonic() + _END_S
         while (found := self._calls(begin, end)) is None and time.monotonic() < deadline:
             time.sleep(0.1)
         calls = found or []
         ordered = sorted(latency for _, latency, _ in calls) or [float("inf")]
+        waits = [1000 * sidecar.waited_s(due, due + latency / 1000) for due, latency, _ in calls]
+        left = sorted(latency - wait for (_, latency, _), wait in zip(calls, waits, strict=True)) or ordered
         not_ok = Counter(ending for *_, ending in calls if ending != "ok")
         if found is None:
             not_ok["no outcome"] += 1
@@ -113,36 +134,65 @@ class Caller:
             calls=len(calls),
             not_ok=dict(not_ok),
             p50_ms=ordered[len(ordered) // 2],
-            p99_ms=ordered[min(len(ordered) * 99 // 100, len(ordered) - 1)],
+            p99_ms=_p99(ordered),
             longest_ms=ordered[-1],
+            p99_with_processor_ms=_p99(left),
         )
 
     def stop(self) -> None:
         """Let it finish what is under way, and end."""
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(_END_S)
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(_END_S)
+        self._file.close()
 
     def _calls(self, begin: float, end: float) -> list[tuple[float, float, str]] | None:
         """None: not all of them have ended."""
-        found = [each for each in self._read() if begin <= each[0] < end]
-        expected = int((end - begin) / 0.01) - 2
+        self._read()
+        found = [each for each in self._found if begin <= each[0] < end]
+        expected = int((end - begin) / self._period_s) - 2
         return found if len(found) >= expected else None
 
-    def _read(self) -> Iterator[tuple[float, float, str]]:
-        if not self._outcomes.exists():
-            return
-        for line in self._outcomes.read_text().splitlines(keepends=True):
-            if line.endswith("\n"):
-                due, latency, ending = line.split()
-                yield float(due), float(latency), ending
+    def _read(self) -> None:
+        for line in self._file:
+            self._line += line
+            if self._line.endswith("\n"):
+                due, latency, ending = self._line.split()
+                self._found.append((float(due), float(latency), ending))
+                self._line = ""
+
+
+def _p99(ordered: Sequence[float]) -> float:
+    return ordered[min(len(ordered) * 99 // 100, len(ordered) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is watched."""
+
+    sidecar: ProcessWatch
+    caller: Caller
+    echo: Caller
+    """The control: the same of a bare server."""
+
+    def between(self, begin: float, end: float) -> tuple[Latency, Latency]:
+        """What both met between two times (`time.time()`)."""
+        return self.caller.between(begin, end, self.sidecar), self.echo.between(begin, end, self.sidecar)
 
 
 @contextlib.contextmanager
-def watching(pid: int, target: str, outcomes: Path, *, nice: int) -> Iterator[tuple[ProcessWatch, Caller]]:
-    """Both, until the block ends."""
-    sidecar, caller = ProcessWatch(pid), Caller(target, outcomes, nice=nice)
+def watching(pid: int, target: str, folder: Path, *, nice: int) -> Iterator[Watch]:
+    """All of it, until the block ends. `nice` is the niceness of the callers and of the control, beside ours."""
+    sidecar, address = ProcessWatch(pid), f"unix:{folder}/echo"
+    server = subprocess.Popen((sys.executable, "-m", "tests.soak.echo", address))
+    caller = Caller("call", target, folder / "calls", period_s=CALL_PERIOD_S)
+    echo = Caller("echo", address, folder / "echoes", period_s=ECHO_PERIOD_S)
+    for process in (server, caller.process, echo.process):
+        os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + nice)
     try:
-        yield sidecar, caller
+        yield Watch(sidecar, caller, echo)
     finally:
-        caller.stop()
+        for each in (caller, echo):
+            each.stop()
+        server.terminate()
+        server.wait()
         sidecar.stop()
