@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import os
 import signal
 import stat
@@ -187,6 +188,9 @@ async def _serve(
                     tools=len(catalog.tools),
                     available_tools=available,
                 )
+                # A full collection looks at all that was imported and loaded: 60,000 objects, 50 ms of everybody's time.
+                gc.collect()
+                gc.freeze()
                 with watchdog.watching():
                     if ready is not None:
                         ready(rpc.targets)
