@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 
 INTERVAL_S = 5.0
 
-KEPT_BYTES = 32 * 1024 * 1024
+KEPT_BYTES = 4 * 1024 * 1024
 """Free memory that is left alone: it is used again."""
 
 

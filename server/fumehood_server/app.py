@@ -43,7 +43,7 @@ from fumehood_server.rpc import (
     serving,
 )
 from fumehood_server.secrets import SecretStore
-from fumehood_server.telemetry import LoopWatchdog, configure_logging, get_logger
+from fumehood_server.telemetry import LoopFigures, LoopWatchdog, configure_logging, get_logger
 from fumehood_server.workers import LogLine, LogSink, Pools, WorkerSettings
 
 
@@ -131,7 +131,9 @@ async def _serve(
         return await catalog.verify(spec) if catalog is not None else Reason("starting", "the sidecar is starting")
 
     stop, hangup = asyncio.Event(), asyncio.Event()
-    watchdog = LoopWatchdog(functools.partial(_held_up, log))
+    watchdog = LoopWatchdog(
+        functools.partial(_held_up, log), lambda period: log.info("loop_figures", **_loop_fields(period))
+    )
     with _signals(stop, hangup, flush):
         _make_state_folder(config)
         logs = LogSink(_forward)
@@ -188,7 +190,7 @@ async def _serve(
                     tools=len(catalog.tools),
                     available_tools=available,
                 )
-                # A full collection looks at all that was imported and loaded: 60,000 objects, 50 ms of everybody's time.
+                # A full collection would look at all that was imported and loaded: 60,000 objects, 50 ms of the loop.
                 gc.collect()
                 gc.freeze()
                 with watchdog.watching():
@@ -200,14 +202,7 @@ async def _serve(
                         reloads.cancel()
                     log.info("draining", calls=executor.calls_in_flight, grace_s=server.drain_s)
                     await rpc.drain(server.drain_s)
-    figures = watchdog.figures
-    log.info(
-        "stopped",
-        loop_longest_ms=round(figures.longest_s * 1000, 1),
-        loop_longest_culprit=figures.culprit,
-        loop_over_20_ms=figures.over_20_ms,
-        loop_over_100_ms=figures.over_100_ms,
-    )
+    log.info("stopped", **_loop_fields(watchdog.figures))
     return 0
 
 
@@ -244,6 +239,15 @@ def _make_state_folder(config: SidecarConfig) -> None:
 def _held_up(log: FilteringBoundLogger, seconds: float, culprit: str, times: int) -> None:
     """The watchdog's line: everybody waited so long."""
     log.warning("loop_held_up", ms=round(seconds * 1000, 1), culprit=culprit, times=times)
+
+
+def _loop_fields(figures: LoopFigures) -> dict[str, object]:
+    return {
+        "loop_longest_ms": round(figures.longest_s * 1000, 1),
+        "loop_longest_culprit": figures.culprit,
+        "loop_over_20_ms": figures.over_20_ms,
+        "loop_over_100_ms": figures.over_100_ms,
+    }
 
 
 async def _unless(stop: asyncio.Event, loading: Coroutine[object, object, Catalog]) -> Catalog | None:

@@ -26,4 +26,5 @@ def test_a_full_collection_looks_at_little_once_the_sidecar_serves(tmp_path: Pat
     command = (sys.executable, "-c", LAUNCH, str(tmp_path / "fumehood.toml"))
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     frozen, tracked = json.loads(ended.stdout)
-    assert tracked < 1000 < 30_000 < frozen
+    assert tracked < 1000
+    assert frozen > 30_000

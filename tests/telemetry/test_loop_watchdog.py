@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,17 @@ import uvloop
 from fumehood_server.telemetry.loop_watchdog import LoopFigures, LoopWatchdog
 
 BOUND_S = 30.0
+LAUNCH = """
+import sys, time
+from pathlib import Path
+from fumehood_server.app import serve
+from fumehood_server.config import load_config
+
+def hold_up_the_loop(targets):
+    time.sleep(0.4)
+
+sys.exit(serve(load_config(Path(sys.argv[1])), ready=hold_up_the_loop))
+"""
 HELD_UP_S = 0.4
 SUBJECT = "a" * 27 + "!"
 
@@ -45,7 +60,7 @@ async def watched(step: Callable[[], None] | None) -> tuple[Told, LoopFigures]:
         told.append(line)
         first.set()
 
-    watchdog = LoopWatchdog(log)
+    watchdog = LoopWatchdog(log, lambda _: None)
     with watchdog.watching():
         async with asyncio.timeout(BOUND_S):
             if step is None:
@@ -76,3 +91,41 @@ def test_short_steps_name_no_culprit() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         told, _ = runner.run(watched(None))
     assert [line for line in told if "test_loop_watchdog" in line[1]] == []
+
+
+async def test_each_period_in_which_the_loop_was_held_up_is_reported_once_and_others_are_not() -> None:
+    reports: list[LoopFigures] = []
+    reported = asyncio.Event()
+
+    def report(figures: LoopFigures) -> None:
+        reports.append(figures)
+        reported.set()
+
+    watchdog = LoopWatchdog(lambda *_: None, report, report_interval_s=0.1)
+    with watchdog.watching():
+        async with asyncio.timeout(BOUND_S):
+            for _ in range(2):
+                reported.clear()
+                asyncio.get_running_loop().call_soon(blocks)
+                await reported.wait()
+    assert sum(figures.over_100_ms for figures in reports) == watchdog.figures.over_100_ms == 2
+    assert all(figures.over_20_ms for figures in reports)
+    assert "blocks (" in reports[0].culprit
+
+
+def test_a_sidecar_whose_loop_is_held_up_logs_the_culprit(tmp_path: Path) -> None:
+    (tmp_path / "fumehood.toml").write_text('[server]\nlisten = ["127.0.0.1:0"]\n')
+    command = (sys.executable, "-c", LAUNCH, str(tmp_path / "fumehood.toml"))
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines: list[dict[str, Any]] = []
+        for text in process.stderr:  # until it ends, which it does once it has told
+            lines.append(json.loads(text))
+            if lines[-1]["event"] == "loop_held_up":
+                process.terminate()
+    (held_up,) = [line for line in lines if line["event"] == "loop_held_up"]
+    assert "hold_up_the_loop (" in held_up["culprit"]
+    assert held_up["ms"] > 200
+    assert lines[-1]["event"] == "stopped"
+    assert "hold_up_the_loop (" in lines[-1]["loop_longest_culprit"]
+    assert process.returncode == 0

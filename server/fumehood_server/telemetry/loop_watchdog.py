@@ -28,6 +28,9 @@ LOGGED_S = 0.1
 LOG_INTERVAL_S = 10.0
 """At least so long between two lines."""
 
+REPORT_INTERVAL_S = 60.0
+"""A period in which the loop was held up is reported at its end."""
+
 _FRAMES = 5
 _IDLE = frozenset({"runners.py", "selectors.py", "base_events.py"})
 """Files of asyncio whose functions are innermost while a loop waits. uvloop has no Python frame of its own."""
@@ -35,7 +38,7 @@ _IDLE = frozenset({"runners.py", "selectors.py", "base_events.py"})
 
 @dataclass(frozen=True, slots=True)
 class LoopFigures:
-    """How the loop was held up since it was first watched. For the log, and for whatever exports metrics."""
+    """How the loop was held up in some time. For the log, and for whatever exports metrics."""
 
     longest_s: float = 0.0
     culprit: str = ""
@@ -43,18 +46,37 @@ class LoopFigures:
     over_20_ms: int = 0
     over_100_ms: int = 0
 
+    def with_one(self, held_up_s: float, culprit: str) -> LoopFigures:
+        """These, and one time more."""
+        longest_s, of = max((self.longest_s, self.culprit), (held_up_s, culprit))
+        return LoopFigures(longest_s, of, self.over_20_ms + 1, self.over_100_ms + (held_up_s > LOGGED_S))
+
 
 class LoopWatchdog:
     """Watches one loop from a thread. `figures` may be read by any thread."""
 
-    __slots__ = ("_ended", "_log", "_logged_at", "_loop", "_thread", "_watched", "_watched_tid", "figures")
+    __slots__ = (
+        *("_ended", "_log", "_logged_at", "_loop", "_period", "_period_ends", "_report", "_report_interval_s"),
+        *("_thread", "_watched", "_watched_tid", "figures"),
+    )
 
-    def __init__(self, log: Callable[[float, str, int], None]) -> None:
+    def __init__(
+        self,
+        log: Callable[[float, str, int], None],
+        report: Callable[[LoopFigures], None],
+        *,
+        report_interval_s: float = REPORT_INTERVAL_S,
+    ) -> None:
         """For the running loop, on whose thread this is made.
 
-        `log(seconds, culprit, over_100_ms)` is called on the loop.
+        `log(seconds, culprit, over_100_ms)` and `report(figures)`, those of one period, are called on the loop.
         """
         self.figures = LoopFigures()
+        """Since it is watched."""
+        self._period = LoopFigures()
+        self._report = report
+        self._report_interval_s = report_interval_s
+        self._period_ends = time.monotonic() + report_interval_s
         self._log = log
         self._logged_at = -LOG_INTERVAL_S
         self._loop = asyncio.get_running_loop()
@@ -86,6 +108,8 @@ class LoopWatchdog:
                 culprit = _culprit(frame)
                 del frame
                 self._measure(began + SAMPLE_S, queued, culprit)
+            if time.monotonic() >= self._period_ends:
+                self._end_period()
 
     def _measure(self, began: float, queued: float, culprit: str) -> None:
         answered = threading.Event()
@@ -106,14 +130,19 @@ class LoopWatchdog:
             self._note(held_up, culprit)
 
     def _note(self, held_up: float, culprit: str) -> None:
-        before = self.figures
-        longest, of = max((before.longest_s, before.culprit), (held_up, culprit))
-        logged = held_up > LOGGED_S
-        self.figures = LoopFigures(longest, of, before.over_20_ms + 1, before.over_100_ms + logged)
-        if logged and time.monotonic() - self._logged_at >= LOG_INTERVAL_S:
+        self.figures = self.figures.with_one(held_up, culprit)
+        self._period = self._period.with_one(held_up, culprit)
+        if held_up > LOGGED_S and time.monotonic() - self._logged_at >= LOG_INTERVAL_S:
             self._logged_at = time.monotonic()
             with contextlib.suppress(RuntimeError):  # closed
                 self._loop.call_soon_threadsafe(self._log, held_up, culprit, self.figures.over_100_ms)
+
+    def _end_period(self) -> None:
+        ended, self._period = self._period, LoopFigures()
+        self._period_ends = time.monotonic() + self._report_interval_s
+        if ended.over_20_ms:
+            with contextlib.suppress(RuntimeError):  # closed
+                self._loop.call_soon_threadsafe(self._report, ended)
 
     def _queued_s(self) -> float:
         """How long the loop's thread has waited for a processor so far, by its `schedstat`. 0: unknown."""
