@@ -91,6 +91,10 @@ class Cgroup2:
         quota, period = read(f"{leaf}/cpu.max").split()
         return int(quota) / int(period)
 
+    def lower_weight(self, leaf: str) -> None:
+        """A quarter of 100."""
+        write(f"{leaf}/cpu.weight", "25")
+
     def kill(self, leaf: str) -> None:
         """One write; the kernel also kills what is being forked meanwhile."""
         write(f"{leaf}/cgroup.kill", "1")

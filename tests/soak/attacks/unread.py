@@ -78,8 +78,8 @@ async def half_sent(arena: Arena) -> None:
 
     async def one() -> None:
         async with _connected(arena) as connection:
+            arena.outcomes["begun"] += 1
             await connection.send(connection.open_stream(_SERVICE + "CallTool"), data)
-            arena.outcomes["sent"] += 1
             await arena.sleep_until_end()
 
     with contextlib.suppress(TimeoutError):
