@@ -70,7 +70,7 @@ class Arena:
         try:
             return await answer
         except grpc.aio.AioRpcError as error:
-            self.outcomes[_reason(error)] += 1
+            self.outcomes[reason_of(error)] += 1
             return None
 
     async def repeat(self, action: Callable[[], Awaitable[object]], *, lanes: int = 1) -> None:
@@ -91,7 +91,8 @@ class Arena:
         return PluginServiceStub(channel)
 
 
-def _reason(error: grpc.aio.AioRpcError) -> str:
+def reason_of(error: grpc.aio.AioRpcError) -> str:
+    """Why a call was refused; it begins with "!" where that isn't told as the protocol promises."""
     trailing: Any = error.trailing_metadata()  # the stubs' type of it is not iterable
     packed = dict(trailing or ()).get("grpc-status-details-bin")
     status, info = Status(), ErrorInfo()

@@ -16,6 +16,7 @@ import grpc
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 
 from tests.rpc.support import call, text_of
+from tests.soak.arena import reason_of
 from tests.soak.echo import ECHO
 
 TIMEOUT_S = 60.0
@@ -59,7 +60,7 @@ async def behave(ask_by: Callable[[grpc.aio.Channel], Ask], target: str, outcome
                 try:
                     ending = await ask(str(number))
                 except grpc.aio.AioRpcError as error:
-                    ending = error.code().name
+                    ending = reason_of(error).replace(" ", "_")
                 file.write(f"{due:.4f} {(time.time() - due) * 1000:.2f} {ending}\n")
 
             number, due = 0, time.time()

@@ -13,7 +13,7 @@ _BODIES_OF_A_CALL = 8
 _CALLS = 4
 _CHUNKS = b"1\r\nx\r\n" * 10_000
 _PAUSE_S = 0.25
-"""Between them, of each body: with all bodies more than can be taken, and not so much that sockets hold minutes of it."""
+"""Between them, of each body: all of them are more than can be taken, and sockets hold no minutes of it."""
 _HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 _SHORT = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
