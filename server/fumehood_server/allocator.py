@@ -50,8 +50,12 @@ async def trimmed_memory() -> AsyncIterator[None]:
 
 
 def _trim(libc: ctypes.CDLL, before: int) -> int:
-    """Trim where more has become free since `before`. Returns what counts as free now, given back or not."""
+    """Trim where anything has happened since `before`. Returns what counts as free now, given back or not.
+
+    What was given back still counts: memory that is used and freed again between two looks leaves the same number but
+    for some bytes.
+    """
     free: int = libc.mallinfo2().fordblks
-    if free > KEPT_BYTES and free > before:
+    if free > KEPT_BYTES and free != before:
         libc.malloc_trim(0)
     return free
