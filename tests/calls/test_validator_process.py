@@ -307,7 +307,7 @@ def test_a_verdict_comes_as_it_was_sent() -> None:
 async def test_the_first_calls_of_a_long_schema_begin_in_their_order(pools: FakePools, worker: FakeWorker) -> None:
     worker.answer = lambda _: answered("done")
     long = tool(schema=json.dumps({"type": "object", "description": "x" * 4000, "required": ["n"]}))
-    async with Executor(FakeTools((long,)), pools, max_concurrent_calls=9) as executor:
+    async with Executor(FakeTools((long,)), pools, max_concurrent_calls=12) as executor:
         calls = [executor.start(request('{"n":1}', call_id=f"c{index}")) for index in range(9)]
         assert [(await ended(call)).error for call in calls] == [None] * 9
         assert executor._needs.checks.pid is None
