@@ -37,8 +37,10 @@ def read_ssh_keys(arena: Arena) -> Pair:
 @attack("S101", *ABSENT)
 def list_home_folders(arena: Arena) -> Pair:
     for folder in ("/root/.ssh", "/home", "/var", "/srv", "/mnt", "/media", "/boot", "/sys", "/run/user"):
-        if (found := outcome(lambda folder=folder: os.listdir(folder))) not in ABSENT:
-            return f"{folder}: {found}", ""
+        if (found := outcome(lambda folder=folder: os.listdir(folder))) in ABSENT:
+            continue
+        if set(os.listdir(folder)) != _on_the_way(arena, folder):
+            return f"{folder}: {found}: {os.listdir(folder)}", ""
     return "ENOENT", outcome(lambda: os.listdir("/proc"))
 
 
@@ -239,6 +241,12 @@ def _fill(folder: str) -> None:
     finally:
         for path in made:
             os.unlink(path)
+
+
+def _on_the_way(arena: Arena, folder: str) -> set[str]:
+    """What a folder that lies on the way to a grant has to hold; nothing if it lies on none."""
+    grants = (grant for grant in (arena.read, arena.write) if grant.startswith(f"{folder}/"))
+    return {grant.removeprefix(f"{folder}/").partition("/")[0] for grant in grants}
 
 
 def _own_file(arena: Arena) -> str:
