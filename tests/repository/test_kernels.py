@@ -7,7 +7,7 @@ import pytest
 from tests.repository.test_layout import ROOT
 from tools.kernels import expected
 from tools.kernels.expected import Difference, differences, surprises
-from tools.kernels.matrix import ENTRIES
+from tools.kernels.matrix import BY_NAME, DENIALS, ENTRIES, EVERYTHING, FULL, NONE, QUICK, SHORT
 
 LISTED = Difference(("6.1",), ("*",), ("tests/a.py::test_listed[*]",), "skipped", "there is none")
 
@@ -35,8 +35,19 @@ def test_what_is_not_listed_must_pass_and_what_is_must_not(
     assert (surprises(entry, "root", {test: (outcome, "")}) == []) is expected_here
 
 
+@pytest.mark.parametrize(
+    ("tests", "first_run"),
+    [(SHORT, QUICK), (FULL, EVERYTHING), (NONE, ()), (f"{DENIALS},tests/sandbox", (DENIALS, "tests/sandbox"))],
+)
+def test_an_entry_runs_as_much_as_it_is_asked_to(tests: str, first_run: tuple[str, ...]) -> None:
+    entry = BY_NAME["6.1"].given(tests)
+    assert entry.runs[0].tests == first_run
+    assert entry.given(SHORT) == entry.given(FULL) == entry  # the guest and the machine outside both ask
+
+
 def test_every_test_that_the_matrix_names_is_there() -> None:
-    named = {path for entry in ENTRIES for run in entry.runs for path in run.tests}
+    given = {word for entry in ENTRIES for run in entry.runs for word in (*run.tests, *run.full)}
+    named = {word for word in given if word.startswith("tests/")}
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 

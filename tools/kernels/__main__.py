@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import replace
 
 from tools.kernels.checkout_image import checkout_image
 from tools.kernels.machine import boot
-from tools.kernels.matrix import BY_NAME, ENTRIES, Entry
+from tools.kernels.matrix import BY_NAME, ENTRIES, FULL, NONE, SHORT, Entry
 from tools.kernels.places import KernelsError
 from tools.kernels.results import EntryResult
 from tools.kernels.root_image import root_image
@@ -26,7 +25,11 @@ def main() -> int:
     parser.add_argument(
         "--write-table", action="store_true", help="write the last results of all into the documentation"
     )
-    parser.add_argument("--doctor-only", action="store_true", help="run no tests: minutes in place of hours")
+    extent = parser.add_mutually_exclusive_group()
+    extent.add_argument("--full", action="store_const", dest="tests", const=FULL, help="hours in place of minutes")
+    extent.add_argument("--doctor-only", action="store_const", dest="tests", const=NONE, help="run no tests")
+    extent.add_argument("--tests", metavar="FILE,FILE::TEST", help="run these")
+    parser.set_defaults(tests=SHORT)
     options = parser.parse_args()
     if unknown := set(options.names) - set(BY_NAME):
         parser.error(f"no such entry: {', '.join(sorted(unknown))}; there are {', '.join(BY_NAME)}")
@@ -35,7 +38,7 @@ def main() -> int:
         return 0
     entries = [BY_NAME[name] for name in options.names] or list(ENTRIES)
     try:
-        failed = [entry.name for entry in entries if not _as_expected(entry, doctor_only=options.doctor_only)]
+        failed = [entry.name for entry in entries if not _as_expected(entry.given(options.tests), options.tests)]
     except KernelsError as error:
         print(f"kernels: {error}", file=sys.stderr)
         return 2
@@ -44,14 +47,12 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _as_expected(entry: Entry, *, doctor_only: bool) -> bool:
-    if doctor_only:
-        entry = replace(entry, runs=tuple(replace(run, tests=()) for run in entry.runs))
+def _as_expected(entry: Entry, tests: str) -> bool:
     root, checkout = root_image(entry.architecture), checkout_image(entry.architecture)
     begun, result = time.monotonic(), EntryResult(entry.name)
     print(f"kernels: {entry.name}: {entry.about}", flush=True)
     try:
-        for line in boot(entry, root, checkout, doctor_only=doctor_only):
+        for line in boot(entry, root, checkout, tests):
             if progress := result.take(line):
                 print(f"  {time.monotonic() - begun:5.0f} s  {progress}", flush=True)
     except KernelsError as error:

@@ -13,7 +13,6 @@ import re
 import shlex
 import subprocess
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +58,14 @@ def main() -> None:
     """Run an entry to its end."""
     results = Results()
     try:
-        parameters = Path("/proc/cmdline").read_text(encoding="ascii").split()
-        entry = BY_NAME[next(each.partition("=")[2] for each in parameters if each.startswith("kernels.entry="))]
+        words = (each.partition("=") for each in Path("/proc/cmdline").read_text(encoding="ascii").split())
+        parameters = {name: value for name, _, value in words}
+        entry = BY_NAME[parameters["kernels.entry"]].given(parameters["kernels.tests"])
         _set_up(entry)
         results.tell(event="kernel", **_kernel())
         _forward_reports(results)
         for run in entry.runs:
-            _run(replace(run, tests=()) if "kernels.doctor-only" in parameters else run, results)
+            _run(run, results)
         results.tell(event="over")
     except Exception as error:  # noqa: BLE001 - told to the machine outside, which has nothing else to go by
         results.tell(event="broken", reason=repr(error))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ROOT_USER = "root"
 ORDINARY_USER = "tester"
 """Made in the root file system."""
+SHORT, FULL, NONE = "short", "full", "none"
+"""How much of an entry's tests runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,9 @@ class Run:
     delegate: bool = True
     """`Delegate=` of the service: whether its control group is its own."""
     tests: tuple[str, ...] = ()
-    """What pytest is given. Empty: doctor alone."""
+    """What pytest is given by default. Empty: doctor alone."""
+    full: tuple[str, ...] = ()
+    """What it is given for `FULL=1`. Empty: the same."""
     backend: str = "namespaces"
     """Which backend doctor must find usable there: "namespaces", "landlock" or "none"."""
 
@@ -47,16 +51,22 @@ class Entry:
     parameters: str = ""
     """More of the kernel's command line."""
     sysctls: tuple[tuple[str, str], ...] = ()
-    limit_s: int = 3600
+    limit_s: int = 7200
     """The guest is ended then. Without KVM everything takes some ten times as long."""
 
+    def given(self, tests: str) -> Entry:
+        """The same with other tests in each run: SHORT, FULL, NONE, or pytest's own, with commas between them."""
 
-ATTACKS = ("tests/attacks/test_denials.py", "tests/attacks/test_neighbours.py", "tests/attacks/test_next_start.py")
-SIDECAR_ATTACKS = (
-    "tests/attacks/test_hostile_plugin.py",
-    "tests/attacks/test_import_in_a_zygote.py",
-    "tests/attacks/test_sidecar.py",
-)
+        def chosen(run: Run) -> tuple[str, ...]:
+            if tests in {SHORT, FULL}:
+                return (run.full or run.tests) if tests == FULL else run.tests
+            return () if tests == NONE else tuple(tests.split(","))
+
+        return replace(self, runs=tuple(replace(run, tests=chosen(run), full=()) for run in self.runs))
+
+
+DENIALS = "tests/attacks/test_denials.py"
+ATTACKS = (DENIALS, "tests/attacks/test_neighbours.py", "tests/attacks/test_next_start.py")
 LAYERS = (
     *("tests/sandbox/test_layers.py", "tests/sandbox/test_process.py", "tests/sandbox/test_seccomp.py"),
     *("tests/sandbox/test_file_system.py", "tests/sandbox/test_python_module.py", "tests/sandbox/test_forking.py"),
@@ -65,26 +75,40 @@ CGROUPS = ("tests/resources/test_cgroups.py", "tests/resources/test_leaf_entry.p
 LANDLOCK_ONLY = ("tests/landlock_only",)
 EVERYTHING = ("tests/attacks", "tests/sandbox", "tests/resources")
 AS_USER = (*ATTACKS, *LAYERS, *CGROUPS)
-QUICK = (*CGROUPS, "tests/sandbox/test_layers.py", "tests/attacks/test_denials.py")
+SHORTEST = (DENIALS, "tests/sandbox/test_layers.py")
+QUICK = (*SHORTEST, *CGROUPS)
+AT_ONE_LEVEL = ("-k", "external or not test_denials")
+"""The attacks at the level that grants most: each other one takes half a minute more."""
 _WEAKER_ALONE = ("file system", "identity", "ipc", "network", "processes", "rlimits")
 
 ENTRIES = (
     Entry(
-        "quick", "Debian 12's kernel, a part of the tests", "6.1",
-        (Run(ROOT_USER, tests=QUICK),),
+        "quick", "Debian 12's kernel, the attacks at one level", "6.1",
+        (Run(ROOT_USER, tests=(*QUICK, *AT_ONE_LEVEL)),),
     ),
     Entry(
         "6.1", "Debian 12's kernel", "6.1",
-        (Run(ROOT_USER, tests=EVERYTHING), Run(ORDINARY_USER, tests=AS_USER)),
+        (
+            Run(ROOT_USER, tests=QUICK, full=EVERYTHING),
+            Run(ORDINARY_USER, tests=(*QUICK, *AT_ONE_LEVEL), full=AS_USER),
+        ),
     ),
     Entry(
         "6.12", "Debian 13's kernel", "6.12",
-        (Run(ROOT_USER, tests=(*EVERYTHING, *LANDLOCK_ONLY)), Run(ORDINARY_USER, tests=AS_USER)),
-        limit_s=7200,
+        (
+            Run(ROOT_USER, tests=QUICK, full=(*EVERYTHING, *LANDLOCK_ONLY)),
+            Run(ORDINARY_USER, tests=(*QUICK, *AT_ONE_LEVEL), full=AS_USER),
+        ),
     ),
     Entry(
-        "aarch64", "Debian 13's kernel on aarch64, a part of the tests", "6.12",
-        (Run(ROOT_USER, tests=(*QUICK, "tests/sandbox/test_seccomp.py", "tests/sandbox/test_filter.py")),),
+        "aarch64", "Debian 13's kernel on aarch64", "6.12",
+        (
+            Run(
+                ROOT_USER,
+                tests=(*QUICK, "tests/sandbox/test_seccomp.py", *AT_ONE_LEVEL),
+                full=(*QUICK, "tests/sandbox/test_seccomp.py", "tests/sandbox/test_filter.py"),
+            ),
+        ),
         architecture="arm64",
     ),
     Entry(
@@ -98,8 +122,8 @@ ENTRIES = (
     Entry(
         "not-delegated", "no control group of one's own: `Delegate=no`", "6.12",
         (
-            Run(ORDINARY_USER, delegate=False, tests=("tests/attacks/test_denials.py", "tests/sandbox/test_layers.py")),
-            Run(ROOT_USER, delegate=False, tests=("tests/sandbox/test_layers.py",)),
+            Run(ORDINARY_USER, delegate=False, tests=(*SHORTEST, *AT_ONE_LEVEL), full=SHORTEST),
+            Run(ROOT_USER, delegate=False, tests=SHORTEST[1:]),
         ),
     ),
     Entry(
@@ -107,7 +131,7 @@ ENTRIES = (
         (
             Run(ORDINARY_USER, tests=LANDLOCK_ONLY, backend="landlock", weaker=(*_WEAKER_ALONE, "scratch")),
             # Root's bubblewrap may still make its namespaces, and a call's process, which has no rights, may not.
-            Run(ROOT_USER, tests=QUICK, weaker=("isolation",)),
+            Run(ROOT_USER, tests=(*SHORTEST, *AT_ONE_LEVEL), full=QUICK, weaker=("isolation",)),
         ),
         sysctls=(("kernel.unprivileged_userns_clone", "0"),),
     ),
@@ -123,7 +147,10 @@ ENTRIES = (
     ),
     Entry(
         "yama", "ptrace for administrators alone: `kernel.yama.ptrace_scope=2`", "6.12",
-        (Run(ROOT_USER, tests=QUICK), Run(ORDINARY_USER, tests=(*ATTACKS[:1], *LAYERS))),
+        (
+            Run(ROOT_USER, tests=(*SHORTEST, *AT_ONE_LEVEL), full=QUICK),
+            Run(ORDINARY_USER, tests=(*SHORTEST, *AT_ONE_LEVEL), full=(DENIALS, *LAYERS)),
+        ),
         sysctls=(("kernel.yama.ptrace_scope", "2"),),
     ),
 )  # fmt: skip

@@ -30,17 +30,35 @@ Type=oneshot
 TimeoutStartSec=infinity
 StandardOutput=file:/dev/console
 StandardError=file:/dev/console
-ExecStartPre=/sbin/modprobe --all virtio_pci virtio_console
+ExecStartPre=-/sbin/modprobe --all virtio_pci virtio_console
 ExecStartPre=/bin/mount -o ro,noatime /dev/nvme0n2 /src
 ExecStart=/bin/sh -c 'cd /src && exec .venv/bin/python -B -m tools.kernels.guest'
 """
 # The guest starts this unit and no other: no udev, no journal, no D-Bus. With a disk whose driver is in the kernel it
 # needs no initial RAM disk either. That is most of a boot without KVM.
+CONFIGURED = f"""
+chroot . apt-get install --yes --target-release {BACKPORTS} KERNEL
+chroot . useradd --create-home --uid 1000 tester
+"""
+EXTRACTED = """
+cp usr/share/base-passwd/passwd.master etc/passwd
+cp usr/share/base-passwd/group.master etc/group
+cp usr/share/libc-bin/nsswitch.conf etc
+echo tester:x:1000:1000::/home/tester:/bin/sh >>etc/passwd
+echo tester:x:1000: >>etc/group
+install -d -o 1000 -g 1000 home/tester
+"""
+"""Packages of another architecture are only unpacked, since this machine runs none of their scripts: that would take
+a handler of binfmt_misc, which all of the machine would see. So the kernel's drivers must be built into it."""
+EXTRACTED_PACKAGES = (
+    *("base-files", "base-passwd", "bash", "coreutils", "dash", "grep", "libc-bin", "mount", "passwd", "sed"),
+    *("util-linux", *PACKAGES),
+)
+MERGED_USR = 'cd "$1" && mkdir -p usr/bin usr/sbin usr/lib && ln -s usr/bin usr/sbin usr/lib .'
 SET_UP = f"""
 set -eu
 cd "$1"
-chroot . apt-get install --yes --target-release {BACKPORTS} KERNEL
-chroot . useradd --create-home --uid 1000 tester
+USERS
 cat >etc/systemd/system/fumehood-kernels.service <<'END'
 {UNIT}END
 mkdir -p src
@@ -86,8 +104,15 @@ def mirror() -> str:
 
 def root_image(architecture: str) -> RootImage:
     """Make the image, or take the one that was made by the same recipe."""
-    set_up = SET_UP.replace("KERNEL", KERNEL_PACKAGES[architecture])
-    recipe = "\n".join((SUITE, *PACKAGES, set_up, SIZE))
+    kernel = KERNEL_PACKAGES[architecture]
+    if architecture == run(["dpkg", "--print-architecture"], what="asking dpkg for its architecture").strip():
+        set_up = SET_UP.replace("USERS", CONFIGURED.replace("KERNEL", kernel))
+        options = ["--variant=minbase", f"--include={','.join((*PACKAGES, kernel))}"]
+    else:
+        set_up = SET_UP.replace("USERS", EXTRACTED)
+        packages = ",".join((*EXTRACTED_PACKAGES, f"{kernel}/{BACKPORTS}"))
+        options = ["--variant=extract", f"--setup-hook={MERGED_USR}", f"--include={packages}"]
+    recipe = "\n".join((SUITE, *options, set_up, SIZE))
     folder = BUILD / f"root-{architecture}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     made = RootImage(folder / "root.ext4", folder / "boot")
     if made.image.exists():
@@ -106,9 +131,8 @@ def root_image(architecture: str) -> RootImage:
     try:
         run(
             [
-                *("mmdebstrap", "--mode=root", "--variant=minbase", f"--architectures={architecture}"),
+                *("mmdebstrap", "--mode=root", f"--architectures={architecture}", *options),
                 *("--aptopt=APT::Install-Recommends false", "--aptopt=Acquire::Retries 3"),
-                f"--include={','.join((*PACKAGES, KERNEL_PACKAGES[architecture]))}",
                 *(f'--customize-hook={hook} "$1"', SUITE, str(work), *lines),
             ],
             what="mmdebstrap",

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 for command in qemu-system-x86_64 qemu-system-aarch64 mmdebstrap mke2fs; do
     command -v "$command" >/dev/null && continue
-    tools/setup/apt.sh qemu-system-x86 qemu-system-arm qemu-user-static binfmt-support mmdebstrap e2fsprogs arch-test && exit
+    tools/setup/apt.sh qemu-system-x86 qemu-system-arm mmdebstrap e2fsprogs && exit
     echo "setup: no $command, and no right to install it" >&2
     exit 1
 done
