@@ -12,7 +12,7 @@ from tools.kernels.matrix import Entry
 from tools.kernels.places import RESULTS
 
 _HELD = {"in force", "weaker"}
-_NOTHING_COLLECTED = 5
+NO_BACKEND = "none"
 _FAILED_TESTS = 1
 
 
@@ -35,6 +35,17 @@ class RunResult:
     def counts(self) -> Counter[str]:
         """How many tests had which outcome."""
         return Counter(outcome for outcome, _ in self.outcomes.values())
+
+    @property
+    def missing(self) -> list[str]:
+        """What doctor says, in its first sentence, of each check of a sandbox that doesn't hold."""
+        return [
+            f"{each['feature']}: {each['detail'].partition('. ')[0]}"
+            for each in self.findings
+            if each["area"] in {"sandbox", "landlock"}
+            and each["layer"] != "backend"
+            and each["status"] not in {*_HELD, "ok"}
+        ]
 
 
 @dataclass
@@ -63,7 +74,7 @@ class EntryResult:
         elif event == "test":
             run = self.runs[-1]
             run.outcomes[line["test"]] = (line["outcome"], line["reason"])
-            if line["outcome"] == "failed" or len(run.outcomes) % 50 == 0:
+            if line["outcome"] == "failed" or len(run.outcomes) % 10 == 0:
                 return f"{run.name}: {len(run.outcomes)} tests, {line['test']}: {line['outcome']}"
         elif event == "end":
             self.runs[-1].ended = line["status"]
@@ -82,7 +93,9 @@ class EntryResult:
             found.append(f"the guest was off before its end: see {RESULTS / f'{self.name}.console'}")
         for run, wanted in zip(self.runs, entry.runs, strict=False):
             if run.backend != wanted.backend:
-                found.append(f"{run.name}: doctor finds {run.backend!r}, not {wanted.backend!r}: {_missing(run)}")
+                found.append(
+                    f"{run.name}: doctor finds {run.backend!r}, not {wanted.backend!r}: {'; '.join(run.missing)}"
+                )
             if wanted.weaker is not None and run.weaker != list(wanted.weaker):
                 found.append(f"{run.name}: doctor finds {run.weaker} weaker, not {list(wanted.weaker)}")
             if wanted.tests and run.ended not in {0, _FAILED_TESTS}:
@@ -111,12 +124,4 @@ def backend_of(findings: list[dict[str, str]]) -> tuple[str, list[str]]:
         checks = [each for each in findings if each["area"] == area and each["layer"] != "backend"]
         if checks and all(each["status"] in _HELD for each in checks):
             return backend, sorted({each["layer"] for each in checks if each["status"] == "weaker"})
-    return "none", []
-
-
-def _missing(run: RunResult) -> str:
-    return "; ".join(
-        f"{each['area']} {each['feature']}: {each['detail']}"
-        for each in run.findings
-        if each["status"] not in {*_HELD, "ok"}
-    )
+    return NO_BACKEND, []
