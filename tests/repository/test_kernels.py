@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.repository.test_layout import ROOT
@@ -58,3 +61,15 @@ def test_every_difference_has_a_reason_and_names_files_that_are_there() -> None:
         pattern.partition("::")[0] for each in listed for pattern in each.tests if not pattern.startswith("unit::")
     }
     assert [path for path in sorted(files) if "*" not in path and not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(("options", "status", "told"), [((), 2, "kernels: "), (("--if-possible",), 0, "SKIPPED: ")])
+def test_what_cannot_be_tried_is_an_error_unless_it_may_be_skipped(
+    options: tuple[str, ...], status: int, told: str
+) -> None:
+    command = [sys.executable, "-m", "tools.kernels", "quick", *options]
+    no_programs = {"PATH": "/nowhere"}
+    done = subprocess.run(command, cwd=ROOT, env=no_programs, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert told in done.stderr
+    assert "dpkg" in done.stderr

@@ -17,9 +17,12 @@ class KernelsError(Exception):
 
 def run(command: Sequence[str | Path], *, what: str, cwd: Path = ROOT, env: dict[str, str] | None = None) -> str:
     """Run a command quietly; its output is in the error if it fails."""
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False, cwd=cwd, env=env
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [str(part) for part in command], capture_output=True, text=True, check=False, cwd=cwd, env=env
+        )  # fmt: skip
+    except OSError as error:
+        raise KernelsError(f"{what} can't be started: {error}") from error
     if done.returncode:
         raise KernelsError(f"{what} failed ({done.returncode}): {(done.stderr or done.stdout).strip()[-3000:]}")
     return done.stdout
