@@ -335,3 +335,23 @@ def test_a_folder_with_processes_of_others_is_left_as_it_is(monkeypatch: pytest.
     Cgroup2().enable(folder, frozenset({Control.MEMORY}))
     assert (tmp_path / "fumehood-sidecar" / "cgroup.procs").read_text() == str(os.getpid())
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory"
+
+
+def test_cgroups_are_looked_for_before_a_bubblewrap_is_started() -> None:
+    """What a bubblewrap leaves for a moment keeps version 2 from giving leaves, for as long as this process lives."""
+    started = """
+import sys
+from fumehood_sandbox.cgroup import cgroups
+programs = []
+sys.addaudithook(lambda event, given: programs.append(given[0]) if event == "subprocess.Popen" else None)
+from fumehood_sandbox.outside.bubblewrap import find
+find()
+before = len(programs)
+cgroups()
+assert len(programs) == before, "it was looked for afterwards"
+print(*programs, sep="\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", started], capture_output=True, text=True, check=True)
+    programs = [Path(line).name for line in done.stdout.splitlines()]
+    assert "bwrap" in programs[1:]
+    assert programs[0] != "bwrap"

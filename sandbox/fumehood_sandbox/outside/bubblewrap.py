@@ -10,6 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from fumehood_sandbox.cgroup import cgroups
 from fumehood_sandbox.errors import SandboxUnavailableError
 
 NAMESPACES = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup")
@@ -47,6 +48,9 @@ def bubblewraps() -> tuple[Bubblewrap, ...]:
     The system's comes first because it has what the PyPI bundle can't: a place in the system's own rules, such as
     Ubuntu's AppArmor profile that lets /usr/bin/bwrap alone make user namespaces.
     """
+    # First, while this process is alone in its cgroup, which version 2 asks of who wants leaves there: pid 1 of a
+    # bubblewrap that has ended may take a moment to be gone.
+    cgroups()
     found: list[tuple[str, str]] = []
     for path in (shutil.which("bwrap", path=_SYSTEM_PATH), shutil.which("bwrap")):
         if path and os.path.realpath(path) not in {os.path.realpath(known) for known, _ in found}:
