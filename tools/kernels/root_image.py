@@ -47,9 +47,11 @@ cp usr/share/libc-bin/nsswitch.conf etc
 echo tester:x:1000:1000::/home/tester:/bin/sh >>etc/passwd
 echo tester:x:1000: >>etc/group
 install -d -o 1000 -g 1000 home/tester
+: >etc/machine-id
 """
 """Packages of another architecture are only unpacked, since this machine runs none of their scripts: that would take
-a handler of binfmt_misc, which all of the machine would see. So the kernel's drivers must be built into it."""
+a handler of binfmt_misc, which all of the machine would see. So the kernel's drivers must be built into it. Without a
+file for the machine's identity systemd would ask for one."""
 EXTRACTED_PACKAGES = (
     *("base-files", "base-passwd", "bash", "coreutils", "dash", "grep", "libc-bin", "mount", "passwd", "sed"),
     *("util-linux", *PACKAGES),
@@ -107,10 +109,11 @@ def root_image(architecture: str) -> RootImage:
     kernel = KERNEL_PACKAGES[architecture]
     if architecture == run(["dpkg", "--print-architecture"], what="asking dpkg for its architecture").strip():
         set_up = SET_UP.replace("USERS", CONFIGURED.replace("KERNEL", kernel))
-        options = ["--variant=minbase", f"--include={','.join((*PACKAGES, kernel))}"]
+        stage, options = "customize", ["--variant=minbase", f"--include={','.join((*PACKAGES, kernel))}"]
     else:
         set_up = SET_UP.replace("USERS", EXTRACTED)
         packages = ",".join((*EXTRACTED_PACKAGES, f"{kernel}/{BACKPORTS}"))
+        stage = "extract"  # the last that there is without scripts of packages
         options = ["--variant=extract", f"--setup-hook={MERGED_USR}", f"--include={packages}"]
     recipe = "\n".join((SUITE, *options, set_up, SIZE))
     folder = BUILD / f"root-{architecture}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
@@ -133,7 +136,7 @@ def root_image(architecture: str) -> RootImage:
             [
                 *("mmdebstrap", "--mode=root", f"--architectures={architecture}", *options),
                 *("--aptopt=APT::Install-Recommends false", "--aptopt=Acquire::Retries 3"),
-                *(f'--customize-hook={hook} "$1"', SUITE, str(work), *lines),
+                *(f'--{stage}-hook={hook} "$1"', SUITE, str(work), *lines),
             ],
             what="mmdebstrap",
         )  # fmt: skip
