@@ -53,8 +53,8 @@ install -d -o 1000 -g 1000 home/tester
 a handler of binfmt_misc, which all of the machine would see. So the kernel's drivers must be built into it. Without a
 file for the machine's identity systemd would ask for one."""
 EXTRACTED_PACKAGES = (
-    *("base-files", "base-passwd", "bash", "coreutils", "dash", "grep", "libc-bin", "mount", "passwd", "sed"),
-    *("util-linux", *PACKAGES),
+    *("base-files", "base-passwd", "bash", "coreutils", "dash", "grep", "libc-bin", "libstdc++6", "mount"),
+    *("passwd", "sed", "util-linux", *PACKAGES),
 )
 MERGED_USR = 'cd "$1" && mkdir -p usr/bin usr/sbin usr/lib && ln -s usr/bin usr/sbin usr/lib .'
 SET_UP = f"""
