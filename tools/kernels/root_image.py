@@ -47,6 +47,7 @@ cp usr/share/libc-bin/nsswitch.conf etc
 echo tester:x:1000:1000::/home/tester:/bin/sh >>etc/passwd
 echo tester:x:1000: >>etc/group
 install -d -o 1000 -g 1000 home/tester
+mkdir -p media mnt opt srv
 : >etc/machine-id
 """
 """Packages of another architecture are only unpacked, since this machine runs none of their scripts: that would take
