@@ -27,4 +27,4 @@ def test_without_a_target_make_helps() -> None:
 
 
 def test_continuous_integration_runs_the_same_check() -> None:
-    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1] == "make check"
+    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines().count("make check") == 1
