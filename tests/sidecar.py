@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -77,15 +78,16 @@ def running_sidecar(
     environment: Mapping[str, str] | None = None,
     everybody: bool = False,
     stderr: int | None = None,
+    at: Path | None = None,
 ) -> Iterator[Sidecar]:
     """Start a sidecar on a unix socket in a folder of its own; end it, and see it gone, when the block ends.
 
     `server` holds more lines of `[server]`, `more` whatever else stands in fumehood.toml. With `everybody` the folder
     is open to every user: `interpreter` may lead to another one. `stderr` is a descriptor for the log in
-    place of a file.
+    place of a file. `at` is the folder of an earlier sidecar, whose state this one takes up.
     """
     # Not pytest's tmp_path: the path of a unix socket may have 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="fh-") as name:
+    with contextlib.nullcontext(at) if at is not None else tempfile.TemporaryDirectory(prefix="fh-") as name:
         folder = Path(name)
         if everybody:
             folder.chmod(0o777)

@@ -23,9 +23,13 @@ from structlog.typing import FilteringBoundLogger
 from fumehood_server.allocator import trimmed_memory
 from fumehood_server.calls import Executor
 from fumehood_server.config.config import ServerConfig, SidecarConfig, load_config
+from fumehood_server.config.config_file import JournalStore
 from fumehood_server.config.listen import SocketAccess
 from fumehood_server.config_reload import ConfigReloader, ReadConfig
 from fumehood_server.errors import FumehoodError, RefusedError
+from fumehood_server.journal.journal import StoredJournal
+from fumehood_server.journal.off import NO_JOURNAL, NoJournal
+from fumehood_server.journal.open import open_journal
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
@@ -36,6 +40,7 @@ from fumehood_server.plugins.store import LiveFolders, PluginSources, PluginStor
 from fumehood_server.rpc import (
     Admission,
     ConnectionSettings,
+    ResultWriter,
     ServerContext,
     connections_that_fit,
     make_socket_folder,
@@ -166,11 +171,21 @@ async def _serve(
             )
             async with (
                 trimmed_memory(),
-                Executor(catalog, pools, max_concurrent_calls=server.max_concurrent_calls) as executor,
+                _journal(config) as journal,
+                Executor(
+                    catalog,
+                    pools,
+                    journal=journal,
+                    max_concurrent_calls=server.max_concurrent_calls,
+                    journal_required=config.journal.required,
+                    window_s=config.journal.call_id_window_s,
+                ) as executor,
                 serving(
                     ServerContext(
                         catalog=catalog,
                         executor=executor,
+                        journal=journal,
+                        results=ResultWriter(unrecorded=config.journal.store is JournalStore.OFF),
                         pools=pools,
                         logs=logs,
                         admission=Admission(max_arguments_bytes=server.max_arguments_bytes),
@@ -234,6 +249,23 @@ def _make_state_folder(config: SidecarConfig) -> None:
             pass
     except OSError as error:
         raise StateFolderError(folder, error.strerror or str(error)) from error
+
+
+def _journal(config: SidecarConfig) -> StoredJournal | NoJournal:
+    if config.journal.store is not JournalStore.SQLITE:
+        return NO_JOURNAL
+    return open_journal(config.server.state_dir, on_state=_journal_state, on_recovered=_journal_recovered)
+
+
+def _journal_recovered(calls: int) -> None:
+    get_logger().warning("calls_recovered", calls=calls, message="a sidecar ended before they did")
+
+
+def _journal_state(problem: str | None) -> None:
+    if problem is None:
+        get_logger().info("journal_available")
+    else:
+        get_logger().error("journal_unavailable", message=problem)
 
 
 def _held_up(log: FilteringBoundLogger, seconds: float, culprit: str, times: int) -> None:

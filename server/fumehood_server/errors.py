@@ -61,6 +61,10 @@ class PluginRequestError(FumehoodError):
         self.retryable = retryable
 
 
+class JournalUnavailableError(FumehoodError):
+    """An event could not be put on disk in time. What waits for it must not happen."""
+
+
 class RefusalReason(StrEnum):
     """Why a request was refused before anything ran. Stable: the `reason` of a status's `google.rpc.ErrorInfo`.
 
@@ -73,6 +77,9 @@ class RefusalReason(StrEnum):
     PLUGIN_NOT_FOUND = "PLUGIN_NOT_FOUND"
     CALL_NOT_FOUND = "CALL_NOT_FOUND"
     CALL_ID_IN_USE = "CALL_ID_IN_USE"
+    OUTCOME_KNOWN = "OUTCOME_KNOWN"
+    JOURNAL_OFF = "JOURNAL_OFF"
+    JOURNAL_UNAVAILABLE = "JOURNAL_UNAVAILABLE"
     TOO_MANY_CALLS = "TOO_MANY_CALLS"
     ANSWERS_UNREAD = "ANSWERS_UNREAD"
     ANSWER_DROPPED = "ANSWER_DROPPED"

@@ -9,6 +9,7 @@ import orjson
 import pytest
 import structlog
 from fumehood_server.calls import Executor
+from fumehood_server.journal.off import NO_JOURNAL
 from fumehood_server.telemetry import configure_logging
 
 from tests.calls.fake import FakePools, FakeTools, FakeWorker, Log, tool
@@ -31,7 +32,7 @@ def tools() -> FakeTools:
 
 @pytest.fixture
 async def executor(tools: FakeTools, pools: FakePools) -> AsyncIterator[Executor]:
-    async with Executor(tools, pools, max_concurrent_calls=4) as executor:
+    async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=4) as executor:
         yield executor
         assert executor.calls_in_flight == 0
     assert pools.leases == 0

@@ -8,12 +8,13 @@ from fumehood_server.model.call import CallError
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.worker import InvocationResult
 from fumehood_server.validation.budget import PROCESS
-from fumehood_server.validation.documents import check
+from fumehood_server.validation.documents import Accepted, check
 from fumehood_server.validation.schemas import Validators
 
 
 def prepare_arguments(tool: RegisteredTool, text: str, validators: Validators) -> str | CallError:
-    return settled(tool, check(arguments_of(tool, text), validators, PROCESS))
+    made = settled(tool, check(arguments_of(tool, text), validators, PROCESS))
+    return made.text if isinstance(made, Accepted) else made
 
 
 def check_result(tool: RegisteredTool, spec: WorkerSpec, result: InvocationResult, validators: Validators) -> Checked:

@@ -10,6 +10,7 @@ import pytest
 from fumehood_sandbox import Level
 from fumehood_server.calls import Call, Executor
 from fumehood_server.errors import RefusalReason, RefusedError
+from fumehood_server.journal.off import NO_JOURNAL
 from fumehood_server.model.call import CallOutcome, CallUpdate
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import ExecutionMode
@@ -17,7 +18,7 @@ from fumehood_server.model.worker import CancelReason
 
 from tests.calls.fake import FakePools, FakeTools, FakeWorker, Log, answered, code_of, ended, outcome_of, request, tool
 
-SOON_S = 0.1
+SOON_S = 0.25
 """A timeout that a test waits for."""
 
 ITERATIONS = 24
@@ -48,7 +49,9 @@ async def test_the_first_bound_ends_the_call_and_is_named(
 
 
 async def test_the_tools_own_timeout_ends_the_call(pools: FakePools) -> None:
-    async with Executor(FakeTools((tool(timeout_s=SOON_S),)), pools, max_concurrent_calls=1) as executor:
+    async with Executor(
+        FakeTools((tool(timeout_s=SOON_S),)), pools, journal=NO_JOURNAL, max_concurrent_calls=1
+    ) as executor:
         outcome = await outcome_of(executor)
     assert code_of(outcome) is Code.TOOL_TIMEOUT
     assert outcome.error is not None
@@ -57,7 +60,7 @@ async def test_the_tools_own_timeout_ends_the_call(pools: FakePools) -> None:
 
 async def test_a_tool_that_may_have_written_is_not_called_retryable_after_a_timeout(pools: FakePools) -> None:
     made = tool(level=Level.WRITE, timeout_s=SOON_S)
-    async with Executor(FakeTools((made,)), pools, max_concurrent_calls=1) as executor:
+    async with Executor(FakeTools((made,)), pools, journal=NO_JOURNAL, max_concurrent_calls=1) as executor:
         outcome = await outcome_of(executor)
     assert outcome.error is not None
     assert not outcome.error.retryable
@@ -84,7 +87,7 @@ async def test_a_deadline_ends_the_wait_for_a_worker(executor: Executor, pools: 
 
 async def test_a_deadline_ends_the_wait_for_a_turn(pools: FakePools, worker: FakeWorker) -> None:
     made = tool(mode=ExecutionMode.SEQUENTIAL)
-    async with Executor(FakeTools((made,)), pools, max_concurrent_calls=2) as executor:
+    async with Executor(FakeTools((made,)), pools, journal=NO_JOURNAL, max_concurrent_calls=2) as executor:
         first = executor.start(request(call_id="first"))
         outcome = await outcome_of(executor, timeout_s=SOON_S)
         assert (code_of(outcome), outcome.attempts) == (Code.TOOL_TIMEOUT, 0)
@@ -180,7 +183,7 @@ async def test_leaving_the_executor_ends_every_call(pools: FakePools, log: Log) 
     calls: list[Call] = []
 
     async def serve_and_fail() -> None:
-        async with Executor(tools, pools, max_concurrent_calls=2) as executor:
+        async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=2) as executor:
             calls.append(executor.start(request()))
             await asyncio.sleep(0)
             calls.append(executor.start(request(name="other", call_id="has-not-begun")))
@@ -199,7 +202,7 @@ async def test_a_worker_that_never_lets_go_holds_up_nobody(
 ) -> None:
     worker.ignores_end = True
     tools = FakeTools((tool(level=level),))
-    async with Executor(tools, pools, max_concurrent_calls=1, linger_s=SOON_S) as executor:
+    async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=1, linger_s=SOON_S) as executor:
         call = executor.start(request())
         await worker.invoked(1)
     outcome = await ended(call)
@@ -246,7 +249,7 @@ async def test_a_cancellation_at_any_iteration_of_the_loop_leaves_one_outcome_an
     for iterations in range(ITERATIONS):
         worker = FakeWorker()
         pools = FakePools(worker=worker)
-        async with Executor(tools, pools, max_concurrent_calls=2, linger_s=SOON_S) as executor:
+        async with Executor(tools, pools, journal=NO_JOURNAL, max_concurrent_calls=2, linger_s=SOON_S) as executor:
             holder = executor.start(request(call_id="holder"))
             await worker.invoked(1)
             pools.cold, worker.ignores_end = True, ignores_end
@@ -271,7 +274,9 @@ async def test_a_cancellation_at_any_iteration_of_the_loop_leaves_one_outcome_an
 
 
 async def test_a_deadline_at_any_iteration_of_the_loop_leaves_one_outcome(pools: FakePools, log: Log) -> None:
-    async with Executor(FakeTools((tool(),)), pools, max_concurrent_calls=2 * ITERATIONS) as executor:
+    async with Executor(
+        FakeTools((tool(),)), pools, journal=NO_JOURNAL, max_concurrent_calls=2 * ITERATIONS
+    ) as executor:
         pools.worker.answer = lambda _: answered("done")
         loop = asyncio.get_running_loop()
         calls = [

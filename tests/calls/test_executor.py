@@ -6,6 +6,7 @@ import pytest
 from fumehood_sandbox import Level
 from fumehood_server.calls import Executor
 from fumehood_server.errors import RefusalReason, RefusedError
+from fumehood_server.journal.off import NO_JOURNAL
 from fumehood_server.model.call import CallContext, CallError, CallUpdate
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
@@ -48,7 +49,7 @@ async def test_an_unknown_tool_is_named_with_its_neighbour(executor: Executor) -
 async def test_a_tool_that_may_not_run_is_never_started(
     pools: FakePools, worker: FakeWorker, made: RegisteredTool, code: Code
 ) -> None:
-    async with Executor(FakeTools((made,)), pools, max_concurrent_calls=1) as executor:
+    async with Executor(FakeTools((made,)), pools, journal=NO_JOURNAL, max_concurrent_calls=1) as executor:
         outcome = await outcome_of(executor)
     assert code_of(outcome) is code
     assert worker.attempts == []
@@ -56,7 +57,7 @@ async def test_a_tool_that_may_not_run_is_never_started(
 
 async def test_a_denial_for_want_of_approval_says_how_it_is_allowed(pools: FakePools) -> None:
     made = tool(permission=Permission.REQUIRE_APPROVAL, level=Level.WRITE)
-    async with Executor(FakeTools((made,)), pools, max_concurrent_calls=1) as executor:
+    async with Executor(FakeTools((made,)), pools, journal=NO_JOURNAL, max_concurrent_calls=1) as executor:
         outcome = await outcome_of(executor)
     assert outcome.error is not None
     assert "[plugin.tools.echo]" in outcome.error.message
@@ -90,7 +91,7 @@ async def test_every_line_about_a_call_carries_the_whole_correlation(
     worker: FakeWorker, pools: FakePools, log: Log
 ) -> None:
     worker.answer = lambda _: answered("ok")
-    async with Executor(FakeTools((tool(),)), pools, max_concurrent_calls=1) as executor:
+    async with Executor(FakeTools((tool(),)), pools, journal=NO_JOURNAL, max_concurrent_calls=1) as executor:
         await outcome_of(executor)
         await asyncio.sleep(0)
     (line,) = log()
@@ -103,7 +104,7 @@ async def test_a_fault_of_ours_is_an_outcome_too(pools: FakePools) -> None:
         def find(self, name: str) -> RegisteredTool | None:
             raise ValueError(name)
 
-    async with Executor(Broken(()), pools, max_concurrent_calls=1) as executor:
+    async with Executor(Broken(()), pools, journal=NO_JOURNAL, max_concurrent_calls=1) as executor:
         outcome = await outcome_of(executor)
     assert outcome.error is not None
     assert outcome.error.details == {"reason": "internal_error"}
@@ -151,7 +152,9 @@ async def test_updates_come_in_order_and_stop_with_the_call(executor: Executor, 
 
 async def test_a_sequential_tool_runs_one_call_at_a_time_in_order(pools: FakePools, worker: FakeWorker) -> None:
     made = tool(mode=ExecutionMode.SEQUENTIAL)
-    async with Executor(FakeTools((made, tool("other"))), pools, max_concurrent_calls=9) as executor:
+    async with Executor(
+        FakeTools((made, tool("other"))), pools, journal=NO_JOURNAL, max_concurrent_calls=9
+    ) as executor:
         calls = [executor.start(request(call_id=f"c{index}")) for index in range(3)]
         free = executor.start(request(name="other", call_id="free"))
         await worker.invoked(2)

@@ -11,6 +11,7 @@ import pytest
 import structlog
 from fumehood_server.calls import Executor
 from fumehood_server.config.config import load_config
+from fumehood_server.journal.off import NO_JOURNAL
 from fumehood_server.model.call import CallUpdate
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.workers import LogSink, Pools
@@ -30,7 +31,7 @@ async def test_the_memory_of_a_call_is_free_when_it_has_ended(tmp_path: Path) ->
     updates: list[CallUpdate] = []
     async with asyncio.timeout(BOUND_S), Pools(LogSink()) as pools:
         catalog = await Catalog.load(load_config(path), describe=pools.describe, log=log)
-        async with Executor(catalog, pools, max_concurrent_calls=4) as executor:
+        async with Executor(catalog, pools, journal=NO_JOURNAL, max_concurrent_calls=4) as executor:
 
             async def calls() -> None:
                 for _ in range(CALLS):
@@ -85,7 +86,9 @@ async def _loses_who_waits(executor: Executor, worker: FakeWorker) -> None:
 @pytest.mark.parametrize("way", [_has_a_result, _is_refused, _is_cancelled, _meets_its_deadline, _loses_who_waits])
 async def test_no_way_to_end_leaves_a_reference_cycle(way: Callable[[Executor, FakeWorker], Awaitable[None]]) -> None:
     worker = FakeWorker()
-    async with Executor(FakeTools((tool(),)), FakePools(worker=worker), max_concurrent_calls=4) as executor:
+    async with Executor(
+        FakeTools((tool(),)), FakePools(worker=worker), journal=NO_JOURNAL, max_concurrent_calls=4
+    ) as executor:
         await way(executor, worker)
         gc.collect()
         gc.disable()

@@ -17,6 +17,7 @@ import pytest
 from fumehood_sandbox import Level
 from fumehood_server.calls import Executor
 from fumehood_server.calls.documents import Cause, DocumentChecks, NoVerdictError
+from fumehood_server.journal.off import NO_JOURNAL
 from fumehood_server.model.call import CallOutcome
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.telemetry import get_logger
@@ -237,7 +238,7 @@ async def test_a_result_without_a_verdict_says_that_the_tool_has_run(
     roomy = tool(output_schema=OBJECT, level=level)
     assert roomy.spec is not None
     roomy = replace(roomy, spec=replace(roomy.spec, output_bytes=len(LARGE)))
-    async with Executor(FakeTools((roomy,)), pools, max_concurrent_calls=4) as executor:
+    async with Executor(FakeTools((roomy,)), pools, journal=NO_JOURNAL, max_concurrent_calls=4) as executor:
         outcome = await one_call_whose_process_ends(executor, '{"text":"hi"}', signal.SIGKILL)
         fine = await ended(executor.start(request()))
     assert code_of(outcome) is Code.TOOL_UNAVAILABLE
@@ -260,7 +261,7 @@ async def test_a_call_that_waits_for_its_verdict_meets_its_deadline_and_is_cance
 
 async def test_one_callers_large_arguments_let_anothers_in(pools: FakePools, worker: FakeWorker) -> None:
     worker.answer = lambda _: answered("done")
-    async with Executor(FakeTools((tool(),)), pools, max_concurrent_calls=99) as executor:
+    async with Executor(FakeTools((tool(),)), pools, journal=NO_JOURNAL, max_concurrent_calls=99) as executor:
         checks = executor._needs.checks
         await checks.check_beside("warm", SMALL)
         os.kill(process_of(checks), signal.SIGSTOP)
@@ -307,7 +308,7 @@ def test_a_verdict_comes_as_it_was_sent() -> None:
 async def test_the_first_calls_of_a_long_schema_begin_in_their_order(pools: FakePools, worker: FakeWorker) -> None:
     worker.answer = lambda _: answered("done")
     long = tool(schema=json.dumps({"type": "object", "description": "x" * 4000, "required": ["n"]}))
-    async with Executor(FakeTools((long,)), pools, max_concurrent_calls=12) as executor:
+    async with Executor(FakeTools((long,)), pools, journal=NO_JOURNAL, max_concurrent_calls=12) as executor:
         calls = [executor.start(request('{"n":1}', call_id=f"c{index}")) for index in range(9)]
         assert [(await ended(call)).error for call in calls] == [None] * 9
         assert executor._needs.checks.pid is None
@@ -316,6 +317,8 @@ async def test_the_first_calls_of_a_long_schema_begin_in_their_order(pools: Fake
 
 async def test_a_long_schema_that_is_unusable_is_told_each_time(pools: FakePools) -> None:
     unusable = json.dumps({"type": "object", "description": "x" * 4000, "$ref": "#/nowhere"})
-    async with Executor(FakeTools((tool(schema=unusable),)), pools, max_concurrent_calls=9) as executor:
+    async with Executor(
+        FakeTools((tool(schema=unusable),)), pools, journal=NO_JOURNAL, max_concurrent_calls=9
+    ) as executor:
         for _ in range(2):
             assert code_of(await ended(executor.start(request("{}")))) is Code.CONFIG_PLUGIN_INVALID

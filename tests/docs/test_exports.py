@@ -10,7 +10,7 @@ import pytest
 from fumehood.v1 import plugin_service_pb2, tool_service_pb2
 
 SERVER = {
-    "calls": {"Call", "Executor"},
+    "calls": {"Call", "CallJournal", "Executor"},
     "cli": {"main"},
     "egress": {
         "MAX_PIECE_BYTES", "Access", "RequestOrigin", "CurrentOrigin", "EgressBroker", "EgressError", "EgressEvent",
@@ -28,6 +28,7 @@ SERVER = {
         "Admission",
         "ConnectionSettings",
         "ListenFailedError",
+        "ResultWriter",
         "ServerContext",
         "Serving",
         "connections_that_fit",
@@ -45,6 +46,7 @@ SERVER = {
 SERVICES = {
     "ToolService": {
         "ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool", "Session", "CancelCall",
+        "GetCall", "ResolveCall",
     },
     "PluginService": {"ListPlugins", "GetPlugin", "ReloadPlugin", "ReloadConfig", "TailPluginLogs"},
 }  # fmt: skip

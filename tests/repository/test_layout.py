@@ -12,10 +12,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 NEEDS = {
+    "evidence": set(),
     "protos": set(),
     "plugin_sdk": {"fumehood-protos"},
     "sandbox": set(),
-    "server": {"fumehood-protos", "fumehood-sandbox", "fumehood-sdk"},
+    "server": {"fumehood-evidence", "fumehood-protos", "fumehood-sandbox", "fumehood-sdk"},
     "distribution": {"fumehood-server"},
 }
 """Folder, and the distributions of this repository that it requires."""

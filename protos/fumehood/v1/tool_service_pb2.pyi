@@ -4,11 +4,13 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from fumehood.v1 import content_pb2 as _content_pb2
 from fumehood.v1 import error_pb2 as _error_pb2
 from fumehood.v1 import tool_pb2 as _tool_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
@@ -45,6 +47,62 @@ SESSION_REQUEST_KIND_CALL: SessionRequestKind.ValueType  # 1
 SESSION_REQUEST_KIND_CANCEL: SessionRequestKind.ValueType  # 2
 """`SessionRequest.cancel`: the call that it names, if there is one, goes on."""
 Global___SessionRequestKind: _TypeAlias = SessionRequestKind  # noqa: Y015
+
+class _CallState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CallStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CALL_STATE_UNSPECIFIED: _CallState.ValueType  # 0
+    """Never sent by the sidecar."""
+    CALL_STATE_RUNNING: _CallState.ValueType  # 1
+    """It has no outcome yet."""
+    CALL_STATE_ENDED: _CallState.ValueType  # 2
+    """It has its outcome."""
+    CALL_STATE_OUTCOME_UNKNOWN: _CallState.ValueType  # 3
+    """It may have had effects that nobody knows of, and waits for `ResolveCall`."""
+    CALL_STATE_RESOLVED: _CallState.ValueType  # 4
+    """It was unknown, and somebody has settled it."""
+
+class CallState(_CallState, metaclass=_CallStateEnumTypeWrapper):
+    """Where a call stands."""
+
+CALL_STATE_UNSPECIFIED: CallState.ValueType  # 0
+"""Never sent by the sidecar."""
+CALL_STATE_RUNNING: CallState.ValueType  # 1
+"""It has no outcome yet."""
+CALL_STATE_ENDED: CallState.ValueType  # 2
+"""It has its outcome."""
+CALL_STATE_OUTCOME_UNKNOWN: CallState.ValueType  # 3
+"""It may have had effects that nobody knows of, and waits for `ResolveCall`."""
+CALL_STATE_RESOLVED: CallState.ValueType  # 4
+"""It was unknown, and somebody has settled it."""
+Global___CallState: _TypeAlias = CallState  # noqa: Y015
+
+class _Resolution:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ResolutionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Resolution.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RESOLUTION_UNSPECIFIED: _Resolution.ValueType  # 0
+    """INVALID_ARGUMENT."""
+    RESOLUTION_EXECUTED: _Resolution.ValueType  # 1
+    """The call had its effects."""
+    RESOLUTION_NOT_EXECUTED: _Resolution.ValueType  # 2
+    """The call had none of them."""
+
+class Resolution(_Resolution, metaclass=_ResolutionEnumTypeWrapper):
+    """What somebody found who looked."""
+
+RESOLUTION_UNSPECIFIED: Resolution.ValueType  # 0
+"""INVALID_ARGUMENT."""
+RESOLUTION_EXECUTED: Resolution.ValueType  # 1
+"""The call had its effects."""
+RESOLUTION_NOT_EXECUTED: Resolution.ValueType  # 2
+"""The call had none of them."""
+Global___Resolution: _TypeAlias = Resolution  # noqa: Y015
 
 @_typing.final
 class ListToolsRequest(_message.Message):
@@ -619,3 +677,141 @@ class CancelCallResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelCallResponse: _TypeAlias = CancelCallResponse  # noqa: Y015
+
+@_typing.final
+class GetCallRequest(_message.Message):
+    """Asks for one call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call's id. Required."""
+    wait: _builtins.bool
+    """Whether to wait for the outcome of a call that has none yet, until the gRPC deadline."""
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        wait: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCallRequest: _TypeAlias = GetCallRequest  # noqa: Y015
+
+@_typing.final
+class GetCallResponse(_message.Message):
+    """One call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    RESULT_REMOVED_FIELD_NUMBER: _builtins.int
+    state: Global___CallState.ValueType
+    """Where it stands."""
+    tool: _builtins.str
+    """The tool's name, as it was called."""
+    result_removed: _builtins.bool
+    """Whether what it returned is no longer kept: the sidecar's configuration says for how long. `result` then says how it
+    ended, and has no content.
+    """
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was admitted."""
+
+    @_builtins.property
+    def result(self) -> _tool_pb2.ToolResult:
+        """How it ended. Absent while it has no outcome."""
+
+    def __init__(
+        self,
+        *,
+        state: Global___CallState.ValueType = ...,
+        tool: _builtins.str = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        result: _tool_pb2.ToolResult | None = ...,
+        result_removed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result", "started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["result", b"result", "result_removed", b"result_removed", "started_at", b"started_at", "state", b"state", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCallResponse: _TypeAlias = GetCallResponse  # noqa: Y015
+
+@_typing.final
+class ResolveCallRequest(_message.Message):
+    """Settles an outcome that nobody knows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    RESOLUTION_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    DETAILS_JSON_FIELD_NUMBER: _builtins.int
+    RESOLVED_BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call's id. Required."""
+    resolution: Global___Resolution.ValueType
+    """What was found. Required."""
+    details_json: _builtins.str
+    """Its structured output as JSON. Empty means none."""
+    resolved_by: _builtins.str
+    """Who says so: at most 256 bytes. Required."""
+    reason: _builtins.str
+    """Why they are sure: at most 4,096 bytes. Required."""
+    @_builtins.property
+    def content(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.Content]:
+        """What the call is to be taken to have returned, when it was executed. At most 64 KiB with `details_json`."""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        resolution: Global___Resolution.ValueType = ...,
+        content: _abc.Iterable[_content_pb2.Content] | None = ...,
+        details_json: _builtins.str = ...,
+        resolved_by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "content", b"content", "details_json", b"details_json", "reason", b"reason", "resolution", b"resolution", "resolved_by", b"resolved_by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveCallRequest: _TypeAlias = ResolveCallRequest  # noqa: Y015
+
+@_typing.final
+class ResolveCallResponse(_message.Message):
+    """The call as it is now settled."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def result(self) -> _tool_pb2.ToolResult:
+        """What `GetCall` and a repeated call of the same id return from now on."""
+
+    def __init__(
+        self,
+        *,
+        result: _tool_pb2.ToolResult | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveCallResponse: _TypeAlias = ResolveCallResponse  # noqa: Y015

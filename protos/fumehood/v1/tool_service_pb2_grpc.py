@@ -77,6 +77,16 @@ class ToolServiceStub:
                 request_serializer=fumehood_dot_v1_dot_tool__service__pb2.CancelCallRequest.SerializeToString,
                 response_deserializer=fumehood_dot_v1_dot_tool__service__pb2.CancelCallResponse.FromString,
                 _registered_method=True)
+        self.GetCall = channel.unary_unary(
+                '/fumehood.v1.ToolService/GetCall',
+                request_serializer=fumehood_dot_v1_dot_tool__service__pb2.GetCallRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_tool__service__pb2.GetCallResponse.FromString,
+                _registered_method=True)
+        self.ResolveCall = channel.unary_unary(
+                '/fumehood.v1.ToolService/ResolveCall',
+                request_serializer=fumehood_dot_v1_dot_tool__service__pb2.ResolveCallRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_tool__service__pb2.ResolveCallResponse.FromString,
+                _registered_method=True)
 
 
 class ToolServiceServicer:
@@ -144,6 +154,22 @@ class ToolServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetCall(self, request, context):
+        """Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
+        again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResolveCall(self, request, context):
+        """Settles a call whose outcome nobody knows (`TOOL_OUTCOME_UNKNOWN`), on the word of somebody who has looked. It
+        runs nothing: whoever wants another attempt makes another call. FAILED_PRECONDITION when its outcome is known.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ToolServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -181,6 +207,16 @@ def add_ToolServiceServicer_to_server(servicer, server):
                     servicer.CancelCall,
                     request_deserializer=fumehood_dot_v1_dot_tool__service__pb2.CancelCallRequest.FromString,
                     response_serializer=fumehood_dot_v1_dot_tool__service__pb2.CancelCallResponse.SerializeToString,
+            ),
+            'GetCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCall,
+                    request_deserializer=fumehood_dot_v1_dot_tool__service__pb2.GetCallRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_tool__service__pb2.GetCallResponse.SerializeToString,
+            ),
+            'ResolveCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResolveCall,
+                    request_deserializer=fumehood_dot_v1_dot_tool__service__pb2.ResolveCallRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_tool__service__pb2.ResolveCallResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -380,6 +416,60 @@ class ToolService:
             '/fumehood.v1.ToolService/CancelCall',
             fumehood_dot_v1_dot_tool__service__pb2.CancelCallRequest.SerializeToString,
             fumehood_dot_v1_dot_tool__service__pb2.CancelCallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fumehood.v1.ToolService/GetCall',
+            fumehood_dot_v1_dot_tool__service__pb2.GetCallRequest.SerializeToString,
+            fumehood_dot_v1_dot_tool__service__pb2.GetCallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResolveCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fumehood.v1.ToolService/ResolveCall',
+            fumehood_dot_v1_dot_tool__service__pb2.ResolveCallRequest.SerializeToString,
+            fumehood_dot_v1_dot_tool__service__pb2.ResolveCallResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -63,6 +63,14 @@ class ToolServiceStub:
     own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
     finished.
     """
+    GetCall: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.GetCallRequest, _tool_service_pb2.GetCallResponse]
+    """Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
+    again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+    """
+    ResolveCall: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.ResolveCallRequest, _tool_service_pb2.ResolveCallResponse]
+    """Settles a call whose outcome nobody knows (`TOOL_OUTCOME_UNKNOWN`), on the word of somebody who has looked. It
+    runs nothing: whoever wants another attempt makes another call. FAILED_PRECONDITION when its outcome is known.
+    """
 
 @_typing.type_check_only
 class ToolServiceAsyncStub(ToolServiceStub):
@@ -98,6 +106,14 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
     own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
     finished.
+    """
+    GetCall: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.GetCallRequest, _tool_service_pb2.GetCallResponse]  # type: ignore[assignment]
+    """Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
+    again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+    """
+    ResolveCall: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.ResolveCallRequest, _tool_service_pb2.ResolveCallResponse]  # type: ignore[assignment]
+    """Settles a call whose outcome nobody knows (`TOOL_OUTCOME_UNKNOWN`), on the word of somebody who has looked. It
+    runs nothing: whoever wants another attempt makes another call. FAILED_PRECONDITION when its outcome is known.
     """
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -173,6 +189,26 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
         own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
         finished.
+        """
+
+    @_abc_1.abstractmethod
+    def GetCall(
+        self,
+        request: _tool_service_pb2.GetCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_service_pb2.GetCallResponse, _abc.Awaitable[_tool_service_pb2.GetCallResponse]]:
+        """Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
+        again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def ResolveCall(
+        self,
+        request: _tool_service_pb2.ResolveCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_service_pb2.ResolveCallResponse, _abc.Awaitable[_tool_service_pb2.ResolveCallResponse]]:
+        """Settles a call whose outcome nobody knows (`TOOL_OUTCOME_UNKNOWN`), on the word of somebody who has looked. It
+        runs nothing: whoever wants another attempt makes another call. FAILED_PRECONDITION when its outcome is known.
         """
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

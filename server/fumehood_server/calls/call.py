@@ -10,6 +10,7 @@ from typing import TypeVar
 from fumehood_server.calls.cancellation import Cancellation
 from fumehood_server.calls.deadlines import Bound, Deadline, first_deadline
 from fumehood_server.calls.errors import EndedEarlyError
+from fumehood_server.errors import RefusedError
 from fumehood_server.model.call import CallOutcome, CallRequest, CallUpdate
 from fumehood_server.model.worker import CancelReason
 
@@ -38,18 +39,25 @@ class Call:
         self.on_update = on_update
         self.admitted_at = time.monotonic()
         self._cancellation: Cancellation | None = None
-        self._task: asyncio.Task[CallOutcome] | None = None
+        self._task: asyncio.Task[CallOutcome | RefusedError] | None = None
         self._waits = False
 
-    def runs_in(self, task: asyncio.Task[CallOutcome]) -> None:
+    def runs_in(self, task: asyncio.Task[CallOutcome | RefusedError]) -> None:
         """Say once which task runs the call."""
         self._task = task
 
     # For whoever started it.
 
     async def outcome(self) -> CallOutcome:
-        """Wait for the end of the call. Cancelling this wait leaves the call as it is."""
-        return await asyncio.shield(self._its_task)
+        """Wait for the end of the call. Cancelling this wait leaves the call as it is.
+
+        Raises:
+            RefusedError: it was not to be run, since its id is another call's.
+        """
+        outcome = await asyncio.shield(self._its_task)
+        if isinstance(outcome, RefusedError):
+            raise outcome
+        return outcome
 
     def cancel(self, reason: CancelReason, note: str = "") -> None:
         """End the call early. The first reason counts; a result that is here stands."""
@@ -111,7 +119,21 @@ class Call:
         raise EndedEarlyError(deadline.error(self.request.tool), CancelReason.DEADLINE)
 
     @property
-    def _its_task(self) -> asyncio.Task[CallOutcome]:
+    def _its_task(self) -> asyncio.Task[CallOutcome | RefusedError]:
         if self._task is None:
             raise AssertionError("the executor names the task before anybody has the call")
         return self._task
+
+
+class JoinedCall(Call):
+    """A request that repeats a call under way: it waits for that call's outcome, and can't end it."""
+
+    __slots__ = ()
+
+    def __init__(self, request: CallRequest, other: Call) -> None:
+        """`other` is the call that it repeats."""
+        super().__init__(request, None)
+        self._task = other._its_task  # noqa: SLF001 - of this class
+
+    def cancel(self, reason: CancelReason, note: str = "") -> None:
+        """Leave the call to whoever started it."""

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
-from fumehood_server.calls.call import Call, OnUpdate
+from fumehood_server.calls.call import Call, JoinedCall, OnUpdate
 from fumehood_server.calls.documents import DocumentChecks
+from fumehood_server.calls.records import CallRecords
 from fumehood_server.calls.registry import Registry
 from fumehood_server.calls.run import CallDependencies, run_call
 from fumehood_server.calls.steps.find import Tools
 from fumehood_server.calls.steps.invoke import LINGER_S
+from fumehood_server.calls.steps.recall import check_repeats
 from fumehood_server.calls.turns import Turns
+from fumehood_server.errors import RefusedError
 from fumehood_server.model.call import CallOutcome, CallRequest
+from fumehood_server.model.events import Journal
+from fumehood_server.model.recorded import RecordedCalls
 from fumehood_server.model.worker import CancelReason, WorkerPools
 from fumehood_server.telemetry import call_lines, get_logger
+
+WINDOW_S = 24 * 3600.0
+
+
+class CallJournal(Journal, RecordedCalls, Protocol):
+    """Where calls are recorded and found again."""
 
 
 class Executor:
@@ -25,9 +36,20 @@ class Executor:
     """
 
     def __init__(
-        self, tools: Tools, pools: WorkerPools, *, max_concurrent_calls: int, linger_s: float = LINGER_S
+        self,
+        tools: Tools,
+        pools: WorkerPools,
+        *,
+        journal: CallJournal,
+        max_concurrent_calls: int,
+        linger_s: float = LINGER_S,
+        journal_required: bool = True,
+        window_s: float = WINDOW_S,
     ) -> None:
         """`max_concurrent_calls` bounds the calls under way in the whole sidecar.
+
+        `journal_required`: whether calls without effects are refused as well while the journal can't be written.
+        `window_s`: how long a call's id stands for that call.
 
         `linger_s` bounds how long a call that is ended early waits for its worker.
         """
@@ -43,6 +65,11 @@ class Executor:
             linger_s=linger_s,
             log=get_logger(),
             lines=call_lines(),
+            records=CallRecords(journal),
+            journal=journal,
+            journal_required=journal_required,
+            recorded=journal,
+            window_s=window_s,
         )
 
     async def __aenter__(self) -> Self:
@@ -66,19 +93,32 @@ class Executor:
     def start(self, request: CallRequest, on_update: OnUpdate | None = None) -> Call:
         """Admit a call and give it a task, which begins in the loop's next iteration.
 
+        A call that repeats one under way, by its id, joins it: it gets that one's outcome, and none of its updates.
+
         Raises:
             RefusedError: it is not admitted.
         """
+        if request.is_named:
+            other = self._registry.find_call(request.call_id)
+            if other is not None:
+                check_repeats(request, other.request)
+                return JoinedCall(request, other)
         call = Call(request, on_update)
         self._registry.add_call(call)
         call.runs_in(self._tasks.create_task(self._run(call)))
         return call
 
-    async def _run(self, call: Call) -> CallOutcome:
+    async def _run(self, call: Call) -> CallOutcome | RefusedError:
         try:
             return await run_call(call, self._needs)
+        except RefusedError as exc:  # raised by `outcome`; here it would end the group
+            return exc
         finally:
             self._registry.remove_call(call)
+
+    def find(self, call_id: str) -> Call | None:
+        """The call of this id that is under way."""
+        return self._registry.find_call(call_id)
 
     def cancel(self, call_id: str, note: str = "") -> bool:
         """Cancel the call of this id on a caller's word. False: none is under way."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fumehood_sandbox import Receipt
 
+from fumehood_server.model.events import About
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.worker import InvocationResult
 
@@ -17,9 +18,15 @@ class Progress:
     tool: RegisteredTool | None = None
     arguments_json: str = ""
     """As the plugin gets them."""
+    arguments_hash: str = ""
+    """Of their canonical form: see `fumehood_server.validation.canonical`."""
     worker_id: str = ""
     """Of the worker that the call was sent to, at `dispatched_at`. Empty: it was sent to none."""
     receipt: Receipt | None = None
     """What held that worker's process."""
     dispatched_at: float = 0.0
     result: InvocationResult | None = None
+    about: About | None = None
+    """What its events are about. None: its start was not recorded yet."""
+    updates: int = 0
+    """Updates that the tool has sent."""

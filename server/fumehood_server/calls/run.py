@@ -11,6 +11,7 @@ from fumehood_server.calls.call import Call
 from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.errors import StepFailedError
 from fumehood_server.calls.progress import Progress
+from fumehood_server.calls.records import CallRecords
 from fumehood_server.calls.steps.acquire import acquire_worker
 from fumehood_server.calls.steps.answer import failed, log_outcome, outcome_of
 from fumehood_server.calls.steps.check import Checked, check_result
@@ -18,9 +19,13 @@ from fumehood_server.calls.steps.find import Tools, find_tool
 from fumehood_server.calls.steps.invoke import invoke_tool
 from fumehood_server.calls.steps.permit import check_permission
 from fumehood_server.calls.steps.prepare import prepare_arguments
+from fumehood_server.calls.steps.recall import recall, recorded_outcome
+from fumehood_server.calls.steps.writable import check_writable
 from fumehood_server.calls.turns import Turns
-from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.errors import RefusedError, WorkerUnavailableError
 from fumehood_server.model.call import CallError, CallOutcome
+from fumehood_server.model.events import Journal
+from fumehood_server.model.recorded import RecordedCall, RecordedCalls
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.telemetry.logging import CallLines, correlation
@@ -38,25 +43,52 @@ class CallDependencies:
     turns: Turns
     log: FilteringBoundLogger
     lines: CallLines
+    records: CallRecords
+    journal: Journal
+    journal_required: bool
+    """Whether calls without effects are refused as well while it can't be written."""
+    recorded: RecordedCalls
+    window_s: float
+    """How long a call's id stands for that call."""
     linger_s: float
     """See `invoke_tool`."""
 
 
 async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
-    """Take the call through its steps, log how it ended, and return its one outcome. Raises nothing."""
+    """Take the call through its steps, record and log how it ended, and return its one outcome.
+
+    Raises:
+        RefusedError: its id is another call's. Nothing else.
+    """
     progress = Progress()
     try:
+        found = await recall(call, needs.recorded, needs.window_s)
+        if found is not None:
+            return await _repeat(call, found, needs)
         checked = await _take_steps(call, needs, progress)
+    except RefusedError:
+        raise
     except (StepFailedError, WorkerUnavailableError) as exc:
         checked = failed(exc.error)
     except Exception as exc:  # noqa: BLE001 - a fault of ours must not leave an admitted call without its outcome
         checked = failed(_internal_error(call, needs, exc))
     outcome = outcome_of(call, progress, checked)
     try:
+        outcome = await needs.records.end(call, progress, outcome)
         log_outcome(needs.lines, call, progress, outcome)
     except Exception as exc:  # noqa: BLE001 - likewise
         _internal_error(call, needs, exc)
     return outcome
+
+
+async def _repeat(call: Call, found: RecordedCall, needs: CallDependencies) -> CallOutcome:
+    """The outcome of the call that this one repeats. Nothing runs, and nothing is recorded anew."""
+    prepared_hash = ""
+    tool = needs.tools.find(call.request.tool)
+    if tool is not None:
+        prepared = await prepare_arguments(call, tool, needs.checks)
+        prepared_hash = "" if isinstance(prepared, CallError) else prepared.canonical_sha256
+    return recorded_outcome(found, call.request.arguments_json, prepared_hash)
 
 
 async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -> Checked:
@@ -64,16 +96,19 @@ async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -
     request = call.request
     tool, spec = _passed(find_tool(needs.tools, request.tool))
     progress.tool = tool
-    progress.arguments_json = _passed(await prepare_arguments(call, tool, needs.checks))
+    prepared = _passed(await prepare_arguments(call, tool, needs.checks))
+    progress.arguments_json, progress.arguments_hash = prepared.text, prepared.canonical_sha256
     _passed(check_permission(tool))
+    _passed(check_writable(needs.journal, tool, required=needs.journal_required))
     # Here: before-hooks. What they change is prepared and permitted anew.
     # Here: approval of exactly what will run. Nothing changes the arguments after it.
     # Here: quotas.
-    # Here: the intent, in the journal.
+    needs.records.start(call, progress)
     with await acquire_worker(call, tool, spec, needs.pools, needs.turns) as worker:
+        await needs.records.attempt(call, progress, worker.worker_id, worker.receipt)
         result = progress.result = await invoke_tool(call, tool, worker, progress, linger_s=needs.linger_s)
     return await check_result(call, tool, spec, result, needs.checks)
-    # Here: after-hooks, and then the outcome, in the journal.
+    # Here: after-hooks.
 
 
 def _passed(value: _Value | CallError) -> _Value:

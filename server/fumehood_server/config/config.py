@@ -11,6 +11,7 @@ from fumehood_sandbox import Backend, Limits
 from fumehood_server.config.config_file import (
     CgroupUse,
     ConfigFile,
+    JournalStore,
     LimitsTable,
     LogLevel,
     PluginTable,
@@ -97,6 +98,18 @@ class LimitsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JournalConfig:
+    """`[journal]`."""
+
+    store: JournalStore | None = None
+    """None: nothing is recorded, and nothing was said of it."""
+    required: bool = True
+    """Whether calls without effects are refused as well while it can't be written."""
+    call_id_window_s: int = 86_400
+    """How long a call's id stands for that call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxConfig:
     """`[sandbox]`: settings of every sandbox."""
 
@@ -149,6 +162,7 @@ class SidecarConfig:
     server: ServerConfig
     limits: LimitsConfig
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    journal: JournalConfig = field(default_factory=JournalConfig)
     plugins: tuple[PluginConfig, ...] = ()
     secrets: Mapping[str, SecretSource] = field(default_factory=dict)
     egress: EgressConfig = field(default_factory=EgressConfig)
@@ -226,6 +240,11 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         server=server,
         limits=_limits(file.limits, source),
         sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
+        journal=JournalConfig(
+            store=file.journal.store,
+            required=file.journal.required,
+            call_id_window_s=file.journal.call_id_window_s,
+        ),
         plugins=plugins,
         secrets=secrets,
         egress=read_egress(file.egress, source),

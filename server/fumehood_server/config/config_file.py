@@ -67,6 +67,23 @@ class ServerTable(Table):
     reflection: bool = True
 
 
+class JournalStore(StrEnum):
+    """Where calls are recorded."""
+
+    SQLITE = "sqlite"
+    """A file in the state folder."""
+    OFF = "off"
+    """Nowhere: each receipt says so."""
+
+
+class JournalTable(Table):
+    """`[journal]`."""
+
+    store: Annotated[JournalStore | None, one_of(JournalStore, "journal")] = None
+    required: bool = True
+    call_id_window_s: int = Field(default=86_400, ge=0, le=31_536_000)
+
+
 class DefaultLimitsTable(Table):
     """`[limits.default]`: limits of a tool that declares none. None: the sidecar's own default."""
 
@@ -183,6 +200,7 @@ class ConfigFile(Table):
 
     server: ServerTable = ServerTable()
     limits: LimitsTable = LimitsTable()
+    journal: JournalTable = JournalTable()
     sandbox: SandboxTable = SandboxTable()
     egress: EgressTable = EgressTable()
     secrets: dict[str, SecretTable] = Field(default={}, max_length=MAX_SECRETS)

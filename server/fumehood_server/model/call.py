@@ -32,6 +32,8 @@ class CallRequest:
     """One admitted call."""
 
     call_id: str
+    is_named: bool = False
+    """Whether the caller chose the id, so that the call may be a repetition of another."""
     tool: str
     arguments_json: str
     context: CallContext

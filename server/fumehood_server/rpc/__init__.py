@@ -2,6 +2,7 @@
 
 from fumehood_server.rpc.admission import Admission
 from fumehood_server.rpc.descriptors import connections_that_fit, raise_descriptor_limit
+from fumehood_server.rpc.outcomes import ResultWriter
 from fumehood_server.rpc.server import ConnectionSettings, Serving, serving
 from fumehood_server.rpc.server_context import ServerContext
 from fumehood_server.rpc.sockets import ListenFailedError, make_socket_folder
@@ -10,6 +11,7 @@ __all__ = [
     "Admission",
     "ConnectionSettings",
     "ListenFailedError",
+    "ResultWriter",
     "ServerContext",
     "Serving",
     "connections_that_fit",

@@ -19,8 +19,10 @@ MAX_NAME_BYTES = 256
 
 _CALL_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 _WIDEST_CHARACTER_BYTES = 4
-_RANDOM_BYTES = 16
-"""128 bits can't be guessed."""
+_RANDOM_BYTES = 10
+"""80 bits can't be guessed while a call is under way."""
+_TIME_BYTES = 6
+_NANOS_A_MILLISECOND = 1_000_000
 _NANOS = 1_000_000_000
 
 
@@ -46,7 +48,8 @@ class Admission:
             raise _invalid(f"tool is longer than {MAX_NAME_BYTES} bytes")
         if _too_long(arguments, self._max_arguments_bytes):
             raise _invalid(f"arguments_json is longer than {self._max_arguments_bytes} bytes")
-        if not call_id:
+        is_named = bool(call_id)
+        if not is_named:
             call_id = f"call-{_random_id()}"
         elif _CALL_ID.fullmatch(call_id) is None:
             raise _invalid("call_id must be 1 to 128 characters of [A-Za-z0-9._:-]")
@@ -60,6 +63,7 @@ class Admission:
                 raise _invalid("timeout is no duration: its nanos must be from 0 to 999,999,999")
         return CallRequest(
             call_id=call_id,
+            is_named=is_named,
             tool=tool,
             arguments_json=arguments,
             context=_context(request.context),
@@ -86,7 +90,9 @@ def _context(context: tool_pb2.CallContext) -> CallContext:
 
 
 def _random_id() -> str:
-    return os.urandom(_RANDOM_BYTES).hex()
+    """In the order of time, as UUIDs of version 7 are (RFC 9562): a database's index then grows at its end alone."""
+    milliseconds = time.time_ns() // _NANOS_A_MILLISECOND
+    return (milliseconds.to_bytes(_TIME_BYTES, "big") + os.urandom(_RANDOM_BYTES)).hex()
 
 
 def _too_long(text: str, limit_bytes: int) -> bool:

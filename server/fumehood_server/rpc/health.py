@@ -1,4 +1,4 @@
-"""`grpc.health.v1.Health`: the sidecar, each service, and each plugin as `plugin/NAME`."""
+"""`grpc.health.v1.Health`: the sidecar, each service, the journal, and each plugin as `plugin/NAME`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ POLL_S = 5.0
 """How often a watched plugin is looked at for what changes by itself, such as a program that was removed."""
 
 PLUGIN_PREFIX = "plugin/"
+JOURNAL = "journal"
 
 _Context = grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
 
@@ -22,11 +23,18 @@ _Context = grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.He
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the base has no types
     """Says whether services can be called, looked up when it is asked."""
 
-    def __init__(self, services: frozenset[str], plugin_serves: Callable[[str], bool | None], shutdown: Drain) -> None:
+    def __init__(
+        self,
+        services: frozenset[str],
+        plugin_serves: Callable[[str], bool | None],
+        journal_serves: Callable[[], bool],
+        shutdown: Drain,
+    ) -> None:
         """`plugin_serves` is None for a plugin that the configuration doesn't name; `shutdown` ends the watches."""
         self._shutdown = shutdown
         self._services = services | {""}
         self._plugin_serves = plugin_serves
+        self._journal_serves = journal_serves
         self._draining = False
         self._changed = asyncio.Event()
 
@@ -65,15 +73,21 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
                 await context.write(health_pb2.HealthCheckResponse(status=status))
                 last = status
             try:
-                async with asyncio.timeout(POLL_S if request.service.startswith(PLUGIN_PREFIX) else None):
+                async with asyncio.timeout(POLL_S if self._changes_by_itself(request.service) else None):
                     await changed.wait()
             except TimeoutError:
                 continue
+
+    @staticmethod
+    def _changes_by_itself(service: str) -> bool:
+        return service == JOURNAL or service.startswith(PLUGIN_PREFIX)
 
     def _status(self, service: str) -> int:
         response = health_pb2.HealthCheckResponse
         if service.startswith(PLUGIN_PREFIX):
             serves = self._plugin_serves(service.removeprefix(PLUGIN_PREFIX))
+        elif service == JOURNAL:
+            serves = self._journal_serves()
         else:
             serves = True if service in self._services else None
         if serves is None:

@@ -23,14 +23,17 @@ _KEPT = ("reason", "violation", "limit", "value", "usage", "unit")
 _MAX_KEPT_CHARS = 1024
 
 _MAX_RECEIPTS = 1024
+_UNRECORDED = tool_pb2.SandboxLayer(name="journal", detail="off: the call is not recorded", weaker=True)
 
 
 class ResultWriter:
     """Turns outcomes into results. The receipt, the largest part of a small one, is made once for each worker."""
 
-    __slots__ = ("_receipts",)
+    __slots__ = ("_receipts", "_unrecorded")
 
-    def __init__(self) -> None:
+    def __init__(self, *, unrecorded: bool = False) -> None:
+        """`unrecorded`: the operator has switched the journal off, which every receipt then says."""
+        self._unrecorded = unrecorded
         self._receipts: dict[int, tuple[Receipt, tool_pb2.SandboxReceipt]] = {}
 
     def fill(self, message: tool_pb2.ToolResult, outcome: CallOutcome) -> None:
@@ -72,6 +75,8 @@ class ResultWriter:
         if len(self._receipts) >= _MAX_RECEIPTS:
             self._receipts.clear()
         message = receipt_message(receipt)
+        if self._unrecorded:
+            message.layers.append(_UNRECORDED)
         self._receipts[id(receipt)] = (receipt, message)
         return message
 

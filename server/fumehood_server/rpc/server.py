@@ -111,7 +111,9 @@ async def serving(
     """
     keep_hang_ups_from_log()
     names = (tool_service.SERVICE, plugin_service.SERVICE)
-    health = HealthService(frozenset(names), _plugin_serves(context), context.drain)
+    health = HealthService(
+        frozenset(names), _plugin_serves(context), lambda: context.journal.problem is None, context.drain
+    )
     handlers = (ToolService(context).handler(), PluginService(context, on_change=health.changed).handler())
 
     def make_server() -> grpc.aio.Server:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from fumehood_server.calls import Executor
+from fumehood_server.calls import CallJournal, Executor
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.plugins.config_change import ConfigReloaded
@@ -30,6 +30,7 @@ class ServerContext:
 
     catalog: Catalog
     executor: Executor
+    journal: CallJournal
     pools: WorkerPools
     logs: LogSink
     admission: Admission

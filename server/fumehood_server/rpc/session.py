@@ -166,7 +166,12 @@ class Session:
         self._tasks.create_task(self._answer(call))
 
     async def _answer(self, call: Call) -> None:
-        outcome = await call.outcome()
+        try:
+            outcome = await call.outcome()
+        except RefusedError as exc:
+            self._calls.discard(call)
+            self._refuse(exc.refusal, _CALL, call.request.call_id)
+            return
         self._calls.discard(call)
         response = pb.SessionResponse()
         self._server.results.fill(response.finished, outcome)

@@ -41,6 +41,13 @@ REFUSALS: dict[RefusalReason, Row] = {
     RefusalReason.PLUGIN_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
     RefusalReason.CALL_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
     RefusalReason.CALL_ID_IN_USE: Row(grpc.StatusCode.ALREADY_EXISTS, retryable=False, category=Category.TOOL),
+    RefusalReason.OUTCOME_KNOWN: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
+    RefusalReason.JOURNAL_OFF: Row(
+        grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.CONFIGURATION
+    ),
+    RefusalReason.JOURNAL_UNAVAILABLE: Row(
+        grpc.StatusCode.UNAVAILABLE, retryable=True, category=Category.CONFIGURATION
+    ),
     RefusalReason.TOO_MANY_CALLS: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
     RefusalReason.ANSWERS_UNREAD: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
     # The call has run: nobody may take this for leave to repeat it.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
+from fumehood_server.errors import RefusedError
 from fumehood_server.model.call import CallOutcome, CallRequest, CallUpdate
 from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.outcomes import update_message
@@ -41,10 +42,13 @@ async def stream_call(
 
     call = server.executor.start(request, on_update)
 
-    async def ended() -> CallOutcome:
-        outcome = await call.outcome()
-        wake.set()
-        return outcome
+    async def ended() -> CallOutcome | RefusedError:
+        try:
+            return await call.outcome()
+        except RefusedError as exc:
+            return exc
+        finally:
+            wake.set()
 
     try:
         with hang_ups_end_it():
@@ -60,7 +64,10 @@ async def stream_call(
                     if not end.done():
                         wake.clear()
                         await wake.wait()
-            await _write_finished(server, end.result(), context)
+            outcome = end.result()
+            if isinstance(outcome, RefusedError):
+                raise outcome
+            await _write_finished(server, outcome, context)
     finally:
         call.abandon()
 

@@ -12,6 +12,7 @@ from fumehood_server.rpc import listing
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.parsing import parser
+from fumehood_server.rpc.recorded_calls import get_call, resolve_call
 from fumehood_server.rpc.session import Session, SessionContext
 from fumehood_server.rpc.status import aborting
 from fumehood_server.rpc.streaming import stream_call
@@ -43,6 +44,8 @@ class ToolService:
             "CallTool": reader.unary(self.call_tool, pb.CallToolRequest),
             "StreamTool": reader.streaming(self.stream_tool, pb.StreamToolRequest),
             "Session": grpc.stream_stream_rpc_method_handler(aborting(self.session), parser(pb.SessionRequest)),
+            "GetCall": reader.unary(self.get_call, pb.GetCallRequest),
+            "ResolveCall": reader.unary(self.resolve_call, pb.ResolveCallRequest),
             "CancelCall": reader.unary(self.cancel_call, pb.CancelCallRequest),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
@@ -95,6 +98,14 @@ class ToolService:
         """Many calls over one stream."""
         with self._server.sessions.take(context.peer()):
             await Session(self._server, context).run()
+
+    async def get_call(self, request: pb.GetCallRequest, _context: _Context[pb.GetCallRequest]) -> bytes:
+        """One call by its id."""
+        return (await get_call(self._server, request)).SerializeToString()
+
+    async def resolve_call(self, request: pb.ResolveCallRequest, _context: _Context[pb.ResolveCallRequest]) -> bytes:
+        """Settle an outcome."""
+        return (await resolve_call(self._server, request)).SerializeToString()
 
     async def cancel_call(self, request: pb.CancelCallRequest, _context: _Context[pb.CancelCallRequest]) -> bytes:
         """Cancel one call."""

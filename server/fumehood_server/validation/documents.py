@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
 from fumehood_server.validation.budget import Budget, OverBudgetError
+from fumehood_server.validation.canonical import canonical_sha256
 from fumehood_server.validation.coercion import coerce
 from fumehood_server.validation.explanation import explain, fault_json
 from fumehood_server.validation.schemas import SchemaUnusableError, Validator, Validators
@@ -53,6 +54,8 @@ class Accepted:
     """The document fits. `text` is what is handed on."""
 
     text: str
+    canonical_sha256: str = field(default="", compare=False)
+    """Of arguments as they are handed on; see `canonical`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def check(document: Document, validators: Validators, budget: Budget) -> Verdict
     try:
         value = parse(text) if is_output else parse_object(text)
         if not document.schema_json:
-            return Accepted(text)
+            return Accepted(text, "" if is_output else canonical_sha256(value, text))
         validator = validators.get(document.digest, document.schema_json, output=is_output)
     except JsonError as exc:
         return Rejected(Flaw.NOT_JSON, exc.problem)
@@ -100,12 +103,17 @@ def _settle(validator: Validator, document: Document, arguments: dict[str, Any],
     """The arguments as the plugin gets them."""
     text = document.text
     if validator.is_valid(arguments):
-        return Accepted(validator.normalise(text, arguments, budget))
+        return _accepted(text, arguments, validator.normalise(text, arguments, budget))
     mended = parse_exact(text)
     if coerce(validator, text, mended, budget):
         text = json.dumps(mended, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return Accepted(validator.normalise(text, mended, budget))
+        return _accepted("", None, validator.normalise(text, mended, budget))
     return _faults(validator, document, mended, budget)
+
+
+def _accepted(text: str, value: Any, settled: str) -> Accepted:  # noqa: ANN401 - any JSON value
+    """Arguments that are handed on as `settled`; `value` is what `text` was read as."""
+    return Accepted(settled, canonical_sha256(value if settled is text else json.loads(settled), settled))
 
 
 def is_large(document: Document, budget: Budget) -> bool:

@@ -24,6 +24,8 @@ _UNCHANGED = 0
 _TEXT = 1
 _REJECTED = 2
 _FAULT = 3
+_HASH_BYTES = 64
+_HEX = frozenset("0123456789abcdef")
 _MAX_REJECTED_BYTES = 64 * 1024
 _FAULT_KEYS = frozenset({"pointer", "rule", "message"})
 
@@ -52,9 +54,10 @@ def encode_verdict(document: Document, verdict: Verdict) -> bytes:
     if isinstance(verdict, Rejected):
         body = json.dumps([verdict.flaw, verdict.problem, verdict.faults]).encode()
         return ANSWER_HEAD.pack(_REJECTED, len(body)) + body
+    body = verdict.canonical_sha256.encode().ljust(_HASH_BYTES)
     if verdict.text is document.text:
-        return ANSWER_HEAD.pack(_UNCHANGED, 0)
-    body = _bytes(verdict.text)
+        return ANSWER_HEAD.pack(_UNCHANGED, len(body)) + body
+    body += _bytes(verdict.text)
     return ANSWER_HEAD.pack(_TEXT, len(body)) + body
 
 
@@ -74,15 +77,22 @@ def decode_verdict(document: Document, status: int, body: bytes) -> Verdict:
     if status == _FAULT:
         raise ValidatorFaultError(body[:_MAX_REJECTED_BYTES].decode(errors="replace"))
     try:
-        if status == _UNCHANGED and not body:
-            return Accepted(document.text)
+        if status == _UNCHANGED and len(body) == _HASH_BYTES:
+            return Accepted(document.text, _hash(body))
         if status == _TEXT:
-            return Accepted(body.decode())
+            return Accepted(body[_HASH_BYTES:].decode(), _hash(body))
         if status == _REJECTED and len(body) <= _MAX_REJECTED_BYTES:
             return _rejected(json.loads(body))
     except (ValueError, TypeError, AttributeError, RecursionError) as exc:
         raise BrokenAnswerError from exc
     raise BrokenAnswerError
+
+
+def _hash(body: bytes) -> str:
+    text = body[:_HASH_BYTES].decode("ascii").rstrip()
+    if text and (len(text) != _HASH_BYTES or not _HEX.issuperset(text)):
+        raise BrokenAnswerError
+    return text
 
 
 def _rejected(fields: Any) -> Rejected:  # noqa: ANN401 - any JSON

@@ -38,6 +38,7 @@ async def invoke_tool(
     on_update, wanted = call.on_update, True
 
     def hand_on(update: CallUpdate) -> None:
+        progress.updates += 1
         if wanted and on_update is not None:
             on_update(update)
 

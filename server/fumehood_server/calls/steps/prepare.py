@@ -15,8 +15,8 @@ from fumehood_server.validation.explanation import fault_json
 INVALID_ARGUMENTS = "invalid_arguments"
 
 
-async def prepare_arguments(call: Call, tool: RegisteredTool, checks: DocumentChecks) -> str | CallError:
-    """The arguments as JSON text for the plugin, or why the call ends here.
+async def prepare_arguments(call: Call, tool: RegisteredTool, checks: DocumentChecks) -> Accepted | CallError:
+    """The arguments as the plugin gets them, or why the call ends here.
 
     Raises:
         EndedEarlyError: the call was cancelled or met a deadline before.
@@ -31,10 +31,10 @@ def arguments_of(tool: RegisteredTool, text: str) -> Document:
     return Document(Kind.ARGUMENTS, tool.definition_digest, tool.definition.input_schema_json, text or "{}")
 
 
-def settled(tool: RegisteredTool, verdict: Verdict) -> str | CallError:
+def settled(tool: RegisteredTool, verdict: Verdict) -> Accepted | CallError:
     """What a verdict about arguments says for the call."""
     if isinstance(verdict, Accepted):
-        return verdict.text
+        return verdict
     if verdict.flaw is Flaw.SCHEMA_UNUSABLE:
         return CallError(
             code=Code.CONFIG_PLUGIN_INVALID,

@@ -1,0 +1,1 @@
+"""Verifies what a Fumehood sidecar recorded, offline: Merkle proofs, signed checkpoints, bundles of evidence."""

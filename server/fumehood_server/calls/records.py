@@ -1,0 +1,181 @@
+"""What the journal is told of each call: its start, its attempts, its end."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+
+import orjson
+from fumehood_sandbox import Receipt
+
+from fumehood_server.calls.call import Call
+from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.calls.progress import Progress
+from fumehood_server.calls.steps.writable import unwritable
+from fumehood_server.errors import JournalUnavailableError
+from fumehood_server.model.call import Block, CallContext, CallError, CallOutcome
+from fumehood_server.model.events import (
+    About,
+    Digested,
+    Document,
+    ExecuteAttempt,
+    ExecuteCancelled,
+    ExecuteEnd,
+    ExecuteStart,
+    Fault,
+    Journal,
+)
+from fumehood_server.model.outcome_json import outcome_to_json
+from fumehood_server.model.taxonomy import Category, Code
+from fumehood_server.model.tool import safe_to_repeat
+
+_CONTEXT = tuple(each.name for each in fields(CallContext))
+_MAX_RECEIPTS = 1024
+
+
+class CallRecords:
+    """Records calls. A call with effects is sent to no worker, and answered to nobody, before that is on disk."""
+
+    __slots__ = ("_journal", "_receipts")
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._receipts: dict[int, tuple[Receipt, str, Document]] = {}
+
+    def start(self, call: Call, progress: Progress) -> None:
+        """The call is admitted, and may come to run. Once for each call."""
+        request, tool = call.request, progress.tool
+        text = progress.arguments_json or request.arguments_json
+        data = text.encode()
+        progress.about = About(
+            call_id=request.call_id,
+            run_id=request.context.request_id,
+            tool=request.tool,
+            plugin="" if tool is None else tool.plugin,
+            context=_correlation(request.context),
+        )
+        digested = _digested(data)
+        event = ExecuteStart(
+            side_effects="" if tool is None else tool.definition.side_effects.name.lower(),
+            arguments_hash=progress.arguments_hash or digested.sha256,
+            arguments=digested,
+            plugin="" if tool is None or tool.spec is None else tool.spec.plugin_digest,
+            definition="" if tool is None else tool.definition_digest,
+            caller="",
+        )
+        self._journal.record(event, progress.about, (data,))
+
+    async def attempt(self, call: Call, progress: Progress, worker_id: str, receipt: Receipt) -> None:
+        """An attempt is about to be sent. Returns once that is on disk where the tool has effects.
+
+        Raises:
+            StepFailedError: it can't be put there, so the attempt must not be sent.
+        """
+        if progress.tool is None or safe_to_repeat(progress.tool.definition.side_effects):
+            return
+        digest, document = self._receipt(receipt)
+        event = ExecuteAttempt(attempt=1, worker_id=worker_id, receipt=digest)
+        try:
+            await self._journal.commit(event, _about(progress), (), (document,))
+        except JournalUnavailableError as exc:
+            raise StepFailedError(unwritable(call.request.tool, str(exc))) from exc
+
+    async def end(self, call: Call, progress: Progress, outcome: CallOutcome) -> CallOutcome:
+        """The call has its outcome. Returns what its caller is told: that one, once it is on disk where it must be."""
+        if progress.about is None:
+            self.start(call, progress)
+        documents: tuple[Document, ...] = ()
+        receipt = ""
+        if outcome.receipt is not None:
+            receipt, document = self._receipt(outcome.receipt)
+            documents = (document,)
+        payload = outcome_to_json(outcome)
+        error, usage = outcome.error, outcome.usage
+        kind = ExecuteEnd if error is None or error.code.category is not Category.CANCELLATION else ExecuteCancelled
+        event = kind(
+            error=None if error is None else _fault(error),
+            outcome_unknown=error is not None and bool(error.details.get("outcome_unknown")),
+            result=_digested(payload),
+            attempts=outcome.attempts,
+            updates=progress.updates,
+            worker_id=progress.worker_id,
+            receipt=receipt,
+            wall_us=0 if usage is None else round(usage.wall_s * 1e6),
+            queue_us=round((time.monotonic() - call.admitted_at) * 1e6)
+            if usage is None
+            else round(usage.queue_s * 1e6),
+            cpu_us=None if usage is None or usage.cpu_s is None else round(usage.cpu_s * 1e6),
+            peak_memory_bytes=0 if usage is None else usage.peak_memory_bytes,
+            source="" if usage is None else usage.source,
+            input_bytes=0 if usage is None else usage.input_bytes,
+            output_bytes=0 if usage is None else usage.output_bytes,
+            egress_sent_bytes=0 if usage is None else usage.egress_sent_bytes,
+            egress_received_bytes=0 if usage is None else usage.egress_received_bytes,
+        )
+        tool = progress.tool
+        if not outcome.attempts or tool is None or safe_to_repeat(tool.definition.side_effects):
+            self._journal.record(event, _about(progress), (payload,), documents)
+            return outcome
+        try:
+            await self._journal.commit(event, _about(progress), (payload,), documents)
+        except JournalUnavailableError as exc:
+            return _unrecorded(outcome, str(exc))
+        return outcome
+
+    def _receipt(self, receipt: Receipt) -> tuple[str, Document]:
+        # By identity, as in `rpc.outcomes`: hashing a receipt anew costs more than the rest of an event.
+        found = self._receipts.get(id(receipt))
+        if found is not None and found[0] is receipt:
+            return found[1], found[2]
+        if len(self._receipts) >= _MAX_RECEIPTS:
+            self._receipts.clear()
+        data = orjson.dumps(receipt, option=orjson.OPT_SORT_KEYS)
+        digest = hashlib.sha256(data).digest()
+        document = Document(digest, data)
+        self._receipts[id(receipt)] = (receipt, digest.hex(), document)
+        return digest.hex(), document
+
+
+def _unrecorded(outcome: CallOutcome, problem: str) -> CallOutcome:
+    error = CallError(
+        code=Code.TOOL_OUTCOME_UNKNOWN,
+        message=(
+            f"{outcome.tool[:64]} ran, and how it ended could not be recorded in time: {problem}. "
+            f'Ask GetCall for "{outcome.call_id}" once the journal can be written again.'
+        ),
+        details={"outcome_unknown": True, "reason": "journal_unavailable"},
+    )
+    return CallOutcome(
+        call_id=outcome.call_id,
+        tool=outcome.tool,
+        content=(Block(text=error.message),),
+        error=error,
+        attempts=outcome.attempts,
+        usage=outcome.usage,
+        receipt=outcome.receipt,
+    )
+
+
+def _about(progress: Progress) -> About:
+    if progress.about is None:
+        raise AssertionError("a call's start is recorded before the rest")
+    return progress.about
+
+
+def _digested(data: bytes) -> Digested:
+    return Digested(hashlib.sha256(data).hexdigest(), len(data), kept=True)
+
+
+def _correlation(context: CallContext) -> Mapping[str, str]:
+    return {name: value for name in _CONTEXT if (value := getattr(context, name))}
+
+
+def _fault(error: CallError) -> Fault:
+    return Fault(
+        code=error.code.value,
+        category=error.code.category.value,
+        retryable=error.retryable,
+        message=error.message[:512],
+    )

@@ -1,0 +1,97 @@
+"""The step that finds out whether a call repeats one that was recorded: `call_id` is an idempotency key."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+
+import orjson
+
+from fumehood_server.calls.call import Call
+from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
+from fumehood_server.model.call import Block, CallError, CallOutcome, CallRequest
+from fumehood_server.model.recorded import RecordedCall, RecordedCalls
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.validation.canonical import canonical_sha256
+
+_MAX_PARSED_CHARS = 16 * 1024
+"""Longer arguments are compared as they are prepared, and as text."""
+_MICROSECONDS = 1_000_000
+
+
+async def recall(call: Call, recorded: RecordedCalls, window_s: float) -> RecordedCall | None:
+    """The call that was recorded under this one's id within the window. None: there is none, so this one is the first.
+
+    Raises:
+        StepFailedError: the journal can't be read, so that the call might run twice.
+        RefusedError: that call was of another tool.
+    """
+    request = call.request
+    if not request.is_named or not recorded.recording:
+        return None
+    try:
+        found = await recorded.find(request.call_id)
+    except JournalUnavailableError as exc:
+        raise StepFailedError(_unreadable(request.tool, str(exc))) from exc
+    if found is None or found.started_us < (time.time() - window_s) * _MICROSECONDS:
+        return None
+    if found.tool != request.tool:
+        raise other_call(request.call_id)
+    return found
+
+
+def recorded_outcome(found: RecordedCall, arguments_json: str, prepared_hash: str) -> CallOutcome:
+    """What the recorded call's caller got, for the same arguments. `prepared_hash`: as a worker would get them now.
+
+    Raises:
+        RefusedError: the arguments are others.
+    """
+    if found.arguments_hash not in {prepared_hash, *_hashes(arguments_json)}:
+        raise other_call(found.call_id)
+    if found.outcome is not None:
+        return found.outcome
+    error = CallError(
+        code=Code.TOOL_OUTCOME_UNKNOWN,
+        message=f"Another sidecar runs {found.tool[:64]}, or lost sight of it. Ask GetCall for it later.",
+        retryable=True,
+        details={"reason": "running_elsewhere"},
+    )
+    return CallOutcome(call_id=found.call_id, tool=found.tool, content=(Block(text=error.message),), error=error)
+
+
+def check_repeats(request: CallRequest, other: CallRequest) -> None:
+    """Let a request through that repeats a call under way.
+
+    Raises:
+        RefusedError: it asks for something else under that call's id.
+    """
+    one, two = request.arguments_json, other.arguments_json
+    if request.tool != other.tool or (one != two and not _hashes(one) & _hashes(two)):
+        raise other_call(request.call_id)
+
+
+def other_call(call_id: str) -> RefusedError:
+    """The id was given to another call before."""
+    text = f'the id "{call_id}" was used for another tool or for other arguments: choose another id'
+    return RefusedError(Refusal(RefusalReason.CALL_ID_IN_USE, text))
+
+
+def _hashes(text: str) -> set[str]:
+    """Hashes by which arguments are known that never came to be prepared."""
+    text = text or "{}"
+    known = {hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()}
+    if len(text) <= _MAX_PARSED_CHARS:
+        with contextlib.suppress(ValueError, RecursionError):
+            known.add(canonical_sha256(orjson.loads(text), text))
+    return known
+
+
+def _unreadable(tool: str, problem: str) -> CallError:
+    return CallError(
+        code=Code.CONFIG_JOURNAL_UNAVAILABLE,
+        message=f"{tool[:64]} was not run: whether it ran under this call_id before can't be read: {problem}",
+        retryable=True,
+        details={"reason": "journal_unavailable"},
+    )

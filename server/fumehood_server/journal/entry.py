@@ -1,0 +1,71 @@
+"""What is written for one event: its body as it is hashed, the columns it is found by, and what goes with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fumehood_server.model.events import Document
+
+
+class CallState(IntEnum):
+    """Where a call stands, as the journal keeps it."""
+
+    STARTED = 1
+    """Admitted. Nothing that has effects was sent to a worker."""
+    DISPATCHED = 2
+    """It has effects, and may have had them."""
+    ENDED = 3
+    """It has its outcome."""
+    UNKNOWN = 4
+    """It ended, and nobody knows whether it had its effects."""
+    RESOLVED = 5
+    """It was unknown, and somebody has settled it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CallRow:
+    """One call: the newest of its id. Mutable, since a batch may hold both ends of a call."""
+
+    call_id: str
+    run_id: str
+    session_id: str
+    tool: str
+    arguments_hash: bytes
+    has_effects: bool
+    started_us: int
+    state: CallState = CallState.STARTED
+    start_position: int = 0
+    end_position: int | None = None
+
+
+@dataclass(slots=True)
+class CallChange:
+    """What an event says of a call that began before."""
+
+    call_id: str
+    state: CallState
+
+
+@dataclass(slots=True)
+class Entry:
+    """One event to be written."""
+
+    body: bytes
+    """The event as JSON: what the tree's leaf is the hash of."""
+    time_us: int
+    """POSIX time in microseconds."""
+    type: str
+    subject: str
+    """The call that it is about, else the run, else empty."""
+    tool: str
+    plugin: str
+    call: CallRow | CallChange | None = None
+    payloads: tuple[bytes, ...] = ()
+    """What one event speaks of by SHA-256, and retention may remove: arguments, a result, updates."""
+    documents: tuple[Document, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds until it is written."""
+        return len(self.body) + sum(map(len, self.payloads)) + 512

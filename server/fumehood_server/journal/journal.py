@@ -1,0 +1,160 @@
+"""The journal as the sidecar uses it: stamps events, has them written, and says whether that works."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from fumehood_server.errors import JournalUnavailableError
+from fumehood_server.journal.encoding import encode
+from fumehood_server.journal.entry import Entry
+from fumehood_server.journal.recorded import JournalReader, read_call
+from fumehood_server.journal.store import Reader, Store, StoreError
+from fumehood_server.journal.writer import Upkeep, Writer, WriterSettings
+from fumehood_server.model.events import NOBODY, About, Document, Event, EventsLost, ExecuteEnd
+from fumehood_server.model.recorded import RecordedCall
+
+COMMIT_S = 5.0
+"""How long a call waits for its intent or outcome to be on disk."""
+_MICROSECONDS = 1_000
+
+
+class StoredJournal:
+    """A journal in a database. An async context manager; for one event loop.
+
+    Where the database can't be written, events wait in memory, within bounds; what waits for its event is refused.
+    Above the bounds events are dropped and counted, and the count is the next event once the database works again: so
+    an operator who has calls go on meanwhile finds how many are missing.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        open_reader: Callable[[], Reader],
+        *,
+        sidecar: str,
+        on_state: Callable[[str | None], None],
+        upkeep: Upkeep | None = None,
+        settings: WriterSettings | None = None,
+        commit_s: float = COMMIT_S,
+    ) -> None:
+        """`sidecar` names this process in each event. `on_state` is told why nothing can be written; None: it can."""
+        self._open_store = open_store
+        self._reader = JournalReader(open_reader)
+        self._sidecar = sidecar
+        self._commit_s = commit_s
+        self._first: Store | None = None
+        self._writer = Writer(self._store, settings=settings, on_state=on_state, upkeep=upkeep)
+        self._last_us = 0
+        self._numbers: dict[str, int] = {}
+        """Events so far of each call under way."""
+        self._lost = 0
+
+    async def __aenter__(self) -> Self:
+        """Open the database; where it can't be, go on trying.
+
+        Raises:
+            NewerJournalError: this sidecar would misread what is there.
+        """
+        try:
+            self._first = await asyncio.to_thread(self._open_store)
+        except StoreError as exc:
+            self._writer.begins_with(str(exc))
+        await self._writer.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write what is left."""
+        self._tell_losses()
+        await self._writer.__aexit__(kind, value, trace)
+        await asyncio.to_thread(self._reader.close)
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be written now. None: it can."""
+        return self._writer.problem
+
+    def record(
+        self,
+        event: Event,
+        about: About = NOBODY,
+        payloads: tuple[bytes, ...] = (),
+        documents: tuple[Document, ...] = (),
+    ) -> None:
+        """See `fumehood_server.model.events.Journal`."""
+        if self._writer.is_full:
+            self._lost += 1
+            return
+        self._tell_losses()
+        self._writer.add(self._entry(event, about, payloads, documents))
+
+    async def commit(
+        self,
+        event: Event,
+        about: About = NOBODY,
+        payloads: tuple[bytes, ...] = (),
+        documents: tuple[Document, ...] = (),
+    ) -> None:
+        """See `fumehood_server.model.events.Journal`."""
+        if self._writer.is_full:
+            raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
+        done = self._writer.commit(self._entry(event, about, payloads, documents))
+        try:
+            async with asyncio.timeout(self._commit_s):
+                await done
+        except TimeoutError as exc:
+            problem = self.problem or f"nothing was written for {self._commit_s:g} s"
+            raise JournalUnavailableError(problem) from exc
+
+    @property
+    def recording(self) -> bool:
+        """See `fumehood_server.model.recorded.RecordedCalls`."""
+        return True
+
+    async def find(self, call_id: str) -> RecordedCall | None:
+        """See `fumehood_server.model.recorded.RecordedCalls`."""
+        try:
+            async with asyncio.timeout(self._commit_s):
+                await self._writer.flush()
+                return await self._reader.run(lambda reader: read_call(reader, call_id))
+        except TimeoutError as exc:
+            raise JournalUnavailableError(self.problem or f"nothing was read for {self._commit_s:g} s") from exc
+        except StoreError as exc:
+            raise JournalUnavailableError(str(exc)) from exc
+
+    def _tell_losses(self) -> None:
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self._writer.add(self._entry(EventsLost(count=lost, reason=self.problem or "too many at once"), NOBODY))
+
+    def _entry(
+        self, event: Event, about: About, payloads: tuple[bytes, ...] = (), documents: tuple[Document, ...] = ()
+    ) -> Entry:
+        # Events are found by time as well, so time stands still where the clock is set back.
+        self._last_us = max(self._last_us, time.time_ns() // _MICROSECONDS)
+        return encode(
+            event,
+            about,
+            time_us=self._last_us,
+            sidecar=self._sidecar,
+            number=about.number or self._number(event, about.call_id),
+            payloads=payloads,
+            documents=documents,
+        )
+
+    def _number(self, event: Event, call_id: str) -> int:
+        if not call_id:
+            return 0
+        number = self._numbers.pop(call_id, 0) + 1
+        if not isinstance(event, ExecuteEnd):
+            self._numbers[call_id] = number
+        return number
+
+    def _store(self) -> Store:
+        first, self._first = self._first, None
+        return first or self._open_store()

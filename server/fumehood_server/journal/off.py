@@ -1,0 +1,50 @@
+"""The journal that an operator has switched off: nothing is recorded, and every receipt says so."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from fumehood_server.model.events import NOBODY, About, Document, Event
+from fumehood_server.model.recorded import RecordedCall
+
+
+class NoJournal:
+    """Records nothing."""
+
+    problem: str | None = None
+    recording = False
+
+    async def __aenter__(self) -> Self:
+        """Nothing to open."""
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Nothing to close."""
+
+    def record(
+        self,
+        event: Event,
+        about: About = NOBODY,
+        payloads: tuple[bytes, ...] = (),
+        documents: tuple[Document, ...] = (),
+    ) -> None:
+        """Nothing is written."""
+
+    async def commit(
+        self,
+        event: Event,
+        about: About = NOBODY,
+        payloads: tuple[bytes, ...] = (),
+        documents: tuple[Document, ...] = (),
+    ) -> None:
+        """Nothing is written."""
+
+    async def find(self, call_id: str) -> RecordedCall | None:  # noqa: ARG002 - as in the protocol
+        """Nothing is known."""
+        return None
+
+
+NO_JOURNAL = NoJournal()

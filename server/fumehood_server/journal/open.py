@@ -1,0 +1,52 @@
+"""Opens the journal that the configuration names, and ends what a dead sidecar left open there."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from fumehood_server.journal import JOURNAL_NAME
+from fumehood_server.journal.checkpoints import Checkpointer
+from fumehood_server.journal.journal import StoredJournal
+from fumehood_server.journal.keys import load_or_make_key
+from fumehood_server.journal.recovery import recover
+from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
+from fumehood_server.journal.store import Store
+
+
+def open_journal(
+    folder: Path, *, on_state: Callable[[str | None], None], on_recovered: Callable[[int], None]
+) -> StoredJournal:
+    """The journal in a state folder. `on_recovered` is told, in the writer's thread, how many calls had no outcome.
+
+    Raises:
+        JournalKeyError: the key can't be read or made.
+    """
+    path, sidecar = folder / JOURNAL_NAME, secrets.token_hex(4)
+    recovered = False
+
+    def open_store() -> Store:
+        nonlocal recovered
+        store = SqliteStore(path)
+        if not recovered:  # later, calls without an outcome are this sidecar's own
+            try:
+                with contextlib.closing(SqliteReader(path)) as reader:
+                    ended = recover(store, reader, sidecar=sidecar)
+            except BaseException:
+                store.close()
+                raise
+            recovered = True
+            if ended:
+                on_recovered(ended)
+        return store
+
+    checkpointer = Checkpointer(load_or_make_key(folder))
+    return StoredJournal(
+        open_store,
+        lambda: SqliteReader(path),
+        sidecar=sidecar,
+        on_state=on_state,
+        upkeep=checkpointer,
+    )

@@ -1,0 +1,163 @@
+"""Reads one call back from the journal: where it stands, and what its caller got."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import orjson
+from fumehood_sandbox import Level, Receipt
+from fumehood_sandbox.receipt import Layer
+
+from fumehood_server.journal.encoding import decode
+from fumehood_server.journal.entry import CallState
+from fumehood_server.journal.store import Reader, StoredEvent
+from fumehood_server.model.call import Block, CallError, CallOutcome, Usage
+from fumehood_server.model.events import OutcomeResolved
+from fumehood_server.model.outcome_json import outcome_from_json
+from fumehood_server.model.recorded import RecordedCall, RecordedState
+from fumehood_server.model.taxonomy import Code
+
+_Value = TypeVar("_Value")
+_STATES = {
+    CallState.STARTED: RecordedState.RUNNING,
+    CallState.DISPATCHED: RecordedState.RUNNING,
+    CallState.ENDED: RecordedState.ENDED,
+    CallState.UNKNOWN: RecordedState.UNKNOWN,
+    CallState.RESOLVED: RecordedState.RESOLVED,
+}
+
+
+class JournalReader:
+    """Reads beside the writer, on one thread: for one event loop."""
+
+    def __init__(self, open_reader: Callable[[], Reader]) -> None:
+        """`open_reader` is called on that thread, at the first need and after a failure."""
+        self._open_reader = open_reader
+        self._reader: Reader | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal-reader")
+
+    async def run(self, read: Callable[[Reader], _Value]) -> _Value:
+        """What `read` returns, on the thread.
+
+        Raises:
+            StoreError: the journal can't be read.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, read)
+
+    def close(self) -> None:
+        """End the thread once what it reads is read."""
+        self._thread.submit(self._close)
+        self._thread.shutdown()
+
+    def _run(self, read: Callable[[Reader], _Value]) -> _Value:
+        if self._reader is None:
+            self._reader = self._open_reader()
+        try:
+            return read(self._reader)
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+
+def read_call(reader: Reader, call_id: str) -> RecordedCall | None:
+    """The newest call of this id, None where nothing is recorded of it.
+
+    Raises:
+        StoreError: the journal can't be read.
+    """
+    row = reader.calls([call_id]).get(call_id)
+    if row is None:
+        return None
+    outcome, removed = None, False
+    if row.end_position is not None:
+        events = reader.events_of_call(call_id)
+        end = next(each for each in events if each.position == row.end_position)
+        settled = [each for each in events if each.type == OutcomeResolved.TYPE]
+        outcome, removed = _outcome(reader, end, settled[-1] if settled else end)
+    return RecordedCall(
+        call_id=call_id,
+        tool=row.tool,
+        arguments_hash=row.arguments_hash.hex(),
+        state=_STATES[row.state],
+        started_us=row.started_us,
+        outcome=outcome,
+        removed=removed,
+        events=0 if outcome is None else len(events),
+        run_id=row.run_id,
+        session_id=row.session_id,
+        plugin="" if outcome is None else end.plugin,
+    )
+
+
+def _outcome(reader: Reader, end: StoredEvent, said: StoredEvent) -> tuple[CallOutcome, bool]:
+    """The outcome, and whether what was returned is no longer kept. `said` is the event that has the last word."""
+    fields = decode(end.body)
+    data = fields["data"]
+    payload = reader.payloads(said.position, said.position + 1).get((said.position, 0))
+    if payload is not None:
+        bare = outcome_from_json(payload, call_id=fields["call_id"], tool=fields["tool"], attempts=data["attempts"])
+    else:
+        bare = _without_result(fields)
+    return (
+        CallOutcome(
+            call_id=bare.call_id,
+            tool=bare.tool,
+            content=bare.content,
+            details_json=bare.details_json,
+            terminate=bare.terminate,
+            error=bare.error,
+            attempts=bare.attempts,
+            usage=_usage(data) if data["attempts"] else None,
+            receipt=_receipt(reader, data["receipt"]),
+        ),
+        payload is None,
+    )
+
+
+def _without_result(fields: Mapping[str, Any]) -> CallOutcome:
+    fault = fields["data"]["error"]
+    text = "What the call returned is no longer kept." if fault is None else fault["message"]
+    return CallOutcome(
+        call_id=fields["call_id"],
+        tool=fields["tool"],
+        content=(Block(text=text),),
+        error=None
+        if fault is None
+        else CallError(code=Code(fault["code"]), message=fault["message"], retryable=fault["retryable"]),
+        attempts=fields["data"]["attempts"],
+    )
+
+
+def _usage(data: Mapping[str, Any]) -> Usage:
+    return Usage(
+        wall_s=data["wall_us"] / 1e6,
+        queue_s=data["queue_us"] / 1e6,
+        input_bytes=data["input_bytes"],
+        output_bytes=data["output_bytes"],
+        cpu_s=None if data["cpu_us"] is None else data["cpu_us"] / 1e6,
+        peak_memory_bytes=data["peak_memory_bytes"],
+        source=data["source"],
+        egress_sent_bytes=data["egress_sent_bytes"],
+        egress_received_bytes=data["egress_received_bytes"],
+    )
+
+
+def _receipt(reader: Reader, digest: str) -> Receipt | None:
+    data = reader.document(bytes.fromhex(digest)) if digest else None
+    if data is None:
+        return None
+    fields = orjson.loads(data)
+    return Receipt(
+        level=Level(fields["level"]),
+        backend=fields["backend"],
+        policy_digest=fields["policy_digest"],
+        layers=tuple(Layer(**layer) for layer in fields["layers"]),
+    )

@@ -1,0 +1,104 @@
+"""Gives each call that a dead sidecar left without an outcome the one that is true."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+
+from fumehood_server.journal.encoding import encode
+from fumehood_server.journal.entry import CallRow, CallState, Entry
+from fumehood_server.journal.store import Reader, Store
+from fumehood_server.model.call import Block, CallError, CallOutcome
+from fumehood_server.model.events import About, Digested, ExecuteEnd, Fault
+from fumehood_server.model.outcome_json import outcome_to_json
+from fumehood_server.model.taxonomy import Code
+
+_PORTION = 500
+
+
+def recover(store: Store, reader: Reader, *, sidecar: str) -> int:
+    """End every call without an outcome. Before the sidecar that calls it admits any. Returns how many there were.
+
+    Raises:
+        StoreError: the journal can't be read or written.
+    """
+    ended = 0
+    while rows := reader.open_calls(limit=_PORTION):
+        store.write(_ends(rows, reader, sidecar))
+        ended += len(rows)
+    return ended
+
+
+def _ends(rows: Sequence[CallRow], reader: Reader, sidecar: str) -> list[Entry]:
+    entries = []
+    for row in rows:
+        events = reader.events_of_call(row.call_id)
+        last = events[-1]
+        error = _error(row)
+        outcome = CallOutcome(
+            call_id=row.call_id,
+            tool=row.tool,
+            content=(Block(text=error.message),),
+            error=error,
+            attempts=1 if row.state is CallState.DISPATCHED else 0,
+        )
+        payload = outcome_to_json(outcome)
+        event = ExecuteEnd(
+            error=Fault(
+                code=error.code.value,
+                category=error.code.category.value,
+                retryable=error.retryable,
+                message=error.message,
+            ),
+            outcome_unknown=bool(error.details.get("outcome_unknown")),
+            result=Digested(hashlib.sha256(payload).hexdigest(), len(payload), kept=True),
+            attempts=outcome.attempts,
+            updates=0,
+            worker_id="",
+            receipt="",
+            wall_us=0,
+            queue_us=0,
+            cpu_us=None,
+            peak_memory_bytes=0,
+            source="",
+            input_bytes=0,
+            output_bytes=0,
+            egress_sent_bytes=0,
+            egress_received_bytes=0,
+        )
+        about = About(
+            call_id=row.call_id,
+            run_id=row.run_id,
+            tool=row.tool,
+            plugin=events[0].plugin,
+            context={"session_id": row.session_id} if row.session_id else {},
+        )
+        now = max(time.time_ns() // 1_000, last.time_us)
+        entries.append(encode(event, about, time_us=now, sidecar=sidecar, number=len(events) + 1, payloads=(payload,)))
+    return entries
+
+
+def _error(row: CallRow) -> CallError:
+    if row.has_effects and row.state is CallState.DISPATCHED:
+        return CallError(
+            code=Code.TOOL_OUTCOME_UNKNOWN,
+            message=(
+                f"The sidecar ended while {row.tool[:64]} ran, so nobody knows whether it had its effects. It is "
+                "not run again by itself: look, and say what you found by ResolveCall."
+            ),
+            details={"outcome_unknown": True, "reason": "sidecar_ended"},
+        )
+    if row.has_effects:
+        return CallError(
+            code=Code.TOOL_UNAVAILABLE,
+            message=f"The sidecar ended before {row.tool[:64]} was started: nothing of it ran. Call again.",
+            retryable=True,
+            details={"reason": "sidecar_ended"},
+        )
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f"The sidecar ended before {row.tool[:64]} did. It has no effects: call again.",
+        retryable=True,
+        details={"reason": "sidecar_ended"},
+    )

@@ -1,0 +1,133 @@
+"""What a database must do for the journal: one transaction for each batch of events, and reading by key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fumehood_server.errors import FumehoodError
+from fumehood_server.journal.entry import CallRow, Entry
+from fumehood_server.journal.tree import Tree
+
+
+class StoreError(FumehoodError):
+    """The database can't be used now. The message names the cause; what was to be written is not."""
+
+
+class NewerJournalError(FumehoodError):
+    """The journal was written by a newer sidecar, whose records this one would misread."""
+
+    def __init__(self, where: str, found: int, known: int) -> None:
+        """Keep what was found."""
+        super().__init__(
+            f"the journal in {where} has schema version {found}, and this sidecar knows {known}: "
+            "run the newer sidecar, or name another journal"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as it lies in the journal."""
+
+    position: int
+    time_us: int
+    type: str
+    subject: str
+    tool: str
+    plugin: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How much a journal holds."""
+
+    events: int
+    calls: int
+    ended: int
+    """Calls that have an outcome."""
+    payloads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """Which events. Empty fields ask for nothing."""
+
+    types: frozenset[str] = frozenset()
+    subjects: tuple[str, ...] = ()
+    tool: str = ""
+    plugin: str = ""
+    since_us: int = 0
+    until_us: int = 0
+
+
+class Store(Protocol):
+    """For one thread, the writer's. Every method may block on the disk or the network, and raise `StoreError`."""
+
+    def write(self, entries: Sequence[Entry]) -> int:
+        """Append these events in one transaction, on disk when it returns. Returns the log's new size."""
+
+    def tree(self) -> Tree:
+        """The tree over what is written, for a checkpoint."""
+
+    def add_checkpoint(self, size: int, note: str) -> None:
+        """Keep a signed checkpoint."""
+
+    def close(self) -> None:
+        """Let go of the database."""
+
+
+class Reader(Protocol):
+    """For any one thread at a time, beside the writer's."""
+
+    def counts(self) -> Counts:
+        """How much there is."""
+
+    def last(self, kind: str) -> StoredEvent | None:
+        """The newest event of a type."""
+
+    def events(self, wanted: EventFilter, *, after: int = -1, limit: int) -> list[StoredEvent]:
+        """The first events after a position."""
+
+    def bodies(self, start: int, end: int) -> Iterator[bytes]:
+        """The bodies of events `start` to `end`, a few at a time in memory."""
+
+    def calls(self, call_ids: Collection[str]) -> dict[str, CallRow]:
+        """The newest call of each of these ids."""
+
+    def open_calls(self, *, limit: int) -> list[CallRow]:
+        """Calls that have no outcome yet, in the order in which they began."""
+
+    def newest_calls(self, *, run_id: str = "", limit: int) -> list[CallRow]:
+        """The calls that began last, of a run or session if one is given, the newest first."""
+
+    def events_of_call(self, call_id: str) -> list[StoredEvent]:
+        """All events of the newest call of this id."""
+
+    def calls_of_run(self, run_id: str) -> list[str]:
+        """Ids of a run's calls, in the order in which they began."""
+
+    def payloads(self, start: int, end: int) -> dict[tuple[int, int], bytes]:
+        """Payloads of events `start` to `end`, by position and part: those that are kept."""
+
+    def document(self, digest: bytes) -> bytes | None:
+        """What events name by this digest."""
+
+    def documents(self) -> Iterator[tuple[bytes, bytes]]:
+        """All of them, by digest."""
+
+    def tile(self, level: int, index: int) -> bytes | None:
+        """A complete tile of the tree."""
+
+    def tile_places(self) -> list[tuple[int, int]]:
+        """Level and index of each tile."""
+
+    def checkpoints(self) -> Iterator[tuple[int, str]]:
+        """All signed checkpoints, with the sizes they are filed under, smallest first."""
+
+    def checkpoint(self, size: int) -> str | None:
+        """The newest signed checkpoint over at least so many events."""
+
+    def close(self) -> None:
+        """Let go of the database."""

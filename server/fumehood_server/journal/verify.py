@@ -1,0 +1,228 @@
+"""Reads a whole journal and says whether it is what was signed, or which record is the first that is not."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fumehood_evidence.checkpoint import Checkpoint
+from fumehood_evidence.errors import NoteError
+from fumehood_evidence.merkle import EMPTY_ROOT
+from fumehood_evidence.note import Verifier, opened
+
+from fumehood_server.journal.encoding import decode, has_effects
+from fumehood_server.journal.entry import CallRow, CallState
+from fumehood_server.journal.store import Counts, EventFilter, Reader, StoredEvent, StoreError
+from fumehood_server.journal.tree import TILE_BITS, Tile, Tree
+from fumehood_server.model.events import (
+    ExecuteAttempt,
+    ExecuteCancelled,
+    ExecuteEnd,
+    ExecuteStart,
+    OutcomeResolved,
+    PayloadsPruned,
+)
+
+_PORTION = 1_000
+_PAYLOADS = {ExecuteStart.TYPE: "arguments", ExecuteEnd.TYPE: "result", ExecuteCancelled.TYPE: "result"}
+_OF_CALLS = frozenset({*_PAYLOADS, ExecuteAttempt.TYPE, OutcomeResolved.TYPE})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The first record that is not what it should be."""
+
+    position: int
+    """Of the event. -1: it is no event's."""
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was found."""
+
+    events: int
+    signed: int
+    """How many of them a checkpoint by a known key covers."""
+    payloads: int
+    """Arguments and results that are here, and are what their events say."""
+    fault: Fault | None
+
+
+def verify(reader: Reader, keys: Sequence[Verifier], *, progress: Callable[[int, int], None] | None = None) -> Verified:
+    """Check every record, in order. `progress` is told events read and their number."""
+    return _Verification(reader, keys, progress).run()
+
+
+class _FaultError(Exception):
+    def __init__(self, position: int, problem: str) -> None:
+        super().__init__(problem)
+        self.fault = Fault(position, problem)
+
+
+class _Verification:
+    def __init__(self, reader: Reader, keys: Sequence[Verifier], progress: Callable[[int, int], None] | None) -> None:
+        self._reader = reader
+        self._keys = keys
+        self._progress = progress
+        self._tree = Tree()
+        self._signed = 0
+        self._payloads = 0
+        self._pruned = 0
+        """Events before this position have no payloads any more, as a later event says."""
+        self._begun = self._ended = 0
+        """Calls whose rows were found to be what their events say."""
+
+    def run(self) -> Verified:
+        fault = None
+        try:
+            self._read()
+        except _FaultError as exc:
+            fault = exc.fault
+        except (StoreError, AttributeError, KeyError, TypeError, ValueError) as exc:  # columns of a damaged file
+            fault = Fault(self._tree.size, f"can't be read: {exc}")
+        return Verified(self._tree.size, self._signed, self._payloads, fault)
+
+    def _read(self) -> None:
+        counts = self._reader.counts()
+        self._pruned = self._pruned_up_to(counts.events)
+        checkpoints = self._checkpoints()
+        due = next(checkpoints, None)
+        while self._tree.size < counts.events:
+            events = self._reader.events(EventFilter(), after=self._tree.size - 1, limit=_PORTION)
+            if not events:
+                raise _FaultError(self._tree.size, "is missing")
+            payloads = self._reader.payloads(events[0].position, events[-1].position + 1)
+            rows = self._reader.calls({each.subject for each in events if each.type in _OF_CALLS})
+            for event in events:
+                self._check_event(event, payloads, rows)
+                for tile in self._tree.append(event.body):
+                    self._check_tile(tile)
+                while due is not None and due.size == self._tree.size:
+                    self._check_root(due)
+                    due = next(checkpoints, None)
+            if self._progress is not None:
+                self._progress(self._tree.size, counts.events)
+        if due is not None:
+            raise _FaultError(counts.events, f"is missing: a checkpoint was signed over {due.size} events")
+        self._check_rest(counts)
+
+    def _check_rest(self, counts: Counts) -> None:
+        """That there is nothing of which no event speaks."""
+        if (self._payloads, self._begun, self._ended) != (counts.payloads, counts.calls, counts.ended):
+            raise _FaultError(-1, "there are calls, or their arguments or results, of which no event speaks")
+        if len(self._reader.tile_places()) != _tiles_of(counts.events):
+            raise _FaultError(-1, "the tree has tiles of events that are not there")
+        for digest, data in self._reader.documents():
+            if hashlib.sha256(data).digest() != digest:
+                raise _FaultError(-1, f"the document {digest.hex()} is not the one that was written")
+
+    def _pruned_up_to(self, size: int) -> int:
+        last = self._reader.last(PayloadsPruned.TYPE)
+        if last is None:
+            return 0
+        try:
+            return min(int(decode(last.body)["data"]["up_to"]), size)
+        except (ValueError, TypeError, KeyError) as exc:
+            raise _FaultError(last.position, "is no event") from exc
+
+    def _checkpoints(self) -> Iterator[Checkpoint]:
+        for kept, note in self._reader.checkpoints():
+            try:
+                checkpoint = Checkpoint.parse(opened(note, self._keys).text)
+            except NoteError as exc:
+                raise _FaultError(-1, f"the checkpoint over {kept} events: {exc}") from exc
+            if checkpoint.size != kept:
+                raise _FaultError(-1, f"the checkpoint over {kept} events is one over {checkpoint.size}")
+            if checkpoint.size:
+                yield checkpoint
+            elif checkpoint.root != EMPTY_ROOT:
+                raise _FaultError(-1, "the checkpoint over no events has a root")
+
+    def _check_root(self, checkpoint: Checkpoint) -> None:
+        if self._tree.root() != checkpoint.root:
+            raise _FaultError(self._signed, f"or one up to {checkpoint.size - 1} was changed after it was signed")
+        self._signed = checkpoint.size
+
+    def _check_event(
+        self, event: StoredEvent, payloads: Mapping[tuple[int, int], bytes], rows: Mapping[str, CallRow]
+    ) -> None:
+        position = self._tree.size
+        if event.position != position:
+            raise _FaultError(position, "is missing")
+        try:
+            fields = decode(event.body)
+        except ValueError as exc:
+            raise _FaultError(position, "is no event") from exc
+        if (event.time_us, event.type, event.subject, event.tool, event.plugin) != (
+            fields.get("time_us"),
+            fields["type"],
+            fields.get("call_id") or fields.get("run_id"),
+            fields.get("tool"),
+            fields.get("plugin"),
+        ):
+            raise _FaultError(position, "is filed under what it does not say")
+        name = _PAYLOADS.get(event.type)
+        if name is not None:
+            self._check_payload(position, fields["data"].get(name), payloads.get((position, 0)))
+        if event.type in _OF_CALLS and not self._row_agrees(rows.get(event.subject), fields, position):
+            raise _FaultError(position, "is of a call that the list of calls shows otherwise")
+
+    def _check_payload(self, position: int, said: Mapping[str, Any] | None, data: bytes | None) -> None:
+        if data is None:
+            if said is not None and said.get("kept") and position >= self._pruned:
+                raise _FaultError(position, "has lost its arguments or its result, and no event says who removed them")
+            return
+        if said is None or hashlib.sha256(data).hexdigest() != said.get("sha256"):
+            raise _FaultError(position, "has arguments or a result that are not those it was written with")
+        self._payloads += 1
+
+    def _row_agrees(self, row: CallRow | None, fields: Mapping[str, Any], position: int) -> bool:
+        """Whether the list of calls has what an event says. Of an id that was used again it has the last call."""
+        if row is None:
+            return False
+        if row.start_position > position:
+            return True
+        kind, data = fields["type"], fields["data"]
+        if kind == ExecuteStart.TYPE:
+            self._begun += 1
+            return (
+                row.start_position,
+                row.tool,
+                row.run_id,
+                row.session_id,
+                row.arguments_hash.hex(),
+                row.has_effects,
+                row.started_us,
+            ) == (
+                position,
+                fields["tool"],
+                fields["run_id"],
+                fields["context"].get("session_id", ""),
+                data["arguments_hash"],
+                has_effects(data["side_effects"]),
+                fields["time_us"],
+            )
+        if kind == ExecuteAttempt.TYPE:
+            return row.state is not CallState.STARTED
+        if kind == OutcomeResolved.TYPE:
+            return row.state is CallState.RESOLVED
+        self._ended += 1
+        states = (CallState.UNKNOWN, CallState.RESOLVED) if data["outcome_unknown"] else (CallState.ENDED,)
+        return row.end_position == position and row.state in states
+
+    def _check_tile(self, tile: Tile) -> None:
+        if self._reader.tile(tile.level, tile.index) != tile.hashes:
+            width = 1 << TILE_BITS * (tile.level + 1)
+            raise _FaultError(tile.index * width, f"or one of the {width} from it on has another hash in the tree")
+
+
+def _tiles_of(size: int) -> int:
+    """How many complete tiles the tree of so many events has."""
+    count = 0
+    while size >> TILE_BITS:
+        size >>= TILE_BITS
+        count += size
+    return count

@@ -1,0 +1,248 @@
+"""The journal's one writer: a thread that commits what the event loop hands it, in groups.
+
+An entry is committed within 50 ms, or at once where somebody waits for it; all that came meanwhile goes with it. When
+the database fails, what was handed over is kept, in order and bounded, and tried again until it is written: an entry
+is never skipped while those after it are written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from fumehood_server.journal.entry import Entry
+from fumehood_server.journal.store import Store, StoreError
+
+GROUP_S = 0.05
+"""The longest that an entry lies before its commit begins."""
+RETRY_S = 0.5
+"""Between two tries of a database that failed."""
+UPKEEP_S = 1.0
+BATCH_ENTRIES = 2_048
+BATCH_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """Bounds of what waits for the database."""
+
+    max_entries: int = 50_000
+    max_bytes: int = 64 * 1024 * 1024
+    group_s: float = GROUP_S
+    retry_s: float = RETRY_S
+    upkeep_s: float = UPKEEP_S
+
+
+@dataclass(slots=True)
+class _Batch:
+    entries: list[Entry] = field(default_factory=list)
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is something to write, or somebody to tell that it is written."""
+        return bool(self.entries or self.waiters)
+
+
+OnState = Callable[[str | None], None]
+"""Told on the event loop that the database failed, with the reason, or that it works again, with None."""
+Upkeep = Callable[[Store], None]
+"""Called in the writer's thread at most once a second, when something was written since the last time, and at the end.
+May raise `StoreError`."""
+
+
+class Writer:
+    """Hands entries from one event loop to the thread. An async context manager: leaving it writes what is left."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        *,
+        settings: WriterSettings | None = None,
+        on_state: OnState | None = None,
+        upkeep: Upkeep | None = None,
+    ) -> None:
+        """`open_store` is called in the thread, and again after a failure."""
+        self._open_store = open_store
+        self._settings = settings or WriterSettings()
+        self._on_state = on_state
+        self._upkeep = upkeep
+        self._condition = threading.Condition()
+        self._batch = _Batch()
+        self._waiting = 0
+        """Entries and their bytes that are not on disk, those of the batch under way included."""
+        self._waiting_bytes = 0
+        self._urgent = False
+        self._closing = False
+        self._problem: str | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    async def __aenter__(self) -> Self:
+        """Start the thread."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+        return self
+
+    def begins_with(self, problem: str) -> None:
+        """Say before the start that the database could not be opened."""
+        self._problem = problem
+        if self._on_state is not None:
+            self._on_state(problem)
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Write what is left, unless the database refuses it, and end the thread."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        await asyncio.to_thread(self._thread.join)
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be written now. None: it can."""
+        return self._problem
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what waits has reached its bound: nothing more should be admitted."""
+        settings = self._settings
+        return self._waiting >= settings.max_entries or self._waiting_bytes >= settings.max_bytes
+
+    def add(self, entry: Entry) -> None:
+        """Have an entry written with the next group. Never blocks on the database."""
+        with self._condition:
+            self._add(entry)
+
+    def commit(self, entry: Entry) -> asyncio.Future[None]:
+        """Have an entry written now. The future is done when it is on disk; it never fails, so wait with a bound."""
+        done = asyncio.get_running_loop().create_future()
+        with self._condition:
+            self._add(entry)
+            self._batch.waiters.append(done)
+            self._urgent = True
+            self._condition.notify()
+        return done
+
+    async def flush(self) -> None:
+        """Return once all that was handed over is on disk."""
+        with self._condition:
+            if not self._waiting:
+                return
+            done = asyncio.get_running_loop().create_future()
+            # Of the next group also where only the one under way holds anything: groups are written in order.
+            self._batch.waiters.append(done)
+            self._urgent = True
+            self._condition.notify()
+        await done
+
+    def _add(self, entry: Entry) -> None:
+        batch, size = self._batch, entry.size
+        batch.entries.append(entry)
+        batch.size += size
+        self._waiting += 1
+        self._waiting_bytes += size
+        if len(batch.entries) == 1:
+            self._condition.notify()
+
+    # In the thread.
+
+    def _run(self) -> None:
+        store: Store | None = None
+        due: float | None = None
+        """When upkeep is to be done. None: nothing was written since the last time."""
+        while (batch := self._take(due)) is not None:
+            try:
+                store = store or self._open_store()
+                if batch.entries:
+                    store.write(batch.entries)
+                    if self._upkeep is not None and due is None:
+                        due = time.monotonic() + self._settings.upkeep_s
+                self._written(batch)
+                if self._upkeep is not None and due is not None and (self._is_over or time.monotonic() >= due):
+                    self._upkeep(store)
+                    due = None
+            except StoreError as exc:
+                self._tell(str(exc))
+                if store is not None:
+                    store.close()
+                store = None
+                if not self._put_back(batch):
+                    return
+                continue
+            self._tell(None)
+        if store is not None:
+            store.close()
+
+    def _take(self, due: float | None) -> _Batch | None:
+        """The next group; an empty one when upkeep is due first. None: there is none and there will be none."""
+        with self._condition:
+            while not self._batch.is_wanted and not self._closing:
+                if not self._condition.wait(None if due is None else max(due - time.monotonic(), 0)):
+                    return _Batch()
+            if not self._batch.is_wanted:
+                return None if due is None else _Batch()
+            if not self._urgent and not self._closing:
+                self._condition.wait_for(self._is_due, self._settings.group_s)
+            batch, self._batch = self._batch, _Batch()
+            self._urgent = False
+            return batch
+
+    def _is_due(self) -> bool:
+        batch = self._batch
+        return self._urgent or self._closing or len(batch.entries) >= BATCH_ENTRIES or batch.size >= BATCH_BYTES
+
+    def _put_back(self, batch: _Batch) -> bool:
+        """Keep what could not be written for the next try, and wait for that. False: the sidecar ends."""
+        with self._condition:
+            later = self._batch
+            batch.entries += later.entries
+            batch.waiters += later.waiters
+            batch.size += later.size
+            self._batch = batch
+            if self._closing:
+                return False
+            self._condition.wait_for(lambda: self._closing, self._settings.retry_s)
+            return True
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the sidecar ends and nothing is left to be written."""
+        with self._condition:
+            return self._closing and not self._batch.entries
+
+    def _written(self, batch: _Batch) -> None:
+        with self._condition:
+            self._waiting -= len(batch.entries)
+            self._waiting_bytes -= batch.size
+        if batch.waiters:
+            self._on_loop(_resolve, batch.waiters)
+        batch.entries, batch.waiters, batch.size = [], [], 0  # what fails after this is not theirs
+
+    def _tell(self, problem: str | None) -> None:
+        if problem == self._problem:
+            return
+        self._problem = problem
+        if self._on_state is not None:
+            self._on_loop(self._on_state, problem)
+
+    def _on_loop(self, call: Callable[..., None], *values: object) -> None:
+        if self._loop is None:
+            raise AssertionError("the thread starts once it is known")
+        try:
+            self._loop.call_soon_threadsafe(call, *values)
+        except RuntimeError:  # the loop is closed: nobody is left to be told
+            return
+
+
+def _resolve(waiters: list[asyncio.Future[None]]) -> None:
+    for each in waiters:
+        if not each.done():
+            each.set_result(None)

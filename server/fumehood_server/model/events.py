@@ -1,0 +1,297 @@
+"""What the journal records: one closed list of typed events, and what each is about.
+
+Nobody changes one once it is made. They are not frozen all the same: two are made for each call, and that would take
+half as long again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+
+@dataclass(slots=True, kw_only=True)
+class About:
+    """What an event is about. Empty where it is about the sidecar itself."""
+
+    call_id: str = ""
+    run_id: str = ""
+    """The caller's `request_id`: what its calls belong to."""
+    tool: str = ""
+    plugin: str = ""
+    context: Mapping[str, str] = field(default_factory=dict)
+    """The caller's correlation: those of `CallContext` that are known."""
+    number: int = 0
+    """Place among the call's events, from 1. 0: the journal counts, as it does while the call is under way."""
+
+
+NOBODY = About()
+
+
+@dataclass(slots=True)
+class Digested:
+    """Bytes that lie apart from the event."""
+
+    sha256: str
+    """64 hex digits."""
+    size: int
+    kept: bool
+    """Whether they were put beside the event. Retention may have removed them since, by `PayloadsPruned`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What many events name by its SHA-256: a receipt, a definition, a policy. Kept for good."""
+
+    digest: bytes
+    data: bytes
+
+
+@dataclass(slots=True)
+class Event:
+    """One of the classes below. Each is written with its `TYPE`, which is never renamed or reused."""
+
+    TYPE: ClassVar[str]
+
+
+@dataclass(slots=True, kw_only=True)
+class SidecarStarted(Event):
+    """The journal is open, and everything below comes from this sidecar until it stops."""
+
+    TYPE: ClassVar[str] = "sidecar_started"
+    version: str
+    key: str
+    """Public key of its checkpoints."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SidecarStopped(Event):
+    """It drained, and writes no more."""
+
+    TYPE: ClassVar[str] = "sidecar_stopped"
+
+
+@dataclass(slots=True, kw_only=True)
+class ConfigurationLoaded(Event):
+    """What the operator's file says from now on."""
+
+    TYPE: ClassVar[str] = "configuration_loaded"
+    configuration: str
+    """Digest of what was read, secrets by name alone."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PluginPinned(Event):
+    """A plugin is served as it is now."""
+
+    TYPE: ClassVar[str] = "plugin_pinned"
+    version: str
+    plugin: str
+    """Digest of its files."""
+    definitions: Mapping[str, str]
+    """Digest of each tool's definition, by the tool's name."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PluginRefused(Event):
+    """A plugin is not served: it changed behind its name, or is invalid."""
+
+    TYPE: ClassVar[str] = "plugin_refused"
+    plugin: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerStarted(Event):
+    """A process serves."""
+
+    TYPE: ClassVar[str] = "worker_started"
+    worker_id: str
+    receipt: str
+    """Digest of its sandbox receipt."""
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerEnded(Event):
+    """A process is gone."""
+
+    TYPE: ClassVar[str] = "worker_ended"
+    worker_id: str
+    reason: str
+    calls_served: int
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestsRefused(Event):
+    """Requests that were refused before they were calls, since the last of these events."""
+
+    TYPE: ClassVar[str] = "requests_refused"
+    counts: Mapping[str, int]
+    """By reason."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ExecuteStart(Event):
+    """A call is admitted. One that has effects is not sent to a worker before this and its attempt are on disk."""
+
+    TYPE: ClassVar[str] = "execute_start"
+    side_effects: str
+    """The level of the tool, empty where no tool was found."""
+    arguments_hash: str
+    """SHA-256 of the arguments as canonical JSON (RFC 8785); of their text where they were not found valid."""
+    arguments: Digested | None
+    """The text that the tool gets. None: it is not recorded."""
+    plugin: str
+    """Digest of the plugin's files."""
+    definition: str
+    """Digest of the tool's definition."""
+    caller: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ExecuteAttempt(Event):
+    """An attempt is about to be sent to a worker. Only for calls that have effects, or are tried again."""
+
+    TYPE: ClassVar[str] = "execute_attempt"
+    attempt: int
+    worker_id: str
+    receipt: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Fault:
+    """A call's error, as the caller got it."""
+
+    code: str
+    category: str
+    retryable: bool
+    message: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ExecuteEnd(Event):
+    """A call has its one outcome."""
+
+    TYPE: ClassVar[str] = "execute_end"
+    error: Fault | None
+    outcome_unknown: bool
+    """Whether it may have had effects that nobody knows of. `ResolveCall` settles that."""
+    result: Digested | None
+    """What the caller got. None: it is not recorded."""
+    attempts: int
+    updates: int
+    worker_id: str
+    receipt: str
+    wall_us: int
+    queue_us: int
+    cpu_us: int | None
+    peak_memory_bytes: int
+    source: str
+    """What measured both."""
+    input_bytes: int
+    output_bytes: int
+    egress_sent_bytes: int
+    egress_received_bytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ExecuteCancelled(ExecuteEnd):
+    """A call's one outcome: its caller, a deadline or the sidecar's end ended it."""
+
+    TYPE: ClassVar[str] = "execute_cancelled"
+
+
+@dataclass(slots=True, kw_only=True)
+class OutcomeResolved(Event):
+    """Somebody settled an unknown outcome."""
+
+    TYPE: ClassVar[str] = "outcome_resolved"
+    executed: bool
+    by: str
+    reason: str
+    result: Digested | None
+
+
+@dataclass(slots=True, kw_only=True)
+class HostCall(Event):
+    """A call asked the sidecar for something: a secret by name, a request to a host."""
+
+    TYPE: ClassVar[str] = "host_call"
+    kind: str
+    name: str
+    outcome: str
+    details: Mapping[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class EventsLost(Event):
+    """Events were not recorded since the database could not be written, and the operator lets calls go on then."""
+
+    TYPE: ClassVar[str] = "events_lost"
+    count: int
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class PayloadsPruned(Event):
+    """Arguments and results up to an event were removed. The events stand."""
+
+    TYPE: ClassVar[str] = "payloads_pruned"
+    up_to: int
+    """No event before this position has its arguments or result any more."""
+    count: int
+
+
+EVENTS: Mapping[str, type[Event]] = {
+    each.TYPE: each
+    for each in (
+        SidecarStarted,
+        SidecarStopped,
+        ConfigurationLoaded,
+        PluginPinned,
+        PluginRefused,
+        WorkerStarted,
+        WorkerEnded,
+        RequestsRefused,
+        ExecuteStart,
+        ExecuteAttempt,
+        ExecuteEnd,
+        ExecuteCancelled,
+        OutcomeResolved,
+        HostCall,
+        EventsLost,
+        PayloadsPruned,
+    )
+}
+"""The closed list."""
+
+
+class Journal(Protocol):
+    """Where parts of the sidecar record what they do."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be written now. None: it can."""
+
+    def record(
+        self,
+        event: Event,
+        about: About = NOBODY,
+        payloads: tuple[bytes, ...] = (),
+        documents: tuple[Document, ...] = (),
+    ) -> None:
+        """Have an event on disk within 50 ms. Never waits and never fails."""
+
+    async def commit(
+        self,
+        event: Event,
+        about: About = NOBODY,
+        payloads: tuple[bytes, ...] = (),
+        documents: tuple[Document, ...] = (),
+    ) -> None:
+        """Have an event on disk now, after all that were recorded before.
+
+        Raises:
+            JournalUnavailableError: it could not be put there in time. It may be there all the same.
+        """

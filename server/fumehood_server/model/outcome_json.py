@@ -1,0 +1,82 @@
+"""What a call's caller got, as the JSON that is kept of it, and back."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from fumehood_server.model.call import Block, CallError, CallOutcome
+from fumehood_server.model.taxonomy import Code
+
+
+def outcome_to_json(outcome: CallOutcome) -> bytes:
+    """Content, structured output, hint and error: enough to give them again."""
+    content = [
+        {"text": block.text or ""}
+        if block.data is None
+        else {"data": b64encode(block.data).decode(), "media_type": block.media_type}
+        for block in outcome.content
+    ]
+    return orjson.dumps(
+        {
+            "content": content,
+            "details_json": outcome.details_json,
+            "terminate": outcome.terminate,
+            "error": _error_to_json(outcome.error),
+        },
+        default=str,
+    )
+
+
+def outcome_from_json(data: bytes, *, call_id: str, tool: str, attempts: int) -> CallOutcome:
+    """The outcome that `outcome_to_json` was given, less its usage and receipt.
+
+    Raises:
+        ValueError: it is none.
+    """
+    fields = orjson.loads(data)
+    try:
+        return CallOutcome(
+            call_id=call_id,
+            tool=tool,
+            content=tuple(_block(each) for each in fields["content"]),
+            details_json=fields["details_json"],
+            terminate=fields["terminate"],
+            error=_error_from_json(fields["error"]),
+            attempts=attempts,
+        )
+    except (KeyError, TypeError) as exc:
+        raise ValueError("is no outcome") from exc
+
+
+def _block(fields: Mapping[str, Any]) -> Block:
+    if "text" in fields:
+        return Block(text=fields["text"])
+    return Block(data=b64decode(fields["data"]), media_type=fields["media_type"])
+
+
+def _error_to_json(error: CallError | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    return {
+        "code": error.code.value,
+        "message": error.message,
+        "retryable": error.retryable,
+        "details": dict(error.details),
+        "caused_by": _error_to_json(error.caused_by),
+    }
+
+
+def _error_from_json(fields: Mapping[str, Any] | None) -> CallError | None:
+    if fields is None:
+        return None
+    return CallError(
+        code=Code(fields["code"]),
+        message=fields["message"],
+        retryable=fields["retryable"],
+        details=fields["details"],
+        caused_by=_error_from_json(fields["caused_by"]),
+    )

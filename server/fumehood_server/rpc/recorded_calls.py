@@ -1,0 +1,146 @@
+"""`GetCall` and `ResolveCall`: calls by their ids, under way or recorded."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from fumehood.v1 import content_pb2
+from fumehood.v1 import tool_service_pb2 as pb
+
+from fumehood_server.calls import Call
+from fumehood_server.calls.resolution import Resolution, resolve
+from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
+from fumehood_server.model.call import Block
+from fumehood_server.model.recorded import RecordedCall, RecordedState
+from fumehood_server.validation.strict_json import JsonError, parse
+
+if TYPE_CHECKING:
+    from fumehood_server.rpc.server_context import ServerContext
+
+_MAX_ID_CHARS = 128
+_MAX_NAME_BYTES = 256
+_MAX_REASON_BYTES = 4096
+_MAX_RESULT_BYTES = 64 * 1024
+_MICROSECONDS = 1_000_000
+_STATES = {
+    RecordedState.RUNNING: pb.CALL_STATE_RUNNING,
+    RecordedState.ENDED: pb.CALL_STATE_ENDED,
+    RecordedState.UNKNOWN: pb.CALL_STATE_OUTCOME_UNKNOWN,
+    RecordedState.RESOLVED: pb.CALL_STATE_RESOLVED,
+}
+
+
+async def get_call(server: ServerContext, request: pb.GetCallRequest) -> pb.GetCallResponse:
+    """Where a call stands, or how it ended.
+
+    Raises:
+        RefusedError: nothing is known of it, or the journal can't be read.
+    """
+    call_id = _checked_id(request.call_id)
+    call = server.executor.find(call_id)
+    if call is not None:
+        if not request.wait:
+            return _running(call)
+        await call.outcome()
+    recorded = await _find(server, call_id)
+    response = pb.GetCallResponse(
+        state=_STATES[recorded.state],
+        tool=recorded.tool,
+        result_removed=recorded.outcome is not None and recorded.removed,
+    )
+    response.started_at.FromMicroseconds(recorded.started_us)
+    if recorded.outcome is not None:
+        server.results.fill(response.result, recorded.outcome)
+    return response
+
+
+async def resolve_call(server: ServerContext, request: pb.ResolveCallRequest) -> pb.ResolveCallResponse:
+    """Settle an outcome that nobody knows.
+
+    Raises:
+        RefusedError: the request is wrong, the outcome is known, or it can't be recorded.
+    """
+    resolution = _read(request)
+    recorded = await _find(server, _checked_id(request.call_id))
+    try:
+        outcome = await resolve(server.journal, recorded, resolution)
+    except JournalUnavailableError as exc:
+        raise _unavailable(exc) from exc
+    response = pb.ResolveCallResponse()
+    server.results.fill(response.result, outcome)
+    return response
+
+
+def _running(call: Call) -> pb.GetCallResponse:
+    response = pb.GetCallResponse(state=pb.CALL_STATE_RUNNING, tool=call.request.tool)
+    age_s = time.monotonic() - call.admitted_at
+    response.started_at.FromMicroseconds(round((time.time() - age_s) * _MICROSECONDS))
+    return response
+
+
+async def _find(server: ServerContext, call_id: str) -> RecordedCall:
+    journal = server.journal
+    if not journal.recording:
+        text = 'this sidecar records nothing: [journal] store = "off"'
+        raise RefusedError(Refusal(RefusalReason.JOURNAL_OFF, text))
+    try:
+        recorded = await journal.find(call_id)
+    except JournalUnavailableError as exc:
+        raise _unavailable(exc) from exc
+    if recorded is None:
+        text = f'no call with the id "{call_id}" is under way or recorded'
+        raise RefusedError(Refusal(RefusalReason.CALL_NOT_FOUND, text))
+    return recorded
+
+
+def _read(request: pb.ResolveCallRequest) -> Resolution:
+    if request.resolution not in {pb.RESOLUTION_EXECUTED, pb.RESOLUTION_NOT_EXECUTED}:
+        raise _invalid("resolution is required: RESOLUTION_EXECUTED or RESOLUTION_NOT_EXECUTED")
+    for name, text, limit in (
+        ("resolved_by", request.resolved_by, _MAX_NAME_BYTES),
+        ("reason", request.reason, _MAX_REASON_BYTES),
+    ):
+        if not text.strip():
+            raise _invalid(f"{name} is required")
+        if len(text.encode()) > limit:
+            raise _invalid(f"{name} is longer than {limit} bytes")
+    if request.ByteSize() > _MAX_RESULT_BYTES + _MAX_REASON_BYTES + _MAX_NAME_BYTES:
+        raise _invalid(f"content and details_json are longer than {_MAX_RESULT_BYTES} bytes")
+    executed = request.resolution == pb.RESOLUTION_EXECUTED
+    if not executed and (request.content or request.details_json):
+        raise _invalid("a call that was not executed returned nothing")
+    if request.details_json:
+        try:
+            parse(request.details_json)
+        except JsonError as exc:
+            raise _invalid(f"details_json {exc.problem}") from exc
+    return Resolution(
+        executed=executed,
+        content=tuple(_block(each) for each in request.content),
+        details_json=request.details_json,
+        by=request.resolved_by,
+        reason=request.reason,
+    )
+
+
+def _block(content: content_pb2.Content) -> Block:
+    if content.WhichOneof("block") == "blob":
+        return Block(data=content.blob.data, media_type=content.blob.media_type)
+    return Block(text=content.text)
+
+
+def _checked_id(call_id: str) -> str:
+    if not call_id:
+        raise _invalid("call_id is required")
+    if len(call_id) > _MAX_ID_CHARS:
+        raise _invalid(f"call_id is longer than {_MAX_ID_CHARS} characters")
+    return call_id
+
+
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(Refusal(RefusalReason.REQUEST_INVALID, message))
+
+
+def _unavailable(error: JournalUnavailableError) -> RefusedError:
+    return RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, f"the journal can't be used: {error}"))

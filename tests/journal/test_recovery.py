@@ -1,0 +1,86 @@
+"""Calls that a dead sidecar left behind have one outcome each, which says what may have happened."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import orjson
+import pytest
+from fumehood_evidence.note import Signer
+from fumehood_server.journal.checkpoints import Checkpointer
+from fumehood_server.journal.encoding import encode
+from fumehood_server.journal.entry import CallState
+from fumehood_server.journal.recovery import recover
+from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
+from fumehood_server.journal.store import EventFilter
+from fumehood_server.journal.verify import verify
+from fumehood_server.model.events import Event
+
+from .bench import ATTEMPT, Clock, about, end, start
+
+SIGNER = Signer.generate("test/journal")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SqliteStore:
+    return SqliteStore(tmp_path / "journal.db")
+
+
+@pytest.fixture
+def reader(store: SqliteStore) -> SqliteReader:
+    return SqliteReader(store.path)
+
+
+def began(store: SqliteStore, call_id: str, *events: Event) -> None:
+    clock = Clock()
+    entries = []
+    for number, event in enumerate(events, start=1):
+        payloads = {"execute_start": (b"{}",), "execute_end": (b"[]",)}.get(event.TYPE, ())
+        entries.append(
+            encode(event, about(call_id), time_us=clock(), sidecar="0a0b0c0d", number=number, payloads=payloads)
+        )
+    store.write(entries)
+
+
+def outcome(reader: SqliteReader, call_id: str) -> dict[str, object]:
+    last = reader.events_of_call(call_id)[-1]
+    data: dict[str, object] = orjson.loads(reader.payloads(last.position, last.position + 1)[last.position, 0])
+    error = data["error"]
+    assert isinstance(error, dict)
+    return error
+
+
+def test_what_may_have_had_effects_is_unknown_and_the_rest_may_be_called_again(
+    store: SqliteStore, reader: SqliteReader
+) -> None:
+    began(store, "sent", start(), ATTEMPT)
+    began(store, "waited", start())
+    began(store, "read", start(side_effects="read"))
+    began(store, "done", start(), ATTEMPT, end())
+    assert recover(store, reader, sidecar="0e0f") == 3
+    rows = reader.calls(["sent", "waited", "read", "done"])
+    assert {call: row.state for call, row in rows.items()} == {
+        "sent": CallState.UNKNOWN,
+        "waited": CallState.ENDED,
+        "read": CallState.ENDED,
+        "done": CallState.ENDED,
+    }
+    sent, waited, read = (outcome(reader, call) for call in ("sent", "waited", "read"))
+    assert (sent["code"], sent["retryable"]) == ("TOOL_OUTCOME_UNKNOWN", False)
+    assert (waited["code"], waited["retryable"]) == ("TOOL_UNAVAILABLE", True)
+    assert "nothing of it ran" in str(waited["message"])
+    assert (read["code"], read["retryable"]) == ("TOOL_UNAVAILABLE", True)
+    Checkpointer(SIGNER)(store)
+    assert verify(reader, [SIGNER.verifier]).fault is None
+
+
+def test_a_second_recovery_finds_nothing(store: SqliteStore, reader: SqliteReader) -> None:
+    for number in range(1200):
+        began(store, f"call-{number}", start(), ATTEMPT)
+    assert recover(store, reader, sidecar="0e0f") == 1200
+    size = reader.counts().events
+    assert recover(store, reader, sidecar="0e0f") == 0
+    assert reader.counts().events == size == 3600
+    with contextlib.closing(reader):
+        assert all(event.type == "execute_end" for event in reader.events(EventFilter(), after=2399, limit=9999))

@@ -1,0 +1,330 @@
+"""A call is known by its id: while it runs, when it has ended, and after the sidecar was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import grpc
+import pytest
+from fumehood.v1 import content_pb2
+from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
+from fumehood_server.journal.keys import public_keys
+from fumehood_server.journal.sqlite import SqliteReader
+from fumehood_server.journal.verify import verify
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from tests.sidecar import Sidecar, running_sidecar, write_plugin
+
+CODE = """
+import time
+from pathlib import Path
+from fumehood_sdk import Plugin, Context
+
+plugin = Plugin("diary", version="1.0.0")
+
+
+@plugin.tool(side_effects="write", isolation="process")
+def note(folder: str, line: str = "x") -> int:
+    \"\"\"Adds a line, and says how many there are.\"\"\"
+    path = Path(folder) / "diary"
+    with path.open("a") as file:
+        file.write(line + "\\n")
+    return len(path.read_text().splitlines())
+
+
+@plugin.tool(side_effects="write", isolation="process")
+def note_and_hang(folder: str, ctx: Context) -> str:
+    \"\"\"Adds a line and never answers.\"\"\"
+    with (Path(folder) / "diary").open("a") as file:
+        file.write("hung\\n")
+    ctx.update("written")
+    time.sleep(3600)
+    return ""
+
+
+@plugin.tool(side_effects="none", isolation="process")
+def pause(seconds: float) -> str:
+    \"\"\"Waits.\"\"\"
+    time.sleep(seconds)
+    return "waited"
+"""
+BOUND_S = 30
+RECORDING = '[journal]\nstore = "sqlite"\n'
+
+
+class Place:
+    """Where sidecars run one after another."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.diary = folder / "notes"
+        self.diary.mkdir(mode=0o777)
+        self.diary.chmod(0o777)
+        plugin = write_plugin(folder / "plugin", "diary", CODE)
+        tools = "".join(f'[plugin.tools.{name}]\npermission = "allow"\n' for name in ("note", "note_and_hang"))
+        self.plugin = (plugin, f'max_side_effects = "write"\nwrite = ["{self.diary}"]\n{tools}')
+
+    def sidecar(self, more: str = RECORDING) -> AbstractContextManager[Sidecar]:
+        return running_sidecar([self.plugin], more=more, at=self.folder)
+
+    def lines(self) -> list[str]:
+        path = self.diary / "diary"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def call(self, call_id: str, tool: str = "note", **arguments: object) -> pb.CallToolRequest:
+        text = json.dumps({"folder": str(self.diary), **arguments} if tool != "pause" else arguments)
+        return pb.CallToolRequest(tool=tool, arguments_json=text, call_id=call_id)
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="fh-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield Place(folder)
+
+
+@pytest.fixture
+def sidecar(place: Place) -> Iterator[Sidecar]:
+    with place.sidecar() as sidecar:
+        yield sidecar
+
+
+async def test_a_call_that_is_repeated_gets_the_recorded_outcome_and_runs_once(place: Place) -> None:
+    with place.sidecar() as sidecar:
+        async with sidecar.channel() as channel:
+            stub = ToolServiceStub(channel)
+            first = await stub.CallTool(place.call("one", line="a"))
+            assert first.result.details_json == "1"
+            again = await stub.CallTool(place.call("one", line="a"))
+            other_text = place.call("one")
+            other_text.arguments_json = f'{{"line": "a",  "folder":{json.dumps(str(place.diary))}}}'
+            spaced = await stub.CallTool(other_text)
+            control = await stub.CallTool(place.call("two", line="a"))
+    with place.sidecar() as sidecar:
+        async with sidecar.channel() as channel:
+            later = await ToolServiceStub(channel).CallTool(place.call("one", line="a"))
+    assert again.result == spaced.result == later.result
+    assert (again.result.details_json, again.result.content[0].text) == ("1", first.result.content[0].text)
+    assert again.result.sandbox == first.result.sandbox
+    assert control.result.details_json == "2"
+    assert place.lines() == ["a", "a"]
+
+
+async def test_an_id_that_is_given_to_another_call_is_refused(place: Place, sidecar: Sidecar) -> None:
+    async with sidecar.channel() as channel:
+        stub = ToolServiceStub(channel)
+        await stub.CallTool(place.call("one", line="a"))
+        for request in (place.call("one", line="b"), place.call("one", "pause", seconds=0)):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.CallTool(request)
+            assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
+            streamed = stub.StreamTool(pb.StreamToolRequest(call=request))
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                [message async for message in streamed]
+            assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
+    assert place.lines() == ["a"]
+
+
+async def test_a_session_refuses_such_an_id_and_goes_on(place: Place, sidecar: Sidecar) -> None:
+    async with sidecar.channel() as channel:
+        stub = ToolServiceStub(channel)
+        for name in ("one", "two"):
+            await stub.CallTool(place.call(name, line="a"))
+        session = stub.Session()
+        for request in (place.call("one", line="b"), place.call("two", line="a")):
+            await session.write(pb.SessionRequest(call=request))
+        answers = [await session.read(), await session.read()]
+        await session.done_writing()
+    assert {answer.WhichOneof("event") for answer in answers} == {"refused", "finished"}
+    refused = next(answer.refused for answer in answers if answer.WhichOneof("event") == "refused")
+    assert refused.error.code == "CALL_ID_IN_USE"
+
+
+async def test_a_call_under_way_is_joined_and_followed(place: Place, sidecar: Sidecar) -> None:
+    async with sidecar.channel() as channel:
+        stub = ToolServiceStub(channel)
+        request = place.call("slow", "pause", seconds=1)
+        stream = stub.StreamTool(pb.StreamToolRequest(call=request))
+        assert (await stream.read()).WhichOneof("event") == "started"
+        state = await stub.GetCall(pb.GetCallRequest(call_id="slow"))
+        assert (state.state, state.HasField("result")) == (pb.CALL_STATE_RUNNING, False)
+        left = stub.CallTool(request)
+        await asyncio.sleep(0)
+        left.cancel()
+        joined, followed = await asyncio.gather(
+            stub.CallTool(request), stub.GetCall(pb.GetCallRequest(call_id="slow", wait=True))
+        )
+        own = await stream.read()
+    assert joined.result == own.finished
+    assert followed.state == pb.CALL_STATE_ENDED
+    assert followed.result.details_json == joined.result.details_json == '"waited"'
+
+
+async def test_get_call_tells_how_a_call_ended_and_what_is_unknown(place: Place, sidecar: Sidecar) -> None:
+    async with sidecar.channel() as channel:
+        stub = ToolServiceStub(channel)
+        made = await stub.CallTool(place.call("", line="a"))
+        found = await stub.GetCall(pb.GetCallRequest(call_id=made.result.call_id))
+        assert (found.state, found.tool, found.result_removed) == (pb.CALL_STATE_ENDED, "note", False)
+        assert found.result.content == made.result.content
+        assert found.result.usage.wall_time.ToMicroseconds() == pytest.approx(
+            made.result.usage.wall_time.ToMicroseconds(), abs=1
+        )
+        assert abs(found.started_at.ToSeconds() - sidecar.folder.stat().st_mtime) < 600
+        refused = await stub.CallTool(pb.CallToolRequest(tool="nothing", call_id="lost"))
+        assert (await stub.GetCall(pb.GetCallRequest(call_id="lost"))).result.error.code == refused.result.error.code
+        with pytest.raises(grpc.aio.AioRpcError) as unknown:
+            await stub.GetCall(pb.GetCallRequest(call_id="never"))
+        assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def _killed_in_the_middle(place: Place, call_id: str) -> None:
+    with place.sidecar() as sidecar:
+        async with sidecar.channel() as channel:
+            stream = ToolServiceStub(channel).StreamTool(
+                pb.StreamToolRequest(call=place.call(call_id, "note_and_hang"))
+            )
+            async with asyncio.timeout(BOUND_S):
+                while (await stream.read()).WhichOneof("event") != "update":
+                    pass
+            sidecar.signal(signal.SIGKILL)
+            sidecar.wait()
+
+
+def _resolution(call_id: str, resolution: pb.Resolution.ValueType, text: str = "") -> pb.ResolveCallRequest:
+    content = [content_pb2.Content(text=text)] if text else []
+    return pb.ResolveCallRequest(
+        call_id=call_id, resolution=resolution, content=content, resolved_by="ada", reason="I have read the diary"
+    )
+
+
+@pytest.mark.parametrize("executed", [True, False])
+async def test_what_a_kill_left_unknown_is_not_run_again_and_is_settled_once(place: Place, *, executed: bool) -> None:
+    await _killed_in_the_middle(place, "one")
+    with place.sidecar() as sidecar:
+        async with sidecar.channel() as channel:
+            stub = ToolServiceStub(channel)
+            found = await stub.GetCall(pb.GetCallRequest(call_id="one"))
+            assert found.state == pb.CALL_STATE_OUTCOME_UNKNOWN
+            repeated = await stub.CallTool(place.call("one", "note_and_hang"))
+            assert repeated.result == found.result
+            assert repeated.result.error.code == "TOOL_OUTCOME_UNKNOWN"
+            if executed:
+                settled = await stub.ResolveCall(_resolution("one", pb.RESOLUTION_EXECUTED, "one line"))
+                assert settled.result.content[0].text == "one line"
+            else:
+                settled = await stub.ResolveCall(_resolution("one", pb.RESOLUTION_NOT_EXECUTED))
+                assert json.loads(settled.result.error.details_json)["reason"] == "not_executed"
+            later = await stub.GetCall(pb.GetCallRequest(call_id="one"))
+            assert (later.state, later.result.content) == (pb.CALL_STATE_RESOLVED, settled.result.content)
+            with pytest.raises(grpc.aio.AioRpcError) as twice:
+                await stub.ResolveCall(_resolution("one", pb.RESOLUTION_EXECUTED))
+            assert twice.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert place.lines() == ["hung"]
+
+
+async def test_a_resolution_names_who_and_why(place: Place, sidecar: Sidecar) -> None:
+    good = _resolution("one", pb.RESOLUTION_EXECUTED)
+    async with sidecar.channel() as channel:
+        stub = ToolServiceStub(channel)
+        for wrong in (
+            pb.ResolveCallRequest(call_id="one", resolved_by="ada", reason="r"),
+            pb.ResolveCallRequest(call_id="one", resolution=good.resolution, reason="r"),
+            pb.ResolveCallRequest(call_id="one", resolution=good.resolution, resolved_by="ada"),
+            pb.ResolveCallRequest(resolution=good.resolution, resolved_by="ada", reason="r"),
+            _resolution("one", pb.RESOLUTION_NOT_EXECUTED, "text"),
+            _resolution("one", pb.RESOLUTION_EXECUTED, "x" * 100_000),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.ResolveCall(wrong)
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        with pytest.raises(grpc.aio.AioRpcError) as unknown:
+            await stub.ResolveCall(good)
+        assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
+        await stub.CallTool(place.call("two", line="a"))
+        with pytest.raises(grpc.aio.AioRpcError) as known:
+            await stub.ResolveCall(_resolution("two", pb.RESOLUTION_EXECUTED))
+        assert known.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_a_sidecar_that_records_nothing_says_so(place: Place) -> None:
+    with place.sidecar('[journal]\nstore = "off"\n') as sidecar:
+        async with sidecar.channel() as channel:
+            stub = ToolServiceStub(channel)
+            result = (await stub.CallTool(place.call("one", line="a"))).result
+            assert not result.is_error
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.GetCall(pb.GetCallRequest(call_id="one"))
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert [layer.weaker for layer in result.sandbox.layers if layer.name == "journal"] == [True]
+    assert not (place.folder / ".fumehood" / "journal.db").exists()
+    with place.sidecar("") as sidecar:
+        async with sidecar.channel() as channel:
+            result = (await ToolServiceStub(channel).CallTool(place.call("one", line="a"))).result
+    assert [layer for layer in result.sandbox.layers if layer.name == "journal"] == []
+
+
+@pytest.fixture
+def small_disk(place: Place) -> Iterator[Path]:
+    """A file system of 24 MiB, where the sidecar keeps its state."""
+    folder = place.folder / "disk"
+    folder.mkdir()
+    mount = ["/bin/mount", "-t", "tmpfs", "-o", "size=24m", "none", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("only root may mount a file system")
+    yield folder
+    subprocess.run(["/bin/umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("required", [True, False])
+async def test_while_the_journal_cannot_be_written_calls_are_refused_as_the_operator_said(
+    place: Place, small_disk: Path, *, required: bool
+) -> None:
+    more = f"{RECORDING}required = {str(required).lower()}\n"
+    server = f'state_dir = "{small_disk}"\nlisten = ["unix:{place.folder}/fh.sock"]\n'
+    with running_sidecar([place.plugin], server=server, more=more, at=place.folder) as sidecar:
+        async with sidecar.channel() as channel:
+            stub, health = ToolServiceStub(channel), HealthStub(channel)
+
+            async def serves() -> bool:
+                answer = await health.Check(health_pb2.HealthCheckRequest(service="journal"))
+                return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+            assert await serves()
+            assert (await stub.CallTool(place.call("", line="a"))).result.details_json == "1"
+            ballast = small_disk / "ballast"
+            with contextlib.suppress(OSError):
+                ballast.write_bytes(b"x" * 24 * 1024 * 1024)
+            refused = (await stub.CallTool(place.call("", line="b"))).result
+            assert refused.error.code == "CONFIG_JOURNAL_UNAVAILABLE"
+            assert (refused.error.retryable, refused.attempts) == (True, 0)
+            assert not await serves()
+            harmless = (await stub.CallTool(place.call("", "pause", seconds=0))).result
+            assert harmless.is_error is required
+            ballast.unlink()
+            async with asyncio.timeout(BOUND_S):
+                while not await serves():  # noqa: ASYNC110 - nothing else tells
+                    await asyncio.sleep(0.1)
+            assert (await stub.CallTool(place.call("", line="c"))).result.details_json == "2"
+            sidecar.signal()
+            sidecar.wait()
+    assert place.lines() == ["a", "c"]
+    assert [line["event"] for line in sidecar.log() if line["event"].startswith("journal")] == [
+        "journal_unavailable",
+        "journal_available",
+    ]
+    with contextlib.closing(SqliteReader(small_disk / "journal.db")) as reader:
+        counts = reader.counts()
+        assert counts.calls == counts.ended == 4
+        assert verify(reader, public_keys(small_disk)).fault is None
