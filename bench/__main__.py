@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.harness.processes import ROOT
 from bench.harness.report import Report, print_tables, write_json
 from bench.harness.rounds import FULL, QUICK, Effort
-from bench.scenarios import calls, catalog, choices, isolation, limits, ready, start
+from bench.scenarios import calls, catalog, choices, isolation, journal, limits, ready, start
 
 Measure = Callable[[Effort, Path], Awaitable[Report]]
 
@@ -24,6 +24,7 @@ SCENARIOS: dict[str, Measure] = {
     "limits": limits.measure,
     "isolation": isolation.measure,
     "choices": choices.measure,
+    "journal": journal.measure,
 }
 
 

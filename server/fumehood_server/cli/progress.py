@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
@@ -102,3 +104,19 @@ def _share(update: tool_pb2.ToolUpdate) -> str:
         return ""
     done = f"{update.progress:,.6g}"
     return f"[{done}/{update.total:,.6g}]" if update.HasField("total") else f"[{done}]"
+
+
+@contextlib.contextmanager
+def counting(noun: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar of how many are done, for what takes long. None where nobody watches."""
+    if not shown or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from fumehood_server.cli.output import console
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(noun, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
