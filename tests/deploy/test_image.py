@@ -16,7 +16,7 @@ from fumehood_server.cli.root import fumehood as root
 
 ROOT = Path(__file__).resolve().parents[2]
 _DEPLOY = ROOT / "docs" / "deploy"
-_DISTRIBUTIONS = ("protos", "plugin_sdk", "sandbox", "server")
+_DISTRIBUTIONS = ("evidence", "protos", "plugin_sdk", "sandbox", "server")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import fumehood
+import fumehood_evidence
 import fumehood_sdk
 import fumehood_server
 import grpc
@@ -25,7 +26,7 @@ from tests.users import ORDINARY, SANDBOX_AND_PACKAGES, SYSTEM_PYTHON, as_ordina
 _ROOT = Path(__file__).resolve().parents[2]
 _BOUND_S = 60.0
 _SOURCES = (
-    *(str(Path(module.__path__[0]).parent) for module in (fumehood, fumehood_sdk, fumehood_server)),
+    *(str(Path(module.__path__[0]).parent) for module in (fumehood, fumehood_evidence, fumehood_sdk, fumehood_server)),
     *SANDBOX_AND_PACKAGES,
 )
 _LANDLOCK = '[sandbox]\nminimum = "landlock"\n'

@@ -14,7 +14,7 @@ from tools.kernels.root_image import image_of
 PYTHON = "3.11"
 """Of the root file system's Debian, and of the environment that this runs in: bytecode is compiled here."""
 TEST_PACKAGES = ("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis", "trustme", "PyYAML")
-DISTRIBUTIONS = ("protos", "plugin_sdk", "sandbox", "server")
+DISTRIBUTIONS = ("evidence", "protos", "plugin_sdk", "sandbox", "server")
 PLATFORMS = {
     "amd64": ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"),
     "arm64": ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64"),

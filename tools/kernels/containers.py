@@ -89,7 +89,9 @@ def image_archive() -> Path:
     """The image's files, as a tar. Kept while recipe and sources stay."""
     digest = hashlib.sha256(repr((SUITE, PACKAGES)).encode())
     for path in sorted(
-        path for name in ("protos", "plugin_sdk", "sandbox", "server") for path in (ROOT / name).rglob("*.py")
+        path
+        for name in ("evidence", "protos", "plugin_sdk", "sandbox", "server")
+        for path in (ROOT / name).rglob("*.py")
     ):
         digest.update(path.read_bytes())
     archive = BUILD / f"container-{digest.hexdigest()[:12]}.tar"

@@ -10,6 +10,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -73,6 +74,120 @@ func (x SessionRequestKind) Number() protoreflect.EnumNumber {
 // Deprecated: Use SessionRequestKind.Descriptor instead.
 func (SessionRequestKind) EnumDescriptor() ([]byte, []int) {
 	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{0}
+}
+
+// Where a call stands.
+type CallState int32
+
+const (
+	// Never sent by the sidecar.
+	CallState_CALL_STATE_UNSPECIFIED CallState = 0
+	// It has no outcome yet.
+	CallState_CALL_STATE_RUNNING CallState = 1
+	// It has its outcome.
+	CallState_CALL_STATE_ENDED CallState = 2
+	// It may have had effects that nobody knows of, and waits for `ResolveCall`.
+	CallState_CALL_STATE_OUTCOME_UNKNOWN CallState = 3
+	// It was unknown, and somebody has settled it.
+	CallState_CALL_STATE_RESOLVED CallState = 4
+)
+
+// Enum value maps for CallState.
+var (
+	CallState_name = map[int32]string{
+		0: "CALL_STATE_UNSPECIFIED",
+		1: "CALL_STATE_RUNNING",
+		2: "CALL_STATE_ENDED",
+		3: "CALL_STATE_OUTCOME_UNKNOWN",
+		4: "CALL_STATE_RESOLVED",
+	}
+	CallState_value = map[string]int32{
+		"CALL_STATE_UNSPECIFIED":     0,
+		"CALL_STATE_RUNNING":         1,
+		"CALL_STATE_ENDED":           2,
+		"CALL_STATE_OUTCOME_UNKNOWN": 3,
+		"CALL_STATE_RESOLVED":        4,
+	}
+)
+
+func (x CallState) Enum() *CallState {
+	p := new(CallState)
+	*p = x
+	return p
+}
+
+func (x CallState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CallState) Descriptor() protoreflect.EnumDescriptor {
+	return file_fumehood_v1_tool_service_proto_enumTypes[1].Descriptor()
+}
+
+func (CallState) Type() protoreflect.EnumType {
+	return &file_fumehood_v1_tool_service_proto_enumTypes[1]
+}
+
+func (x CallState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CallState.Descriptor instead.
+func (CallState) EnumDescriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{1}
+}
+
+// What somebody found who looked.
+type Resolution int32
+
+const (
+	// INVALID_ARGUMENT.
+	Resolution_RESOLUTION_UNSPECIFIED Resolution = 0
+	// The call had its effects.
+	Resolution_RESOLUTION_EXECUTED Resolution = 1
+	// The call had none of them.
+	Resolution_RESOLUTION_NOT_EXECUTED Resolution = 2
+)
+
+// Enum value maps for Resolution.
+var (
+	Resolution_name = map[int32]string{
+		0: "RESOLUTION_UNSPECIFIED",
+		1: "RESOLUTION_EXECUTED",
+		2: "RESOLUTION_NOT_EXECUTED",
+	}
+	Resolution_value = map[string]int32{
+		"RESOLUTION_UNSPECIFIED":  0,
+		"RESOLUTION_EXECUTED":     1,
+		"RESOLUTION_NOT_EXECUTED": 2,
+	}
+)
+
+func (x Resolution) Enum() *Resolution {
+	p := new(Resolution)
+	*p = x
+	return p
+}
+
+func (x Resolution) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Resolution) Descriptor() protoreflect.EnumDescriptor {
+	return file_fumehood_v1_tool_service_proto_enumTypes[2].Descriptor()
+}
+
+func (Resolution) Type() protoreflect.EnumType {
+	return &file_fumehood_v1_tool_service_proto_enumTypes[2]
+}
+
+func (x Resolution) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Resolution.Descriptor instead.
+func (Resolution) EnumDescriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{2}
 }
 
 // Asks for a page of tools.
@@ -1286,11 +1401,286 @@ func (*CancelCallResponse) Descriptor() ([]byte, []int) {
 	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{18}
 }
 
+// Asks for one call.
+type GetCallRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The call's id. Required.
+	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// Whether to wait for the outcome of a call that has none yet, until the gRPC deadline.
+	Wait          bool `protobuf:"varint,2,opt,name=wait,proto3" json:"wait,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCallRequest) Reset() {
+	*x = GetCallRequest{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCallRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCallRequest) ProtoMessage() {}
+
+func (x *GetCallRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCallRequest.ProtoReflect.Descriptor instead.
+func (*GetCallRequest) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetCallRequest) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *GetCallRequest) GetWait() bool {
+	if x != nil {
+		return x.Wait
+	}
+	return false
+}
+
+// One call.
+type GetCallResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where it stands.
+	State CallState `protobuf:"varint,1,opt,name=state,proto3,enum=fumehood.v1.CallState" json:"state,omitempty"`
+	// The tool's name, as it was called.
+	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
+	// When it was admitted.
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// How it ended. Absent while it has no outcome.
+	Result *ToolResult `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`
+	// Whether what it returned is no longer kept: the sidecar's configuration says for how long. `result` then says how it
+	// ended, and has no content.
+	ResultRemoved bool `protobuf:"varint,5,opt,name=result_removed,json=resultRemoved,proto3" json:"result_removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCallResponse) Reset() {
+	*x = GetCallResponse{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCallResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCallResponse) ProtoMessage() {}
+
+func (x *GetCallResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCallResponse.ProtoReflect.Descriptor instead.
+func (*GetCallResponse) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GetCallResponse) GetState() CallState {
+	if x != nil {
+		return x.State
+	}
+	return CallState_CALL_STATE_UNSPECIFIED
+}
+
+func (x *GetCallResponse) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *GetCallResponse) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *GetCallResponse) GetResult() *ToolResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *GetCallResponse) GetResultRemoved() bool {
+	if x != nil {
+		return x.ResultRemoved
+	}
+	return false
+}
+
+// Settles an outcome that nobody knows.
+type ResolveCallRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The call's id. Required.
+	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// What was found. Required.
+	Resolution Resolution `protobuf:"varint,2,opt,name=resolution,proto3,enum=fumehood.v1.Resolution" json:"resolution,omitempty"`
+	// What the call is to be taken to have returned, when it was executed. At most 64 KiB with `details_json`.
+	Content []*Content `protobuf:"bytes,3,rep,name=content,proto3" json:"content,omitempty"`
+	// Its structured output as JSON. Empty means none.
+	DetailsJson string `protobuf:"bytes,4,opt,name=details_json,json=detailsJson,proto3" json:"details_json,omitempty"`
+	// Who says so: at most 256 bytes. Required.
+	ResolvedBy string `protobuf:"bytes,5,opt,name=resolved_by,json=resolvedBy,proto3" json:"resolved_by,omitempty"`
+	// Why they are sure: at most 4,096 bytes. Required.
+	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveCallRequest) Reset() {
+	*x = ResolveCallRequest{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveCallRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveCallRequest) ProtoMessage() {}
+
+func (x *ResolveCallRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveCallRequest.ProtoReflect.Descriptor instead.
+func (*ResolveCallRequest) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ResolveCallRequest) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *ResolveCallRequest) GetResolution() Resolution {
+	if x != nil {
+		return x.Resolution
+	}
+	return Resolution_RESOLUTION_UNSPECIFIED
+}
+
+func (x *ResolveCallRequest) GetContent() []*Content {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+func (x *ResolveCallRequest) GetDetailsJson() string {
+	if x != nil {
+		return x.DetailsJson
+	}
+	return ""
+}
+
+func (x *ResolveCallRequest) GetResolvedBy() string {
+	if x != nil {
+		return x.ResolvedBy
+	}
+	return ""
+}
+
+func (x *ResolveCallRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// The call as it is now settled.
+type ResolveCallResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What `GetCall` and a repeated call of the same id return from now on.
+	Result        *ToolResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveCallResponse) Reset() {
+	*x = ResolveCallResponse{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveCallResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveCallResponse) ProtoMessage() {}
+
+func (x *ResolveCallResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveCallResponse.ProtoReflect.Descriptor instead.
+func (*ResolveCallResponse) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ResolveCallResponse) GetResult() *ToolResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
 var File_fumehood_v1_tool_service_proto protoreflect.FileDescriptor
 
 const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1efumehood/v1/tool_service.proto\x12\vfumehood.v1\x1a\x17fumehood/v1/error.proto\x1a\x16fumehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\"\x97\x01\n" +
+	"\x1efumehood/v1/tool_service.proto\x12\vfumehood.v1\x1a\x19fumehood/v1/content.proto\x1a\x17fumehood/v1/error.proto\x1a\x16fumehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x97\x01\n" +
 	"\x10ListToolsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -1355,11 +1745,44 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x11CancelCallRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x14\n" +
-	"\x12CancelCallResponse*z\n" +
+	"\x12CancelCallResponse\"=\n" +
+	"\x0eGetCallRequest\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
+	"\x04wait\x18\x02 \x01(\bR\x04wait\"\xe6\x01\n" +
+	"\x0fGetCallResponse\x12,\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x16.fumehood.v1.CallStateR\x05state\x12\x12\n" +
+	"\x04tool\x18\x02 \x01(\tR\x04tool\x129\n" +
+	"\n" +
+	"started_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12/\n" +
+	"\x06result\x18\x04 \x01(\v2\x17.fumehood.v1.ToolResultR\x06result\x12%\n" +
+	"\x0eresult_removed\x18\x05 \x01(\bR\rresultRemoved\"\xf2\x01\n" +
+	"\x12ResolveCallRequest\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\x127\n" +
+	"\n" +
+	"resolution\x18\x02 \x01(\x0e2\x17.fumehood.v1.ResolutionR\n" +
+	"resolution\x12.\n" +
+	"\acontent\x18\x03 \x03(\v2\x14.fumehood.v1.ContentR\acontent\x12!\n" +
+	"\fdetails_json\x18\x04 \x01(\tR\vdetailsJson\x12\x1f\n" +
+	"\vresolved_by\x18\x05 \x01(\tR\n" +
+	"resolvedBy\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"F\n" +
+	"\x13ResolveCallResponse\x12/\n" +
+	"\x06result\x18\x01 \x01(\v2\x17.fumehood.v1.ToolResultR\x06result*z\n" +
 	"\x12SessionRequestKind\x12$\n" +
 	" SESSION_REQUEST_KIND_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19SESSION_REQUEST_KIND_CALL\x10\x01\x12\x1f\n" +
-	"\x1bSESSION_REQUEST_KIND_CANCEL\x10\x022\xb6\x04\n" +
+	"\x1bSESSION_REQUEST_KIND_CANCEL\x10\x02*\x8e\x01\n" +
+	"\tCallState\x12\x1a\n" +
+	"\x16CALL_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12CALL_STATE_RUNNING\x10\x01\x12\x14\n" +
+	"\x10CALL_STATE_ENDED\x10\x02\x12\x1e\n" +
+	"\x1aCALL_STATE_OUTCOME_UNKNOWN\x10\x03\x12\x17\n" +
+	"\x13CALL_STATE_RESOLVED\x10\x04*^\n" +
+	"\n" +
+	"Resolution\x12\x1a\n" +
+	"\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13RESOLUTION_EXECUTED\x10\x01\x12\x1b\n" +
+	"\x17RESOLUTION_NOT_EXECUTED\x10\x022\xce\x05\n" +
 	"\vToolService\x12J\n" +
 	"\tListTools\x12\x1d.fumehood.v1.ListToolsRequest\x1a\x1e.fumehood.v1.ListToolsResponse\x12D\n" +
 	"\aGetTool\x12\x1b.fumehood.v1.GetToolRequest\x1a\x1c.fumehood.v1.GetToolResponse\x12b\n" +
@@ -1369,7 +1792,9 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"StreamTool\x12\x1e.fumehood.v1.StreamToolRequest\x1a\x1f.fumehood.v1.StreamToolResponse0\x01\x12H\n" +
 	"\aSession\x12\x1b.fumehood.v1.SessionRequest\x1a\x1c.fumehood.v1.SessionResponse(\x010\x01\x12M\n" +
 	"\n" +
-	"CancelCall\x12\x1e.fumehood.v1.CancelCallRequest\x1a\x1f.fumehood.v1.CancelCallResponseB9\n" +
+	"CancelCall\x12\x1e.fumehood.v1.CancelCallRequest\x1a\x1f.fumehood.v1.CancelCallResponse\x12D\n" +
+	"\aGetCall\x12\x1b.fumehood.v1.GetCallRequest\x1a\x1c.fumehood.v1.GetCallResponse\x12P\n" +
+	"\vResolveCall\x12\x1f.fumehood.v1.ResolveCallRequest\x1a .fumehood.v1.ResolveCallResponseB9\n" +
 	"\vfumehood.v1B\x10ToolServiceProtoP\x01Z\x16fumehood/v1;fumehoodv1b\x06proto3"
 
 var (
@@ -1384,79 +1809,97 @@ func file_fumehood_v1_tool_service_proto_rawDescGZIP() []byte {
 	return file_fumehood_v1_tool_service_proto_rawDescData
 }
 
-var file_fumehood_v1_tool_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_fumehood_v1_tool_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(SessionRequestKind)(0),           // 0: fumehood.v1.SessionRequestKind
-	(*ListToolsRequest)(nil),          // 1: fumehood.v1.ListToolsRequest
-	(*ListToolsResponse)(nil),         // 2: fumehood.v1.ListToolsResponse
-	(*GetToolRequest)(nil),            // 3: fumehood.v1.GetToolRequest
-	(*GetToolResponse)(nil),           // 4: fumehood.v1.GetToolResponse
-	(*CheckAvailabilityRequest)(nil),  // 5: fumehood.v1.CheckAvailabilityRequest
-	(*CheckAvailabilityResponse)(nil), // 6: fumehood.v1.CheckAvailabilityResponse
-	(*ToolAvailability)(nil),          // 7: fumehood.v1.ToolAvailability
-	(*CallToolRequest)(nil),           // 8: fumehood.v1.CallToolRequest
-	(*CallToolResponse)(nil),          // 9: fumehood.v1.CallToolResponse
-	(*StreamToolRequest)(nil),         // 10: fumehood.v1.StreamToolRequest
-	(*StreamToolResponse)(nil),        // 11: fumehood.v1.StreamToolResponse
-	(*CallStarted)(nil),               // 12: fumehood.v1.CallStarted
-	(*SessionRequest)(nil),            // 13: fumehood.v1.SessionRequest
-	(*SessionRequests)(nil),           // 14: fumehood.v1.SessionRequests
-	(*SessionResponse)(nil),           // 15: fumehood.v1.SessionResponse
-	(*SessionResponses)(nil),          // 16: fumehood.v1.SessionResponses
-	(*SessionRefusal)(nil),            // 17: fumehood.v1.SessionRefusal
-	(*CancelCallRequest)(nil),         // 18: fumehood.v1.CancelCallRequest
-	(*CancelCallResponse)(nil),        // 19: fumehood.v1.CancelCallResponse
-	(*Tool)(nil),                      // 20: fumehood.v1.Tool
-	(*Availability)(nil),              // 21: fumehood.v1.Availability
-	(*CallContext)(nil),               // 22: fumehood.v1.CallContext
-	(*durationpb.Duration)(nil),       // 23: google.protobuf.Duration
-	(*ToolResult)(nil),                // 24: fumehood.v1.ToolResult
-	(*ToolUpdate)(nil),                // 25: fumehood.v1.ToolUpdate
-	(*SystemError)(nil),               // 26: fumehood.v1.SystemError
+	(CallState)(0),                    // 1: fumehood.v1.CallState
+	(Resolution)(0),                   // 2: fumehood.v1.Resolution
+	(*ListToolsRequest)(nil),          // 3: fumehood.v1.ListToolsRequest
+	(*ListToolsResponse)(nil),         // 4: fumehood.v1.ListToolsResponse
+	(*GetToolRequest)(nil),            // 5: fumehood.v1.GetToolRequest
+	(*GetToolResponse)(nil),           // 6: fumehood.v1.GetToolResponse
+	(*CheckAvailabilityRequest)(nil),  // 7: fumehood.v1.CheckAvailabilityRequest
+	(*CheckAvailabilityResponse)(nil), // 8: fumehood.v1.CheckAvailabilityResponse
+	(*ToolAvailability)(nil),          // 9: fumehood.v1.ToolAvailability
+	(*CallToolRequest)(nil),           // 10: fumehood.v1.CallToolRequest
+	(*CallToolResponse)(nil),          // 11: fumehood.v1.CallToolResponse
+	(*StreamToolRequest)(nil),         // 12: fumehood.v1.StreamToolRequest
+	(*StreamToolResponse)(nil),        // 13: fumehood.v1.StreamToolResponse
+	(*CallStarted)(nil),               // 14: fumehood.v1.CallStarted
+	(*SessionRequest)(nil),            // 15: fumehood.v1.SessionRequest
+	(*SessionRequests)(nil),           // 16: fumehood.v1.SessionRequests
+	(*SessionResponse)(nil),           // 17: fumehood.v1.SessionResponse
+	(*SessionResponses)(nil),          // 18: fumehood.v1.SessionResponses
+	(*SessionRefusal)(nil),            // 19: fumehood.v1.SessionRefusal
+	(*CancelCallRequest)(nil),         // 20: fumehood.v1.CancelCallRequest
+	(*CancelCallResponse)(nil),        // 21: fumehood.v1.CancelCallResponse
+	(*GetCallRequest)(nil),            // 22: fumehood.v1.GetCallRequest
+	(*GetCallResponse)(nil),           // 23: fumehood.v1.GetCallResponse
+	(*ResolveCallRequest)(nil),        // 24: fumehood.v1.ResolveCallRequest
+	(*ResolveCallResponse)(nil),       // 25: fumehood.v1.ResolveCallResponse
+	(*Tool)(nil),                      // 26: fumehood.v1.Tool
+	(*Availability)(nil),              // 27: fumehood.v1.Availability
+	(*CallContext)(nil),               // 28: fumehood.v1.CallContext
+	(*durationpb.Duration)(nil),       // 29: google.protobuf.Duration
+	(*ToolResult)(nil),                // 30: fumehood.v1.ToolResult
+	(*ToolUpdate)(nil),                // 31: fumehood.v1.ToolUpdate
+	(*SystemError)(nil),               // 32: fumehood.v1.SystemError
+	(*timestamppb.Timestamp)(nil),     // 33: google.protobuf.Timestamp
+	(*Content)(nil),                   // 34: fumehood.v1.Content
 }
 var file_fumehood_v1_tool_service_proto_depIdxs = []int32{
-	20, // 0: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
-	20, // 1: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
-	7,  // 2: fumehood.v1.CheckAvailabilityResponse.tools:type_name -> fumehood.v1.ToolAvailability
-	21, // 3: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
-	22, // 4: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
-	23, // 5: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
-	24, // 6: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
-	8,  // 7: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
-	12, // 8: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
-	25, // 9: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
-	24, // 10: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
-	8,  // 11: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
-	18, // 12: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
-	14, // 13: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
-	13, // 14: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
-	25, // 15: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
-	24, // 16: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
-	17, // 17: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
-	16, // 18: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
-	15, // 19: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
-	26, // 20: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
+	26, // 0: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
+	26, // 1: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
+	9,  // 2: fumehood.v1.CheckAvailabilityResponse.tools:type_name -> fumehood.v1.ToolAvailability
+	27, // 3: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
+	28, // 4: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
+	29, // 5: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
+	30, // 6: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
+	10, // 7: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
+	14, // 8: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
+	31, // 9: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
+	30, // 10: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
+	10, // 11: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
+	20, // 12: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
+	16, // 13: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
+	15, // 14: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
+	31, // 15: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
+	30, // 16: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
+	19, // 17: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
+	18, // 18: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
+	17, // 19: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
+	32, // 20: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
 	0,  // 21: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
-	1,  // 22: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
-	3,  // 23: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
-	5,  // 24: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
-	8,  // 25: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
-	10, // 26: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
-	13, // 27: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
-	18, // 28: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
-	2,  // 29: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
-	4,  // 30: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
-	6,  // 31: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
-	9,  // 32: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
-	11, // 33: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
-	15, // 34: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
-	19, // 35: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
-	29, // [29:36] is the sub-list for method output_type
-	22, // [22:29] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	1,  // 22: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
+	33, // 23: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
+	30, // 24: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
+	2,  // 25: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
+	34, // 26: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
+	30, // 27: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
+	3,  // 28: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
+	5,  // 29: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
+	7,  // 30: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
+	10, // 31: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
+	12, // 32: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
+	15, // 33: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
+	20, // 34: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
+	22, // 35: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
+	24, // 36: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
+	4,  // 37: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
+	6,  // 38: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
+	8,  // 39: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
+	11, // 40: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
+	13, // 41: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
+	17, // 42: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
+	21, // 43: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
+	23, // 44: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
+	25, // 45: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
+	37, // [37:46] is the sub-list for method output_type
+	28, // [28:37] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_service_proto_init() }
@@ -1464,6 +1907,7 @@ func file_fumehood_v1_tool_service_proto_init() {
 	if File_fumehood_v1_tool_service_proto != nil {
 		return
 	}
+	file_fumehood_v1_content_proto_init()
 	file_fumehood_v1_error_proto_init()
 	file_fumehood_v1_tool_proto_init()
 	file_fumehood_v1_tool_service_proto_msgTypes[10].OneofWrappers = []any{
@@ -1487,8 +1931,8 @@ func file_fumehood_v1_tool_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_service_proto_rawDesc), len(file_fumehood_v1_tool_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   19,
+			NumEnums:      3,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,8 @@ const (
 	ToolService_StreamTool_FullMethodName        = "/fumehood.v1.ToolService/StreamTool"
 	ToolService_Session_FullMethodName           = "/fumehood.v1.ToolService/Session"
 	ToolService_CancelCall_FullMethodName        = "/fumehood.v1.ToolService/CancelCall"
+	ToolService_GetCall_FullMethodName           = "/fumehood.v1.ToolService/GetCall"
+	ToolService_ResolveCall_FullMethodName       = "/fumehood.v1.ToolService/ResolveCall"
 )
 
 // ToolServiceClient is the client API for ToolService service.
@@ -60,6 +62,12 @@ type ToolServiceClient interface {
 	// own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
 	// finished.
 	CancelCall(ctx context.Context, in *CancelCallRequest, opts ...grpc.CallOption) (*CancelCallResponse, error)
+	// Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
+	// again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+	GetCall(ctx context.Context, in *GetCallRequest, opts ...grpc.CallOption) (*GetCallResponse, error)
+	// Settles a call whose outcome nobody knows (`TOOL_OUTCOME_UNKNOWN`), on the word of somebody who has looked. It
+	// runs nothing: whoever wants another attempt makes another call. FAILED_PRECONDITION when its outcome is known.
+	ResolveCall(ctx context.Context, in *ResolveCallRequest, opts ...grpc.CallOption) (*ResolveCallResponse, error)
 }
 
 type toolServiceClient struct {
@@ -152,6 +160,26 @@ func (c *toolServiceClient) CancelCall(ctx context.Context, in *CancelCallReques
 	return out, nil
 }
 
+func (c *toolServiceClient) GetCall(ctx context.Context, in *GetCallRequest, opts ...grpc.CallOption) (*GetCallResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetCallResponse)
+	err := c.cc.Invoke(ctx, ToolService_GetCall_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *toolServiceClient) ResolveCall(ctx context.Context, in *ResolveCallRequest, opts ...grpc.CallOption) (*ResolveCallResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResolveCallResponse)
+	err := c.cc.Invoke(ctx, ToolService_ResolveCall_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ToolServiceServer is the server API for ToolService service.
 // All implementations must embed UnimplementedToolServiceServer
 // for forward compatibility.
@@ -184,6 +212,12 @@ type ToolServiceServer interface {
 	// own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
 	// finished.
 	CancelCall(context.Context, *CancelCallRequest) (*CancelCallResponse, error)
+	// Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
+	// again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
+	GetCall(context.Context, *GetCallRequest) (*GetCallResponse, error)
+	// Settles a call whose outcome nobody knows (`TOOL_OUTCOME_UNKNOWN`), on the word of somebody who has looked. It
+	// runs nothing: whoever wants another attempt makes another call. FAILED_PRECONDITION when its outcome is known.
+	ResolveCall(context.Context, *ResolveCallRequest) (*ResolveCallResponse, error)
 	mustEmbedUnimplementedToolServiceServer()
 }
 
@@ -214,6 +248,12 @@ func (UnimplementedToolServiceServer) Session(grpc.BidiStreamingServer[SessionRe
 }
 func (UnimplementedToolServiceServer) CancelCall(context.Context, *CancelCallRequest) (*CancelCallResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelCall not implemented")
+}
+func (UnimplementedToolServiceServer) GetCall(context.Context, *GetCallRequest) (*GetCallResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetCall not implemented")
+}
+func (UnimplementedToolServiceServer) ResolveCall(context.Context, *ResolveCallRequest) (*ResolveCallResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResolveCall not implemented")
 }
 func (UnimplementedToolServiceServer) mustEmbedUnimplementedToolServiceServer() {}
 func (UnimplementedToolServiceServer) testEmbeddedByValue()                     {}
@@ -344,6 +384,42 @@ func _ToolService_CancelCall_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ToolService_GetCall_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetCallRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolServiceServer).GetCall(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ToolService_GetCall_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolServiceServer).GetCall(ctx, req.(*GetCallRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ToolService_ResolveCall_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResolveCallRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolServiceServer).ResolveCall(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ToolService_ResolveCall_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolServiceServer).ResolveCall(ctx, req.(*ResolveCallRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ToolService_ServiceDesc is the grpc.ServiceDesc for ToolService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -370,6 +446,14 @@ var ToolService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelCall",
 			Handler:    _ToolService_CancelCall_Handler,
+		},
+		{
+			MethodName: "GetCall",
+			Handler:    _ToolService_GetCall_Handler,
+		},
+		{
+			MethodName: "ResolveCall",
+			Handler:    _ToolService_ResolveCall_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
