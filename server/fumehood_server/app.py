@@ -12,6 +12,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import cast
 
@@ -22,6 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from fumehood_server.allocator import trimmed_memory
 from fumehood_server.calls import Executor
+from fumehood_server.calls.resolution import Resolver
 from fumehood_server.config.config import ServerConfig, SidecarConfig, load_config
 from fumehood_server.config.config_file import JournalStore
 from fumehood_server.config.listen import SocketAccess
@@ -30,6 +32,7 @@ from fumehood_server.errors import FumehoodError, RefusedError
 from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.off import NO_JOURNAL, NoJournal
 from fumehood_server.journal.open import open_journal
+from fumehood_server.model.events import SidecarStarted, SidecarStopped
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
@@ -185,6 +188,7 @@ async def _serve(
                         catalog=catalog,
                         executor=executor,
                         journal=journal,
+                        resolver=Resolver(journal),
                         results=ResultWriter(unrecorded=config.journal.store is JournalStore.OFF),
                         pools=pools,
                         logs=logs,
@@ -208,6 +212,7 @@ async def _serve(
                 # A full collection would look at all that was imported and loaded: 60,000 objects, 50 ms of the loop.
                 gc.collect()
                 gc.freeze()
+                journal.record(SidecarStarted(version=version("fumehood-server")))
                 with watchdog.watching():
                     if ready is not None:
                         ready(rpc.targets)
@@ -217,6 +222,7 @@ async def _serve(
                         reloads.cancel()
                     log.info("draining", calls=executor.calls_in_flight, grace_s=server.drain_s)
                     await rpc.drain(server.drain_s)
+                journal.record(SidecarStopped())
     log.info("stopped", **_loop_fields(watchdog.figures))
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import resource
@@ -147,6 +148,18 @@ async def test_callers_take_turns(checks: DocumentChecks) -> None:
         os.kill(process_of(checks), signal.SIGCONT)
     assert order[:5].count("few") == 2
     assert len(order) == 52
+
+
+async def test_the_canonical_hash_is_the_same_here_and_there_and_only_where_it_is_wanted() -> None:
+    text = '{"b": 1.0, "a": "\u00e9"}'
+    expected = hashlib.sha256('{"a":"\u00e9","b":1}'.encode()).hexdigest()
+    async with DocumentChecks(get_logger()) as checks:
+        for hashed in (True, False):
+            document = replace(SMALL, text=text, schema_json="", hashed=hashed)
+            here, there = checks.check_now(document), await verdict(checks.check_beside("a", document))
+            assert isinstance(here, Accepted)
+            assert isinstance(there, Accepted)
+            assert here.canonical_sha256 == there.canonical_sha256 == (expected if hashed else "")
 
 
 async def test_a_wait_that_is_cancelled_leaves_the_others_theirs(checks: DocumentChecks) -> None:

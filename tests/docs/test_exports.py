@@ -10,7 +10,7 @@ import pytest
 from fumehood.v1 import plugin_service_pb2, tool_service_pb2
 
 SERVER = {
-    "calls": {"Call", "CallJournal", "Executor"},
+    "calls": {"Call", "Executor"},
     "cli": {"main"},
     "egress": {
         "MAX_PIECE_BYTES", "Access", "RequestOrigin", "CurrentOrigin", "EgressBroker", "EgressError", "EgressEvent",

@@ -27,10 +27,6 @@ RECEIPT = Document(hashlib.sha256(b"receipt").digest(), b"receipt")
 STARTED_US = 1_700_000_000_000_000
 
 
-def digested(data: bytes) -> Digested:
-    return Digested(hashlib.sha256(data).hexdigest(), len(data), kept=True)
-
-
 def about(call_id: str, *, run_id: str = "run-1", tool: str = "write_file") -> About:
     return About(call_id=call_id, run_id=run_id, tool=tool, plugin="files", context={"request_id": run_id})
 
@@ -39,7 +35,7 @@ def start(arguments: bytes = b"{}", *, side_effects: str = "write") -> ExecuteSt
     return ExecuteStart(
         side_effects=side_effects,
         arguments_hash=hashlib.sha256(arguments).hexdigest(),
-        arguments=digested(arguments),
+        arguments=Digested.of(arguments),
         plugin="p" * 64,
         definition="d" * 64,
         caller="",
@@ -53,20 +49,10 @@ def end(result: bytes = b"[]", *, error: Fault | None = None) -> ExecuteEnd:
     return ExecuteEnd(
         error=error,
         outcome_unknown=False,
-        result=digested(result),
+        result=Digested.of(result),
         attempts=1,
-        updates=0,
         worker_id="files-1",
         receipt=RECEIPT.digest.hex(),
-        wall_us=10,
-        queue_us=1,
-        cpu_us=None,
-        peak_memory_bytes=0,
-        source="",
-        input_bytes=0,
-        output_bytes=2,
-        egress_sent_bytes=0,
-        egress_received_bytes=0,
     )
 
 
@@ -91,7 +77,7 @@ def entries(calls: int, *, clock: Clock | None = None, first: int = 0) -> Iterat
         )
 
     if not first:
-        yield made(SidecarStarted(version="0.1.0", key="k"), About())
+        yield made(SidecarStarted(version="0.1.0"), About())
     for number in range(first, first + calls):
         of = about(f"call-{number:08}", run_id=f"run-{number // 10}")
         arguments, result = b'{"path":"%d"}' % number, b'["%d"]' % number

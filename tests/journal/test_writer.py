@@ -31,7 +31,7 @@ from . import writes
 from .bench import ATTEMPT, about, end, start
 
 BOUND_S = 20
-STARTED = SidecarStarted(version="0.1.0", key="k")
+STARTED = SidecarStarted(version="0.1.0")
 
 
 class Kept:

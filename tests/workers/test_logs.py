@@ -13,7 +13,7 @@ from fumehood_server.workers.output.logs import MAX_KEPT_BYTES, MAX_LINES, LogLi
 from fumehood_server.workers.output.stderr import LINES_AT_STOP, StderrLines, StderrReader
 from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
-from fumehood_server.workers.wire.round_robin import PORTION_ITEMS
+from fumehood_server.workers.wire.portions import PORTION_ITEMS
 from hypothesis import given
 from hypothesis import strategies as st
 

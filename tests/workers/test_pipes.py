@@ -15,7 +15,7 @@ from fumehood_server.workers.faults import Violation
 from fumehood_server.workers.wire import prefixed
 from fumehood_server.workers.wire.frame_reader import FRAMES_AT_ONCE, FrameReader
 from fumehood_server.workers.wire.pipes import PipeWriter
-from fumehood_server.workers.wire.round_robin import PORTION_ITEMS
+from fumehood_server.workers.wire.portions import PORTION_ITEMS
 
 BOUND_S = 20.0
 MORE_THAN_A_PIPE = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from fumehood_server.calls.call import Call, JoinedCall, OnUpdate
 from fumehood_server.calls.documents import DocumentChecks
@@ -18,15 +18,10 @@ from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import RefusedError
 from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.model.events import Journal
-from fumehood_server.model.recorded import RecordedCalls
 from fumehood_server.model.worker import CancelReason, WorkerPools
 from fumehood_server.telemetry import call_lines, get_logger
 
 WINDOW_S = 24 * 3600.0
-
-
-class CallJournal(Journal, RecordedCalls, Protocol):
-    """Where calls are recorded and found again."""
 
 
 class Executor:
@@ -40,7 +35,7 @@ class Executor:
         tools: Tools,
         pools: WorkerPools,
         *,
-        journal: CallJournal,
+        journal: Journal,
         max_concurrent_calls: int,
         linger_s: float = LINGER_S,
         journal_required: bool = True,
@@ -68,7 +63,6 @@ class Executor:
             records=CallRecords(journal),
             journal=journal,
             journal_required=journal_required,
-            recorded=journal,
             window_s=window_s,
         )
 

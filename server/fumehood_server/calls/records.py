@@ -13,7 +13,7 @@ from fumehood_sandbox import Receipt
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.errors import StepFailedError
 from fumehood_server.calls.progress import Progress
-from fumehood_server.calls.steps.writable import unwritable
+from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import JournalUnavailableError
 from fumehood_server.model.call import Block, CallContext, CallError, CallOutcome
 from fumehood_server.model.events import (
@@ -46,9 +46,11 @@ class CallRecords:
 
     def start(self, call: Call, progress: Progress) -> None:
         """The call is admitted, and may come to run. Once for each call."""
+        if not self._journal.recording:
+            return
         request, tool = call.request, progress.tool
         text = progress.arguments_json or request.arguments_json
-        data = text.encode()
+        data = text.encode(errors="surrogatepass")
         progress.about = About(
             call_id=request.call_id,
             run_id=request.context.request_id,
@@ -56,7 +58,7 @@ class CallRecords:
             plugin="" if tool is None else tool.plugin,
             context=_correlation(request.context),
         )
-        digested = _digested(data)
+        digested = Digested.of(data)
         event = ExecuteStart(
             side_effects="" if tool is None else tool.definition.side_effects.name.lower(),
             arguments_hash=progress.arguments_hash or digested.sha256,
@@ -73,17 +75,21 @@ class CallRecords:
         Raises:
             StepFailedError: it can't be put there, so the attempt must not be sent.
         """
-        if progress.tool is None or safe_to_repeat(progress.tool.definition.side_effects):
+        recording = self._journal.recording
+        if not recording or progress.tool is None or safe_to_repeat(progress.tool.definition.side_effects):
             return
         digest, document = self._receipt(receipt)
         event = ExecuteAttempt(attempt=1, worker_id=worker_id, receipt=digest)
         try:
             await self._journal.commit(event, _about(progress), (), (document,))
         except JournalUnavailableError as exc:
-            raise StepFailedError(unwritable(call.request.tool, str(exc))) from exc
+            why = f"the journal can't be written: {exc}"
+            raise StepFailedError(not_run(call.request.tool, why)) from exc
 
     async def end(self, call: Call, progress: Progress, outcome: CallOutcome) -> CallOutcome:
         """The call has its outcome. Returns what its caller is told: that one, once it is on disk where it must be."""
+        if not self._journal.recording:
+            return outcome
         if progress.about is None:
             self.start(call, progress)
         documents: tuple[Document, ...] = ()
@@ -95,9 +101,9 @@ class CallRecords:
         error, usage = outcome.error, outcome.usage
         kind = ExecuteEnd if error is None or error.code.category is not Category.CANCELLATION else ExecuteCancelled
         event = kind(
-            error=None if error is None else _fault(error),
+            error=None if error is None else Fault.of(error),
             outcome_unknown=error is not None and bool(error.details.get("outcome_unknown")),
-            result=_digested(payload),
+            result=Digested.of(payload),
             attempts=outcome.attempts,
             updates=progress.updates,
             worker_id=progress.worker_id,
@@ -164,18 +170,5 @@ def _about(progress: Progress) -> About:
     return progress.about
 
 
-def _digested(data: bytes) -> Digested:
-    return Digested(hashlib.sha256(data).hexdigest(), len(data), kept=True)
-
-
 def _correlation(context: CallContext) -> Mapping[str, str]:
     return {name: value for name in _CONTEXT if (value := getattr(context, name))}
-
-
-def _fault(error: CallError) -> Fault:
-    return Fault(
-        code=error.code.value,
-        category=error.code.category.value,
-        retryable=error.retryable,
-        message=error.message[:512],
-    )

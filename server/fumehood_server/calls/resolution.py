@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from typing import Protocol
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block, CallError, CallOutcome
 from fumehood_server.model.events import About, Digested, Journal, OutcomeResolved
 from fumehood_server.model.outcome_json import outcome_to_json
-from fumehood_server.model.recorded import RecordedCall, RecordedCalls, RecordedState
+from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.model.taxonomy import Code
-
-
-class ResolvingJournal(Journal, RecordedCalls, Protocol):
-    """Where outcomes are recorded and found again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,43 +23,59 @@ class Resolution:
     reason: str
 
 
-_resolving: set[str] = set()
-"""Calls that are being settled: of two who settle one at a time, the second is told."""
+class Resolver:
+    """Settles calls, each once: of two who settle one at a time, the second is told."""
+
+    def __init__(self, journal: Journal) -> None:
+        """For one event loop."""
+        self._journal = journal
+        self._under_way: set[str] = set()
+
+    async def resolve(self, call_id: str, resolution: Resolution) -> CallOutcome | None:
+        """Record what was found, and return what the call's id stands for from now on. Runs nothing.
+
+        None: no call of this id is recorded.
+
+        Raises:
+            RefusedError: the call's outcome is known, or somebody settles it just now.
+            JournalUnavailableError: the journal can't be read or written.
+        """
+        if call_id in self._under_way:
+            raise _known(call_id, "it is being settled")
+        self._under_way.add(call_id)
+        try:
+            recorded = await self._journal.find(call_id)
+            return None if recorded is None else await _settle(self._journal, recorded, resolution)
+        finally:
+            self._under_way.discard(call_id)
 
 
-async def resolve(journal: ResolvingJournal, recorded: RecordedCall, resolution: Resolution) -> CallOutcome:
-    """Record what was found, and return what the call's id stands for from now on. Runs nothing.
-
-    Raises:
-        RefusedError: the call's outcome is known.
-        JournalUnavailableError: it can't be recorded.
-    """
-    call_id = recorded.call_id
-    if recorded.state is not RecordedState.UNKNOWN or recorded.outcome is None or call_id in _resolving:
-        text = f'the outcome of "{call_id}" is not unknown: {recorded.state}'
-        raise RefusedError(Refusal(RefusalReason.OUTCOME_KNOWN, text))
+async def _settle(journal: Journal, recorded: RecordedCall, resolution: Resolution) -> CallOutcome:
+    if recorded.state is not RecordedState.UNKNOWN or recorded.outcome is None:
+        raise _known(recorded.call_id, recorded.state)
     outcome = _outcome(recorded, recorded.outcome, resolution)
     payload = outcome_to_json(outcome)
     event = OutcomeResolved(
         executed=resolution.executed,
         by=resolution.by,
         reason=resolution.reason,
-        result=Digested(hashlib.sha256(payload).hexdigest(), len(payload), kept=True),
+        result=Digested.of(payload),
     )
     about = About(
-        call_id=call_id,
+        call_id=recorded.call_id,
         run_id=recorded.run_id,
         tool=recorded.tool,
         plugin=recorded.plugin,
-        context={"session_id": recorded.session_id} if recorded.session_id else {},
+        context=recorded.context,
         number=recorded.events + 1,
     )
-    _resolving.add(call_id)
-    try:
-        await journal.commit(event, about, (payload,))
-    finally:
-        _resolving.discard(call_id)
+    await journal.commit(event, about, (payload,))
     return outcome
+
+
+def _known(call_id: str, state: str) -> RefusedError:
+    text = f'the outcome of "{call_id}" is not unknown: {state}'
+    return RefusedError(Refusal(RefusalReason.OUTCOME_KNOWN, text))
 
 
 def _outcome(recorded: RecordedCall, unknown: CallOutcome, resolution: Resolution) -> CallOutcome:

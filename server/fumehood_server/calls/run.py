@@ -25,7 +25,7 @@ from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import RefusedError, WorkerUnavailableError
 from fumehood_server.model.call import CallError, CallOutcome
 from fumehood_server.model.events import Journal
-from fumehood_server.model.recorded import RecordedCall, RecordedCalls
+from fumehood_server.model.recorded import RecordedCall
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.telemetry.logging import CallLines, correlation
@@ -47,7 +47,6 @@ class CallDependencies:
     journal: Journal
     journal_required: bool
     """Whether calls without effects are refused as well while it can't be written."""
-    recorded: RecordedCalls
     window_s: float
     """How long a call's id stands for that call."""
     linger_s: float
@@ -62,7 +61,7 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
     """
     progress = Progress()
     try:
-        found = await recall(call, needs.recorded, needs.window_s)
+        found = await recall(call, needs.journal, needs.window_s)
         if found is not None:
             return await _repeat(call, found, needs)
         checked = await _take_steps(call, needs, progress)
@@ -86,7 +85,7 @@ async def _repeat(call: Call, found: RecordedCall, needs: CallDependencies) -> C
     prepared_hash = ""
     tool = needs.tools.find(call.request.tool)
     if tool is not None:
-        prepared = await prepare_arguments(call, tool, needs.checks)
+        prepared = await prepare_arguments(call, tool, needs.checks, hashed=True)
         prepared_hash = "" if isinstance(prepared, CallError) else prepared.canonical_sha256
     return recorded_outcome(found, call.request.arguments_json, prepared_hash)
 
@@ -96,7 +95,7 @@ async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -
     request = call.request
     tool, spec = _passed(find_tool(needs.tools, request.tool))
     progress.tool = tool
-    prepared = _passed(await prepare_arguments(call, tool, needs.checks))
+    prepared = _passed(await prepare_arguments(call, tool, needs.checks, hashed=needs.journal.recording))
     progress.arguments_json, progress.arguments_hash = prepared.text, prepared.canonical_sha256
     _passed(check_permission(tool))
     _passed(check_writable(needs.journal, tool, required=needs.journal_required))

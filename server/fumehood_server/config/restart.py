@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from fumehood_server.config.config import CONFIG_NAME, ServerConfig, SidecarConfig
+from fumehood_server.config.config import CONFIG_NAME, JournalConfig, ServerConfig, SidecarConfig
+
+_Table = ServerConfig | JournalConfig
 
 _KEYS = {"socket_access": ("server.socket_mode", "server.socket_group")}
 """Keys of the file, where a setting is made of others than the one of its name."""
 
 
 def needs_restart(running: SidecarConfig, wanted: SidecarConfig) -> tuple[str, ...]:
-    """Dotted keys whose change only a restart can take up, sorted: all of `[server]`, and `sandbox.minimum`."""
-    changed = [
-        each.name
-        for each in fields(ServerConfig)
-        if getattr(running.server, each.name) != getattr(wanted.server, each.name)
-    ]
-    keys = {key for name in changed for key in _KEYS.get(name, (f"server.{name}",))}
+    """Dotted keys whose change only a restart can take up, sorted: `[server]`, `[journal]` and `sandbox.minimum`."""
+    keys = {key for name in _changed(running.server, wanted.server) for key in _KEYS.get(name, (f"server.{name}",))}
+    keys |= {f"journal.{name}" for name in _changed(running.journal, wanted.journal)}
     # What the machine can enforce was checked against it, and the state folder made for it.
     if running.sandbox.minimum is not wanted.sandbox.minimum:
         keys.add("sandbox.minimum")
@@ -25,6 +23,10 @@ def needs_restart(running: SidecarConfig, wanted: SidecarConfig) -> tuple[str, .
     if running.lock_path != wanted.lock_path:
         keys.add(f"the folder of {CONFIG_NAME}")
     return tuple(sorted(keys))
+
+
+def _changed(running: _Table, wanted: _Table) -> list[str]:
+    return [each.name for each in fields(running) if getattr(running, each.name) != getattr(wanted, each.name)]
 
 
 __all__ = ["needs_restart"]

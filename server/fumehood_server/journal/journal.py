@@ -113,11 +113,11 @@ class StoredJournal:
 
     @property
     def recording(self) -> bool:
-        """See `fumehood_server.model.recorded.RecordedCalls`."""
+        """See `fumehood_server.model.events.Journal`."""
         return True
 
     async def find(self, call_id: str) -> RecordedCall | None:
-        """See `fumehood_server.model.recorded.RecordedCalls`."""
+        """See `fumehood_server.model.events.Journal`."""
         try:
             async with asyncio.timeout(self._commit_s):
                 await self._writer.flush()

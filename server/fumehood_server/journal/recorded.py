@@ -92,8 +92,8 @@ def read_call(reader: Reader, call_id: str) -> RecordedCall | None:
         removed=removed,
         events=0 if outcome is None else len(events),
         run_id=row.run_id,
-        session_id=row.session_id,
         plugin="" if outcome is None else end.plugin,
+        context={} if outcome is None else decode(end.body)["context"],
     )
 
 

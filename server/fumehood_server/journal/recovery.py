@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 
-from fumehood_server.journal.encoding import encode
+from fumehood_server.journal.encoding import decode, encode
 from fumehood_server.journal.entry import CallRow, CallState, Entry
 from fumehood_server.journal.store import Reader, Store
 from fumehood_server.model.call import Block, CallError, CallOutcome
@@ -45,34 +44,17 @@ def _ends(rows: Sequence[CallRow], reader: Reader, sidecar: str) -> list[Entry]:
         )
         payload = outcome_to_json(outcome)
         event = ExecuteEnd(
-            error=Fault(
-                code=error.code.value,
-                category=error.code.category.value,
-                retryable=error.retryable,
-                message=error.message,
-            ),
+            error=Fault.of(error),
             outcome_unknown=bool(error.details.get("outcome_unknown")),
-            result=Digested(hashlib.sha256(payload).hexdigest(), len(payload), kept=True),
+            result=Digested.of(payload),
             attempts=outcome.attempts,
-            updates=0,
-            worker_id="",
-            receipt="",
-            wall_us=0,
-            queue_us=0,
-            cpu_us=None,
-            peak_memory_bytes=0,
-            source="",
-            input_bytes=0,
-            output_bytes=0,
-            egress_sent_bytes=0,
-            egress_received_bytes=0,
         )
         about = About(
             call_id=row.call_id,
             run_id=row.run_id,
             tool=row.tool,
             plugin=events[0].plugin,
-            context={"session_id": row.session_id} if row.session_id else {},
+            context=decode(events[0].body)["context"],
         )
         now = max(time.time_ns() // 1_000, last.time_us)
         entries.append(encode(event, about, time_us=now, sidecar=sidecar, number=len(events) + 1, payloads=(payload,)))

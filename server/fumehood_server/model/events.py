@@ -6,9 +6,13 @@ half as long again.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
+
+from fumehood_server.model.call import CallError
+from fumehood_server.model.recorded import RecordedCall
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,6 +31,7 @@ class About:
 
 
 NOBODY = About()
+_MAX_MESSAGE_CHARS = 512
 
 
 @dataclass(slots=True)
@@ -38,6 +43,11 @@ class Digested:
     size: int
     kept: bool
     """Whether they were put beside the event. Retention may have removed them since, by `PayloadsPruned`."""
+
+    @classmethod
+    def of(cls, data: bytes) -> Digested:
+        """Of bytes that are put beside the event."""
+        return cls(hashlib.sha256(data).hexdigest(), len(data), kept=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +71,6 @@ class SidecarStarted(Event):
 
     TYPE: ClassVar[str] = "sidecar_started"
     version: str
-    key: str
-    """Public key of its checkpoints."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,65 +78,6 @@ class SidecarStopped(Event):
     """It drained, and writes no more."""
 
     TYPE: ClassVar[str] = "sidecar_stopped"
-
-
-@dataclass(slots=True, kw_only=True)
-class ConfigurationLoaded(Event):
-    """What the operator's file says from now on."""
-
-    TYPE: ClassVar[str] = "configuration_loaded"
-    configuration: str
-    """Digest of what was read, secrets by name alone."""
-
-
-@dataclass(slots=True, kw_only=True)
-class PluginPinned(Event):
-    """A plugin is served as it is now."""
-
-    TYPE: ClassVar[str] = "plugin_pinned"
-    version: str
-    plugin: str
-    """Digest of its files."""
-    definitions: Mapping[str, str]
-    """Digest of each tool's definition, by the tool's name."""
-
-
-@dataclass(slots=True, kw_only=True)
-class PluginRefused(Event):
-    """A plugin is not served: it changed behind its name, or is invalid."""
-
-    TYPE: ClassVar[str] = "plugin_refused"
-    plugin: str
-    reasons: tuple[str, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class WorkerStarted(Event):
-    """A process serves."""
-
-    TYPE: ClassVar[str] = "worker_started"
-    worker_id: str
-    receipt: str
-    """Digest of its sandbox receipt."""
-
-
-@dataclass(slots=True, kw_only=True)
-class WorkerEnded(Event):
-    """A process is gone."""
-
-    TYPE: ClassVar[str] = "worker_ended"
-    worker_id: str
-    reason: str
-    calls_served: int
-
-
-@dataclass(slots=True, kw_only=True)
-class RequestsRefused(Event):
-    """Requests that were refused before they were calls, since the last of these events."""
-
-    TYPE: ClassVar[str] = "requests_refused"
-    counts: Mapping[str, int]
-    """By reason."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,6 +117,16 @@ class Fault:
     retryable: bool
     message: str
 
+    @classmethod
+    def of(cls, error: CallError) -> Fault:
+        """Of an error, its message cut: the whole of it is in the result."""
+        return cls(
+            code=error.code.value,
+            category=error.code.category.value,
+            retryable=error.retryable,
+            message=error.message[:_MAX_MESSAGE_CHARS],
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class ExecuteEnd(Event):
@@ -180,19 +139,19 @@ class ExecuteEnd(Event):
     result: Digested | None
     """What the caller got. None: it is not recorded."""
     attempts: int
-    updates: int
-    worker_id: str
-    receipt: str
-    wall_us: int
-    queue_us: int
-    cpu_us: int | None
-    peak_memory_bytes: int
-    source: str
+    updates: int = 0
+    worker_id: str = ""
+    receipt: str = ""
+    wall_us: int = 0
+    queue_us: int = 0
+    cpu_us: int | None = None
+    peak_memory_bytes: int = 0
+    source: str = ""
     """What measured both."""
-    input_bytes: int
-    output_bytes: int
-    egress_sent_bytes: int
-    egress_received_bytes: int
+    input_bytes: int = 0
+    output_bytes: int = 0
+    egress_sent_bytes: int = 0
+    egress_received_bytes: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -211,17 +170,6 @@ class OutcomeResolved(Event):
     by: str
     reason: str
     result: Digested | None
-
-
-@dataclass(slots=True, kw_only=True)
-class HostCall(Event):
-    """A call asked the sidecar for something: a secret by name, a request to a host."""
-
-    TYPE: ClassVar[str] = "host_call"
-    kind: str
-    name: str
-    outcome: str
-    details: Mapping[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -248,18 +196,11 @@ EVENTS: Mapping[str, type[Event]] = {
     for each in (
         SidecarStarted,
         SidecarStopped,
-        ConfigurationLoaded,
-        PluginPinned,
-        PluginRefused,
-        WorkerStarted,
-        WorkerEnded,
-        RequestsRefused,
         ExecuteStart,
         ExecuteAttempt,
         ExecuteEnd,
         ExecuteCancelled,
         OutcomeResolved,
-        HostCall,
         EventsLost,
         PayloadsPruned,
     )
@@ -268,7 +209,11 @@ EVENTS: Mapping[str, type[Event]] = {
 
 
 class Journal(Protocol):
-    """Where parts of the sidecar record what they do."""
+    """Where parts of the sidecar record what they do, and find calls again."""
+
+    @property
+    def recording(self) -> bool:
+        """Whether anything is recorded at all."""
 
     @property
     def problem(self) -> str | None:
@@ -294,4 +239,11 @@ class Journal(Protocol):
 
         Raises:
             JournalUnavailableError: it could not be put there in time. It may be there all the same.
+        """
+
+    async def find(self, call_id: str) -> RecordedCall | None:
+        """The newest call of this id, those that have just ended included.
+
+        Raises:
+            JournalUnavailableError: the journal can't be read now.
         """

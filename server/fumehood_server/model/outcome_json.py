@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
@@ -20,15 +21,16 @@ def outcome_to_json(outcome: CallOutcome) -> bytes:
         else {"data": b64encode(block.data).decode(), "media_type": block.media_type}
         for block in outcome.content
     ]
-    return orjson.dumps(
-        {
-            "content": content,
-            "details_json": outcome.details_json,
-            "terminate": outcome.terminate,
-            "error": _error_to_json(outcome.error),
-        },
-        default=str,
-    )
+    fields = {
+        "content": content,
+        "details_json": outcome.details_json,
+        "terminate": outcome.terminate,
+        "error": _error_to_json(outcome.error),
+    }
+    try:
+        return orjson.dumps(fields, default=str)
+    except TypeError:  # keys that are no text, halves of surrogate pairs: an outcome is recorded all the same
+        return json.dumps(_plain(fields), default=str).encode()
 
 
 def outcome_from_json(data: bytes, *, call_id: str, tool: str, attempts: int) -> CallOutcome:
@@ -37,7 +39,7 @@ def outcome_from_json(data: bytes, *, call_id: str, tool: str, attempts: int) ->
     Raises:
         ValueError: it is none.
     """
-    fields = orjson.loads(data)
+    fields = json.loads(data)  # takes halves of surrogate pairs, which orjson does not
     try:
         return CallOutcome(
             call_id=call_id,
@@ -50,6 +52,14 @@ def outcome_from_json(data: bytes, *, call_id: str, tool: str, attempts: int) ->
         )
     except (KeyError, TypeError) as exc:
         raise ValueError("is no outcome") from exc
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value, nearly
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
 
 
 def _block(fields: Mapping[str, Any]) -> Block:

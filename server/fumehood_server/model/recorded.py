@@ -1,10 +1,10 @@
-"""A call as it was recorded, and where parts of the sidecar ask for it."""
+"""A call as it was recorded."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from fumehood_server.model.call import CallOutcome
 
@@ -39,20 +39,6 @@ class RecordedCall:
     events: int = 0
     """How many events are about it."""
     run_id: str = ""
-    session_id: str = ""
     plugin: str = ""
-
-
-class RecordedCalls(Protocol):
-    """Where recorded calls are asked for."""
-
-    @property
-    def recording(self) -> bool:
-        """Whether anything is recorded at all."""
-
-    async def find(self, call_id: str) -> RecordedCall | None:
-        """The newest call of this id, ended calls of a moment ago included.
-
-        Raises:
-            JournalUnavailableError: the journal can't be read now.
-        """
+    context: Mapping[str, str] = field(default_factory=dict)
+    """Its caller's correlation."""

@@ -9,7 +9,7 @@ from fumehood.v1 import content_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.calls import Call
-from fumehood_server.calls.resolution import Resolution, resolve
+from fumehood_server.calls.resolution import Resolution
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block
 from fumehood_server.model.recorded import RecordedCall, RecordedState
@@ -61,12 +61,14 @@ async def resolve_call(server: ServerContext, request: pb.ResolveCallRequest) ->
     Raises:
         RefusedError: the request is wrong, the outcome is known, or it can't be recorded.
     """
-    resolution = _read(request)
-    recorded = await _find(server, _checked_id(request.call_id))
+    resolution, call_id = _read(request), _checked_id(request.call_id)
+    _check_recording(server)
     try:
-        outcome = await resolve(server.journal, recorded, resolution)
+        outcome = await server.resolver.resolve(call_id, resolution)
     except JournalUnavailableError as exc:
         raise _unavailable(exc) from exc
+    if outcome is None:
+        raise _not_found(call_id)
     response = pb.ResolveCallResponse()
     server.results.fill(response.result, outcome)
     return response
@@ -80,18 +82,25 @@ def _running(call: Call) -> pb.GetCallResponse:
 
 
 async def _find(server: ServerContext, call_id: str) -> RecordedCall:
-    journal = server.journal
-    if not journal.recording:
-        text = 'this sidecar records nothing: [journal] store = "off"'
-        raise RefusedError(Refusal(RefusalReason.JOURNAL_OFF, text))
+    _check_recording(server)
     try:
-        recorded = await journal.find(call_id)
+        recorded = await server.journal.find(call_id)
     except JournalUnavailableError as exc:
         raise _unavailable(exc) from exc
     if recorded is None:
-        text = f'no call with the id "{call_id}" is under way or recorded'
-        raise RefusedError(Refusal(RefusalReason.CALL_NOT_FOUND, text))
+        raise _not_found(call_id)
     return recorded
+
+
+def _check_recording(server: ServerContext) -> None:
+    if not server.journal.recording:
+        text = 'this sidecar records nothing: its operator has no [journal] store = "sqlite"'
+        raise RefusedError(Refusal(RefusalReason.JOURNAL_OFF, text))
+
+
+def _not_found(call_id: str) -> RefusedError:
+    text = f'no call with the id "{call_id}" is under way or recorded'
+    return RefusedError(Refusal(RefusalReason.CALL_NOT_FOUND, text))
 
 
 def _read(request: pb.ResolveCallRequest) -> Resolution:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from fumehood_server.calls import CallJournal, Executor
+from fumehood_server.calls import Executor
+from fumehood_server.calls.resolution import Resolver
+from fumehood_server.model.events import Journal
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.plugins.config_change import ConfigReloaded
@@ -30,7 +32,8 @@ class ServerContext:
 
     catalog: Catalog
     executor: Executor
-    journal: CallJournal
+    journal: Journal
+    resolver: Resolver
     pools: WorkerPools
     logs: LogSink
     admission: Admission

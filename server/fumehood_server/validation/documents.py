@@ -39,6 +39,8 @@ class Document:
     schema_json: str
     """Empty: any JSON is taken."""
     text: str
+    hashed: bool = False
+    """Whether the verdict has the canonical hash, which takes Python a microsecond or two for each value."""
 
 
 class Flaw(IntEnum):
@@ -55,7 +57,7 @@ class Accepted:
 
     text: str
     canonical_sha256: str = field(default="", compare=False)
-    """Of arguments as they are handed on; see `canonical`."""
+    """Of what is handed on, where it was asked for; see `canonical`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def check(document: Document, validators: Validators, budget: Budget) -> Verdict
     try:
         value = parse(text) if is_output else parse_object(text)
         if not document.schema_json:
-            return Accepted(text, "" if is_output else canonical_sha256(value, text))
+            return _accepted(document, value, text)
         validator = validators.get(document.digest, document.schema_json, output=is_output)
     except JsonError as exc:
         return Rejected(Flaw.NOT_JSON, exc.problem)
@@ -103,17 +105,19 @@ def _settle(validator: Validator, document: Document, arguments: dict[str, Any],
     """The arguments as the plugin gets them."""
     text = document.text
     if validator.is_valid(arguments):
-        return _accepted(text, arguments, validator.normalise(text, arguments, budget))
+        return _accepted(document, arguments, validator.normalise(text, arguments, budget))
     mended = parse_exact(text)
     if coerce(validator, text, mended, budget):
         text = json.dumps(mended, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return _accepted("", None, validator.normalise(text, mended, budget))
+        return _accepted(document, None, validator.normalise(text, mended, budget))
     return _faults(validator, document, mended, budget)
 
 
-def _accepted(text: str, value: Any, settled: str) -> Accepted:  # noqa: ANN401 - any JSON value
-    """Arguments that are handed on as `settled`; `value` is what `text` was read as."""
-    return Accepted(settled, canonical_sha256(value if settled is text else json.loads(settled), settled))
+def _accepted(document: Document, value: Any, settled: str) -> Accepted:  # noqa: ANN401 - any JSON value
+    """The document, handed on as `settled`; `value` is what its own text was read as."""
+    if not document.hashed:
+        return Accepted(settled)
+    return Accepted(settled, canonical_sha256(value if settled is document.text else json.loads(settled), settled))
 
 
 def is_large(document: Document, budget: Budget) -> bool:

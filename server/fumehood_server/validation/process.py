@@ -67,11 +67,11 @@ def _bound_itself() -> None:
 
 def _answer(stream: socket.socket, validators: Validators) -> bytes:
     """The frame that answers the next document."""
-    kind, *sizes = REQUEST_HEAD.unpack(_receive(stream, REQUEST_HEAD.size))
+    kind, hashed, *sizes = REQUEST_HEAD.unpack(_receive(stream, REQUEST_HEAD.size))
     digest, schema, text = (_receive(stream, size) for size in sizes)
     signal.setitimer(signal.ITIMER_PROF, CPU_S)
     try:
-        document = decode_document(kind, digest, schema, text)
+        document = decode_document(kind, digest, schema, text, hashed=hashed)
         return encode_verdict(document, check(document, validators, PROCESS))
     except MemoryError:
         raise

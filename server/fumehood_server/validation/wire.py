@@ -11,8 +11,8 @@ from typing import Any
 
 from fumehood_server.validation.documents import Accepted, Document, Flaw, Kind, Rejected, Verdict
 
-REQUEST_HEAD = struct.Struct(">BIII")
-"""Kind, then the bytes of digest, schema and text, which follow."""
+REQUEST_HEAD = struct.Struct(">B?III")
+"""Kind, whether a hash is wanted, then the bytes of digest, schema and text, which follow."""
 
 ANSWER_HEAD = struct.Struct(">BI")
 """Status, then the bytes that follow."""
@@ -41,12 +41,14 @@ class BrokenAnswerError(Exception):
 def encode_document(document: Document) -> bytes:
     """The frame of a document."""
     digest, schema, text = (_bytes(each) for each in (document.digest, document.schema_json, document.text))
-    return b"".join((REQUEST_HEAD.pack(document.kind, len(digest), len(schema), len(text)), digest, schema, text))
+    return b"".join(
+        (REQUEST_HEAD.pack(document.kind, document.hashed, len(digest), len(schema), len(text)), digest, schema, text)
+    )
 
 
-def decode_document(kind: int, digest: bytes, schema: bytes, text: bytes) -> Document:
+def decode_document(kind: int, digest: bytes, schema: bytes, text: bytes, *, hashed: bool) -> Document:
     """The document of a frame's parts."""
-    return Document(Kind(kind), _text(digest), _text(schema), _text(text))
+    return Document(Kind(kind), _text(digest), _text(schema), _text(text), hashed)
 
 
 def encode_verdict(document: Document, verdict: Verdict) -> bytes:

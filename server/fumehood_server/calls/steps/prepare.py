@@ -15,20 +15,23 @@ from fumehood_server.validation.explanation import fault_json
 INVALID_ARGUMENTS = "invalid_arguments"
 
 
-async def prepare_arguments(call: Call, tool: RegisteredTool, checks: DocumentChecks) -> Accepted | CallError:
-    """The arguments as the plugin gets them, or why the call ends here.
+async def prepare_arguments(
+    call: Call, tool: RegisteredTool, checks: DocumentChecks, *, hashed: bool
+) -> Accepted | CallError:
+    """The arguments as the plugin gets them, with their canonical hash if wanted, or why the call ends here.
 
     Raises:
         EndedEarlyError: the call was cancelled or met a deadline before.
         StepFailedError: they could not be validated.
     """
     deadline = call.deadline(Bound.WAIT, call.admitted_at, max(MIN_WAIT_S, tool.timeout_s))
-    return settled(tool, await validate(call, tool, arguments_of(tool, call.request.arguments_json), checks, deadline))
+    document = arguments_of(tool, call.request.arguments_json, hashed=hashed)
+    return settled(tool, await validate(call, tool, document, checks, deadline))
 
 
-def arguments_of(tool: RegisteredTool, text: str) -> Document:
+def arguments_of(tool: RegisteredTool, text: str, *, hashed: bool = False) -> Document:
     """The document that a call's arguments are. No text is no arguments."""
-    return Document(Kind.ARGUMENTS, tool.definition_digest, tool.definition.input_schema_json, text or "{}")
+    return Document(Kind.ARGUMENTS, tool.definition_digest, tool.definition.input_schema_json, text or "{}", hashed)
 
 
 def settled(tool: RegisteredTool, verdict: Verdict) -> Accepted | CallError:

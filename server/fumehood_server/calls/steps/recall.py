@@ -10,9 +10,11 @@ import orjson
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallRequest
-from fumehood_server.model.recorded import RecordedCall, RecordedCalls
+from fumehood_server.model.events import Journal
+from fumehood_server.model.recorded import RecordedCall
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.validation.canonical import canonical_sha256
 
@@ -21,7 +23,7 @@ _MAX_PARSED_CHARS = 16 * 1024
 _MICROSECONDS = 1_000_000
 
 
-async def recall(call: Call, recorded: RecordedCalls, window_s: float) -> RecordedCall | None:
+async def recall(call: Call, journal: Journal, window_s: float) -> RecordedCall | None:
     """The call that was recorded under this one's id within the window. None: there is none, so this one is the first.
 
     Raises:
@@ -29,12 +31,13 @@ async def recall(call: Call, recorded: RecordedCalls, window_s: float) -> Record
         RefusedError: that call was of another tool.
     """
     request = call.request
-    if not request.is_named or not recorded.recording:
+    if not request.is_named or not journal.recording:
         return None
     try:
-        found = await recorded.find(request.call_id)
+        found = await journal.find(request.call_id)
     except JournalUnavailableError as exc:
-        raise StepFailedError(_unreadable(request.tool, str(exc))) from exc
+        why = f"whether it ran under this call_id before can't be read: {exc}"
+        raise StepFailedError(not_run(request.tool, why)) from exc
     if found is None or found.started_us < (time.time() - window_s) * _MICROSECONDS:
         return None
     if found.tool != request.tool:
@@ -86,12 +89,3 @@ def _hashes(text: str) -> set[str]:
         with contextlib.suppress(ValueError, RecursionError):
             known.add(canonical_sha256(orjson.loads(text), text))
     return known
-
-
-def _unreadable(tool: str, problem: str) -> CallError:
-    return CallError(
-        code=Code.CONFIG_JOURNAL_UNAVAILABLE,
-        message=f"{tool[:64]} was not run: whether it ran under this call_id before can't be read: {problem}",
-        retryable=True,
-        details={"reason": "journal_unavailable"},
-    )

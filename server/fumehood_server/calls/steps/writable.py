@@ -14,14 +14,14 @@ def check_writable(journal: Journal, tool: RegisteredTool, *, required: bool) ->
     problem = journal.problem
     if problem is None or (not required and safe_to_repeat(tool.definition.side_effects)):
         return None
-    return unwritable(tool.name, problem)
+    return not_run(tool.name, f"the journal can't be written: {problem}")
 
 
-def unwritable(tool: str, problem: str) -> CallError:
-    """Nothing was sent, since it could not be recorded before."""
+def not_run(tool: str, why: str) -> CallError:
+    """Nothing was sent to a worker, since the journal can't be used."""
     return CallError(
         code=Code.CONFIG_JOURNAL_UNAVAILABLE,
-        message=f"{tool[:64]} was not run: the journal can't be written: {problem}",
+        message=f"{tool[:64]} was not run: {why}",
         retryable=True,
         details={"reason": "journal_unavailable"},
     )

@@ -8,7 +8,7 @@ from fumehood_server.workers.output.logs import PluginLog
 from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.wire.messages import MAX_LINE_BYTES
 from fumehood_server.workers.wire.pipes import PipeReader
-from fumehood_server.workers.wire.round_robin import round_robin
+from fumehood_server.workers.wire.portions import portions
 
 LINES_BURST = 2000
 """Lines that a worker may log at once: several long tracebacks."""
@@ -126,7 +126,7 @@ class StderrReader(PipeReader):
         self._on_end = on_end
         self._data = b""
         self._taken = 0
-        self._turns = round_robin()
+        self._turns = portions()
 
     def take_data(self, data: bytes) -> None:
         """See `PipeReader`."""

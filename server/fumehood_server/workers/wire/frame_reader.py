@@ -13,7 +13,7 @@ from fumehood_server.workers.faults import PRINTED, Violation
 from fumehood_server.workers.wire.decoder import FrameDecoder, FrameError
 from fumehood_server.workers.wire.element_count import MalformedMessageError, has_more_elements
 from fumehood_server.workers.wire.pipes import READ_BYTES, PipeReader
-from fumehood_server.workers.wire.round_robin import round_robin
+from fumehood_server.workers.wire.portions import portions
 
 FRAMES_AT_ONCE = 4
 """Frames of one read that are handed on at once. A full pipe can hold thousands: the rest waits for its turns."""
@@ -54,7 +54,7 @@ class FrameReader(PipeReader):
         self._decoder = FrameDecoder(max_frame_bytes)
         self._frames: Iterator[bytes] = iter(())
         self._stall_timer: asyncio.TimerHandle | None = None
-        self._turns = round_robin()
+        self._turns = portions()
 
     @property
     def mid_frame(self) -> bool:

@@ -22,13 +22,13 @@ Turn = Callable[[], bool]
 """Serves one item, which must be short. Returns whether there are more."""
 
 
-class RoundRobin:
+class Portions:
     """Those who have more than one iteration should serve, each with one item in turn. For one event loop."""
 
     __slots__ = ("_loop", "_scheduled", "_turns")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Use `round_robin`."""
+        """Use `portions`."""
         self._loop = weakref.ref(loop)
         self._turns: deque[Turn] = deque()
         self._scheduled = False
@@ -59,13 +59,13 @@ class RoundRobin:
             self._schedule()
 
 
-_of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, RoundRobin] = weakref.WeakKeyDictionary()
+_of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Portions] = weakref.WeakKeyDictionary()
 
 
-def round_robin() -> RoundRobin:
+def portions() -> Portions:
     """The one of the running loop."""
     loop = asyncio.get_running_loop()
     found = _of_loop.get(loop)
     if found is None:
-        found = _of_loop[loop] = RoundRobin(loop)
+        found = _of_loop[loop] = Portions(loop)
     return found
