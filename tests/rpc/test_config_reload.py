@@ -148,6 +148,9 @@ async def test_a_file_that_is_wrong_changes_nothing_and_one_that_is_right_does(h
         house.write(house.other, first=house.first.replace("[server]", '[server]\nlisten = ["unix:b"]\ndrain_s = 1'))
         message, metadata = await refusal(client)
         assert metadata["restart"] == "server.drain_s, server.listen"
+        house.write(house.other, '[journal]\nstore = "off"\n')
+        _, metadata = await refusal(client)
+        assert metadata["restart"] == "journal.store"
         assert await served(client) == ["steady"]
         assert (await client.call("steady_key")).error.code == "TOOL_UNAVAILABLE"
         key = house.sidecar.folder / "key"

@@ -234,6 +234,22 @@ async def test_what_a_kill_left_unknown_is_not_run_again_and_is_settled_once(pla
     assert place.lines() == ["hung"]
 
 
+async def test_of_two_who_settle_an_outcome_at_once_one_does(place: Place) -> None:
+    await _killed_in_the_middle(place, "one")
+    with place.sidecar() as sidecar:
+        async with sidecar.channel() as channel:
+            stub = ToolServiceStub(channel)
+            texts = [f"by {number}" for number in range(8)]
+            requests = [_resolution("one", pb.RESOLUTION_EXECUTED, text) for text in texts]
+            answers = await asyncio.gather(*(stub.ResolveCall(each) for each in requests), return_exceptions=True)
+            settled = [each.result.content[0].text for each in answers if not isinstance(each, BaseException)]
+            found = await stub.GetCall(pb.GetCallRequest(call_id="one"))
+    assert len(settled) == 1
+    assert found.result.content[0].text == settled[0]
+    refused = [each.code() for each in answers if isinstance(each, grpc.aio.AioRpcError)]
+    assert refused == [grpc.StatusCode.FAILED_PRECONDITION] * 7
+
+
 async def test_a_resolution_names_who_and_why(place: Place, sidecar: Sidecar) -> None:
     good = _resolution("one", pb.RESOLUTION_EXECUTED)
     async with sidecar.channel() as channel:

@@ -1,0 +1,131 @@
+"""Writes the journal to a SQLite file (WAL mode): the default, for one sidecar."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from fumehood_server.journal.entry import CallChange, CallRow, CallState, Entry
+from fumehood_server.journal.sqlite.database import connect, locked, migrate, told
+from fumehood_server.journal.sqlite.reader import SqliteReader, load_tree
+from fumehood_server.journal.tree import Tile, Tree
+
+_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
+_CALL = "INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_CHANGE = "UPDATE calls SET state = ?, end_position = coalesce(?, end_position) WHERE call_id = ?"
+_PAYLOAD = "INSERT INTO payloads VALUES (?, ?, ?)"
+_DOCUMENT = "INSERT OR IGNORE INTO documents VALUES (?, ?)"
+_TILE = "INSERT INTO tiles VALUES (?, ?, ?)"
+
+
+class SqliteStore:
+    """Writes. The only one that does: the file is locked against another sidecar's."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the file, and bring it to this version.
+
+        Raises:
+            StoreError: it can't be.
+            NewerJournalError: a newer sidecar wrote it.
+        """
+        self.path = path
+        self._tree: Tree | None = None
+        with contextlib.ExitStack() as stack, told(path):
+            stack.enter_context(locked(path))
+            self._connection = stack.enter_context(contextlib.closing(connect(path)))
+            migrate(self._connection, path)
+            self._opened = stack.pop_all()
+
+    def write(self, entries: Sequence[Entry]) -> int:
+        """See `Store`."""
+        with told(self.path):
+            tree = self.tree().copy()
+            rows = _Rows()
+            for entry in entries:
+                rows.add(entry, tree)
+            connection = self._connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                rows.write(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+            self._tree = tree
+            return tree.size
+
+    def tree(self) -> Tree:
+        """See `Store`."""
+        if self._tree is None:
+            with told(self.path):
+                self._tree = load_tree(SqliteReader(self.path))
+        return self._tree
+
+    def add_checkpoint(self, size: int, note: str) -> None:
+        """See `Store`."""
+        with told(self.path):
+            self._connection.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?)", (size, note))
+
+    def close(self) -> None:
+        """See `Store`."""
+        self._opened.close()
+
+
+class _Rows:
+    """A batch as rows, each list for one `executemany`."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[object, ...]] = []
+        self.calls: dict[str, CallRow] = {}
+        self.changes: list[tuple[object, ...]] = []
+        self.payloads: list[tuple[object, ...]] = []
+        self.documents: dict[bytes, bytes] = {}
+        self.tiles: list[Tile] = []
+
+    def add(self, entry: Entry, tree: Tree) -> None:
+        position = tree.size
+        self.tiles += tree.append(entry.body)
+        self.events.append((position, entry.time_us, entry.type, entry.subject, entry.tool, entry.plugin, entry.body))
+        for part, data in enumerate(entry.payloads):
+            self.payloads.append((position, part, data))
+        for document in entry.documents:
+            self.documents[document.digest] = document.data
+        if type(entry.call) is CallChange:
+            self._change(entry.call, position)
+        elif type(entry.call) is CallRow:
+            entry.call.start_position = position
+            self.calls[entry.call.call_id] = entry.call
+
+    def _change(self, change: CallChange, position: int) -> None:
+        end = position if change.state in {CallState.ENDED, CallState.UNKNOWN} else None
+        row = self.calls.get(change.call_id)
+        if row is None:
+            self.changes.append((change.state, end, change.call_id))
+        else:
+            row.state, row.end_position = change.state, row.end_position if end is None else end
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        connection.executemany(_EVENT, self.events)
+        connection.executemany(_CALL, [_call_columns(row) for row in self.calls.values()])
+        connection.executemany(_CHANGE, self.changes)
+        connection.executemany(_PAYLOAD, self.payloads)
+        connection.executemany(_DOCUMENT, self.documents.items())
+        connection.executemany(_TILE, [(tile.level, tile.index, tile.hashes) for tile in self.tiles])
+
+
+def _call_columns(row: CallRow) -> tuple[object, ...]:
+    return (
+        row.call_id,
+        row.run_id,
+        row.session_id,
+        row.tool,
+        row.arguments_hash,
+        row.has_effects,
+        row.started_us,
+        row.state,
+        row.start_position,
+        row.end_position,
+    )
