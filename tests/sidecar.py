@@ -117,6 +117,8 @@ def write_plugin(folder: Path, name: str, code: str, *, manifest: str = "") -> P
 
 
 def _config(plugins: Sequence[Plugin], server: str, more: str) -> str:
+    if "start_timeout_s" not in server:  # a machine may have several things to do
+        server += "\nstart_timeout_s = 60"
     parts = [f"[server]\n{server}\n"]
     for plugin in plugins:
         path, lines = plugin if isinstance(plugin, tuple) else (plugin, "")

@@ -146,7 +146,7 @@ async def _serve(
         _make_state_folder(config)
         logs = LogSink(_forward)
         plugin_requests = PluginRequests(SecretStore(config.secrets), logs, limits=config.egress.limits)
-        settings = WorkerSettings(idle_s=server.idle_stop_s)
+        settings = WorkerSettings(idle_s=server.idle_stop_s, start_timeout_s=server.start_timeout_s)
         async with Pools(logs, settings, verify=verify, plugin_requests=plugin_requests) as pools:
             sandbox = _sandbox_problem(config.sandbox.minimum)
             if sandbox is not None:

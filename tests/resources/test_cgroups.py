@@ -21,10 +21,11 @@ from fumehood_sandbox.cgroup.cgroup2 import Cgroup2
 from fumehood_sandbox.cgroup.discovery import find
 from fumehood_sandbox.cgroup.hierarchy import Hierarchy, hierarchies, parse
 from fumehood_sandbox.cgroup.leaves import SPARE_PROCESSES, Parent
-from fumehood_sandbox.cgroup.names import new_name, sweep
+from fumehood_sandbox.cgroup.names import _started, new_name, sweep
 from fumehood_sandbox.cgroup.version import CgroupVersion, members, write
 
 from tests.resources.leaves import BOUND_S, LIMITS, MIB, line_of, of_version, running
+from tests.sandbox.harness import room_for
 
 MOST_CHILDREN = LIMITS.processes + SPARE_PROCESSES - 1
 
@@ -355,3 +356,9 @@ print(*programs, sep="\\n")
     programs = [Path(line).name for line in done.stdout.splitlines()]
     assert "bwrap" in programs[1:]
     assert programs[0] != "bwrap"
+
+
+def test_owner_that_cannot_be_looked_up_is_not_taken_for_dead() -> None:
+    with room_for(0), pytest.raises(OSError, match="Too many open files"):
+        _started(os.getpid())
+    assert _started(os.getpid()), "control: with a descriptor it is known"

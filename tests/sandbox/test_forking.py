@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -322,3 +323,30 @@ def test_child_that_fills_its_own_stdin_holds_nobody_up(tmp_path: Path) -> None:
         child = made.child()
         assert said(child) == b"here"
         child.close()
+
+
+@pytest.mark.promise("S703")
+def test_zygote_that_is_killed_with_requests_unread_is_told_as_gone(tmp_path: Path) -> None:
+    with approved_zygote(tmp_path) as made:
+        made.server.request_child()
+        made.child().close()
+        (zygote,) = made.zygote.pids()
+        os.kill(zygote, signal.SIGSTOP)
+        for _ in range(2):
+            made.server.request_child()
+        time.sleep(0.1)  # the requests reach the zygote's socket
+        os.kill(zygote, signal.SIGKILL)
+        for _ in range(2):
+            with pytest.raises(LaunchError, match=r"the zygote is gone|Broken pipe"):
+                made.answer()
+
+
+def test_supervisor_that_was_killed_is_told_by_its_signal(tmp_path: Path) -> None:
+    with approved_zygote(tmp_path) as made:
+        made.server.request_child()
+        made.child().close()
+        supervisor = made.server._supervisor
+        assert supervisor is not None
+        supervisor.send_signal(signal.SIGKILL)
+        with pytest.raises(LaunchError, match="attendant: it was killed by signal 9"):
+            made.answer()

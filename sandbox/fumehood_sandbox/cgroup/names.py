@@ -82,9 +82,13 @@ def _own_namespace() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in the kernel's ticks. Empty when it is gone."""
+    """When a process started, in the kernel's ticks. Empty when it is gone.
+
+    Raises:
+        OSError: it can't be told. With no descriptor left, nobody may be taken for dead: `sweep` kills.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:  # noqa: PTH123 - plain text paths here
             return stream.read().rpartition(b")")[2].split()[_START_TIME_FIELD].decode()
-    except (OSError, IndexError):
+    except (FileNotFoundError, ProcessLookupError, IndexError):
         return ""

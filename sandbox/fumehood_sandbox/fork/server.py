@@ -37,6 +37,8 @@ from fumehood_sandbox.receipt import Layer, Receipt
 
 _END_S = 5.0
 """For the death of a supervisor that was killed."""
+_REAP_S = 0.02
+"""For the status of one that ended by itself."""
 _NPROC = re.compile(r"\bnproc=\d+, ")
 """A zygote's limit, which is its own and that of all its children together (`outside/rlimits.py`)."""
 _ISOLATION = Layer(
@@ -200,7 +202,17 @@ class ForkServer:
         if leaf is not None:
             _forbid_reuse(leaf)
             leaf.discard()
-        raise _failure(message, kind, fields)
+        raise _failure(kind, fields) if message else self._supervisor_ended()
+
+    def _supervisor_ended(self) -> LaunchError:
+        status: int | None = None
+        if self._supervisor is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self._supervisor.wait(_REAP_S)  # it closed its socket a moment before it can be reaped
+        if status is None:
+            return LaunchError(SUPERVISOR_STEP, "it is gone")
+        how = f"it was killed by signal {-status}" if status < 0 else f"it ended with status {status}"
+        return LaunchError(SUPERVISOR_STEP, how)
 
     def _receive_message(self) -> tuple[bytes, array.array[int]]:
         ancillary_bytes = socket.CMSG_SPACE(FORKED_DESCRIPTORS * array.array("i").itemsize)
@@ -231,10 +243,8 @@ class ForkServer:
                 supervisor.wait(_END_S)
 
 
-def _failure(message: bytes, kind: bytes, fields: Sequence[bytes]) -> LaunchError:
+def _failure(kind: bytes, fields: Sequence[bytes]) -> LaunchError:
     """The error that an answer without a child stands for."""
-    if not message:
-        return LaunchError(SUPERVISOR_STEP, "it is gone")
     if kind == FORKED:
         return LaunchError(SUPERVISOR_STEP, "too few descriptors are left for those of the child")
     step, problem, path, errno = (*(field.decode("utf-8", "replace") for field in fields), "", "", "", "0")[:4]

@@ -59,7 +59,10 @@ def main(config: "dict[str, Any]") -> "NoReturn":
     function("prctl")(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     supervisor = _Supervisor(config)
     while True:
-        supervisor.serve_once()
+        try:
+            supervisor.serve_once()
+        except Exception as error:  # noqa: BLE001 - the launcher is to be told, whatever it is
+            supervisor.fail(error)
 
 
 class _Child:
@@ -108,6 +111,12 @@ class _Supervisor:
             self._run_step(first, self._check_child)
         while self._pending and isinstance(self._pending[0], bytes):
             self._requests.send(self._pending.pop(0))  # type: ignore[arg-type] # the type was asked for above
+
+    def fail(self, error: Exception) -> "NoReturn":
+        """Say why no further request can be answered, and end."""
+        number = getattr(error, "errno", 0) or 0
+        self._requests.send(_failed_answer((SUPERVISOR_STEP, f"{type(error).__name__}: {error}", "", str(number))))
+        os._exit(1)
 
     def _poll(self) -> "set[int]":
         """What can be read. Waits without end only for requests."""
@@ -199,7 +208,10 @@ class _Supervisor:
 
     def _receive_child_message(self) -> None:
         """Take the first message of a child, or the zygote's for it. Children may overtake each other on their way."""
-        message, ancillary, _, _ = self._control.recvmsg(LONGEST_MESSAGE_BYTES, CMSG_SPACE_OF_DESCRIPTORS)
+        try:
+            message, ancillary, _, _ = self._control.recvmsg(LONGEST_MESSAGE_BYTES, CMSG_SPACE_OF_DESCRIPTORS)
+        except ConnectionResetError:
+            message, ancillary = b"", []  # the zygote ended with a request unread: the same as its end without one
         for fd in _descriptors(ancillary):  # nobody was asked for any: kept, they would fill this process's table
             os.close(fd)
         number = message[1:].partition(b" ")[0]

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fumehood_sandbox import Backend, Level, SandboxUnavailableError, check
+from fumehood_sandbox import Level, SandboxUnavailableError, check
 
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.config import SidecarConfig, find_config, load_config
@@ -16,7 +16,7 @@ from fumehood_server.config.config import SandboxConfig, default_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.plugins import CheckReport, PinProposal, check_plugin, propose_pin
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
-from fumehood_server.workers import LogLine, LogSink, describe
+from fumehood_server.workers import LogLine, LogSink, WorkerSettings, describe
 
 _T = TypeVar("_T")
 _OnLine = Callable[[LogLine], None]
@@ -28,12 +28,12 @@ def check_folder(folder: Path, on_line: _OnLine) -> CheckReport:
     Raises:
         CommandError: this machine can't sandbox.
     """
-    sandbox = sandbox_here()
-    environments = Environments(environments_folder(config_here()))
+    config = config_here()
+    environments = Environments(environments_folder(config))
     return _run_sandboxed(
         on_line,
-        sandbox.minimum,
-        lambda ask: check_plugin(folder.resolve(), describe=ask, sandbox=sandbox, environments=environments),
+        config,
+        lambda ask: check_plugin(folder.resolve(), describe=ask, sandbox=config.sandbox, environments=environments),
     )
 
 
@@ -46,7 +46,7 @@ def propose_folder_pin(folder: Path, config: SidecarConfig, on_line: _OnLine) ->
     """
     return _run_sandboxed(
         on_line,
-        config.sandbox.minimum,
+        config,
         lambda ask: propose_pin(
             folder.resolve(),
             config.lock_path,
@@ -85,9 +85,9 @@ def config_here() -> SidecarConfig:
         return default_config(Path("/"))
 
 
-def _run_sandboxed(on_line: _OnLine, minimum: Backend, work: Callable[[Any], Awaitable[_T]]) -> _T:
+def _run_sandboxed(on_line: _OnLine, config: SidecarConfig, work: Callable[[Any], Awaitable[_T]]) -> _T:
     try:
-        check(minimum)
+        check(config.sandbox.minimum)
     except SandboxUnavailableError as error:
         raise CommandError(
             str(error),
@@ -97,7 +97,8 @@ def _run_sandboxed(on_line: _OnLine, minimum: Backend, work: Callable[[Any], Awa
         ) from error
 
     async def run() -> _T:
-        return await work(partial(describe, logs=LogSink(lambda _plugin, line: on_line(line))))
+        settings = WorkerSettings(start_timeout_s=config.server.start_timeout_s)
+        return await work(partial(describe, logs=LogSink(lambda _plugin, line: on_line(line)), settings=settings))
 
     return asyncio.run(run())
 

@@ -45,6 +45,8 @@ class ServerConfig:
     state_dir: Path
     idle_stop_s: float
     """A worker without a call for this long is stopped."""
+    start_timeout_s: float
+    """From a plugin's start to its `Ready`."""
     max_concurrent_calls: int
     """Calls under way in the whole sidecar; more are refused with RESOURCE_EXHAUSTED."""
     max_arguments_bytes: int
@@ -274,6 +276,7 @@ def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfi
         socket_access=_socket_access(table, source),
         state_dir=folder / table.state_dir,
         idle_stop_s=table.idle_stop_s,
+        start_timeout_s=table.start_timeout_s,
         max_concurrent_calls=table.max_concurrent_calls,
         max_arguments_bytes=table.max_arguments_bytes,
         drain_s=table.drain_s,

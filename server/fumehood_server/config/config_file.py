@@ -57,6 +57,7 @@ class ServerTable(Table):
     socket_group: str | None = Field(default=None, min_length=1)
     state_dir: str = Field(default=".fumehood", min_length=1)
     idle_stop_s: float = Field(default=300.0, gt=0, le=86_400)
+    start_timeout_s: float = Field(default=10.0, gt=0, le=3600)
     max_concurrent_calls: int = Field(default=256, ge=1, le=10_000)
     max_arguments_bytes: int = Field(default=_MIB, ge=_KIB, le=MAX_PAYLOAD_BYTES)
     drain_s: float = Field(default=20.0, ge=0, le=600)
