@@ -70,10 +70,14 @@ class Frontier:
 
 def root_of(hashed_leaves: Iterable[bytes]) -> bytes:
     """Root of the tree over these leaves."""
-    tree = Frontier()
-    for each in hashed_leaves:
-        tree.append(each)
-    return tree.root()
+    level, sha256 = list(hashed_leaves), hashlib.sha256
+    while len(level) > 1:
+        pairs = zip(level[::2], level[1::2], strict=False)
+        above = [sha256(b"\x01" + left + right).digest() for left, right in pairs]
+        if len(level) & 1:
+            above.append(level[-1])
+        level = above
+    return level[0] if level else EMPTY_ROOT
 
 
 def inclusion_proof(index: int, size: int, subtree: SubtreeHash) -> list[bytes]:

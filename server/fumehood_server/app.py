@@ -181,7 +181,6 @@ async def _serve(
                     journal=journal,
                     max_concurrent_calls=server.max_concurrent_calls,
                     journal_required=config.journal.required,
-                    window_s=config.journal.call_id_window_s,
                 ) as executor,
                 serving(
                     ServerContext(
@@ -258,9 +257,14 @@ def _make_state_folder(config: SidecarConfig) -> None:
 
 
 def _journal(config: SidecarConfig) -> StoredJournal | NoJournal:
-    if config.journal.store is not JournalStore.SQLITE:
+    if config.journal.store is JournalStore.OFF:
         return NO_JOURNAL
-    return open_journal(config.server.state_dir, on_state=_journal_state, on_recovered=_journal_recovered)
+    return open_journal(
+        config.server.state_dir,
+        window_s=config.journal.call_id_window_s,
+        on_state=_journal_state,
+        on_recovered=_journal_recovered,
+    )
 
 
 def _journal_recovered(calls: int) -> None:

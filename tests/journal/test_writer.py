@@ -42,12 +42,15 @@ class Kept:
         self.states: list[str | None] = []
         self.signer = Signer.generate("test/journal")
 
-    def open(self, settings: WriterSettings | None = None, *, commit_s: float = BOUND_S) -> StoredJournal:
+    def open(
+        self, settings: WriterSettings | None = None, *, commit_s: float = BOUND_S, window_s: float = 3600.0
+    ) -> StoredJournal:
         return StoredJournal(
             lambda: SqliteStore(self.path),
             lambda: SqliteReader(self.path),
             sidecar="0a0b0c0d",
             on_state=self.states.append,
+            window_s=window_s,
             upkeep=Checkpointer(self.signer),
             settings=settings,
             commit_s=commit_s,
@@ -153,6 +156,40 @@ async def test_a_database_that_is_away_at_the_start_is_tried_again(kept: Kept, t
         kept.path.parent.mkdir()
         await until(lambda: kept.states[-1] is None)
     assert kept.types() == ["sidecar_started"]
+
+
+async def test_calls_that_are_faster_than_the_disk_wait_for_it_and_nothing_is_lost(kept: Kept) -> None:
+    async with kept.open(WriterSettings(max_entries=10)) as journal:
+        fullest = 0
+
+        async def call(number: int) -> None:
+            nonlocal fullest
+            for event, payload in ((start(), b"{}"), (end(), b"[]")):
+                while journal.is_full:
+                    await journal.room()
+                journal.record(event, about(f"call-{number}"), (payload,))
+                fullest = max(fullest, journal._writer._waiting)
+
+        async with asyncio.timeout(BOUND_S):
+            await asyncio.gather(*map(call, range(500)))
+    types = kept.types()
+    assert (len(types), set(types)) == (1000, {"execute_start", "execute_end"})
+    assert fullest == 10
+
+
+async def test_the_end_of_a_call_that_began_is_kept_where_no_other_begins(kept: Kept, tmp_path: Path) -> None:
+    kept.path = tmp_path / "later" / "journal.db"
+    async with kept.open(WriterSettings(max_entries=10, retry_s=0.05)) as journal:
+        await until(lambda: journal.problem is not None)
+        await asyncio.wait_for(journal.room(), 1)  # nobody waits for a disk that is gone
+        for number in range(20):
+            journal.record(start(), about(f"call-{number}"), (b"{}",))
+        for number in range(10):
+            journal.record(end(), about(f"call-{number}"), (b"[]",))
+        kept.path.parent.mkdir()
+        await until(lambda: journal.problem is None)
+    types = kept.types()
+    assert (types.count("execute_start"), types.count("execute_end"), types.count("events_lost")) == (10, 10, 1)
 
 
 async def test_what_waits_is_bounded_and_what_is_dropped_is_counted(kept: Kept, tmp_path: Path) -> None:

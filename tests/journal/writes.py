@@ -31,6 +31,7 @@ async def main(folder: Path) -> None:
             lambda: SqliteReader(folder / "journal.db"),
             sidecar="0a0b0c0d",
             on_state=lambda _problem: None,
+            window_s=3600.0,
             upkeep=Checkpointer(signer, hand_over),
             settings=WriterSettings(upkeep_s=0.01),
         ) as journal:

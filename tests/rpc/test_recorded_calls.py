@@ -57,9 +57,14 @@ def pause(seconds: float) -> str:
     \"\"\"Waits.\"\"\"
     time.sleep(seconds)
     return "waited"
+
+
+@plugin.tool(side_effects="none", isolation="process")
+def fill(size: int) -> str:
+    \"\"\"Says much.\"\"\"
+    return "x" * size
 """
 BOUND_S = 30
-RECORDING = '[journal]\nstore = "sqlite"\n'
 
 
 class Place:
@@ -74,7 +79,7 @@ class Place:
         tools = "".join(f'[plugin.tools.{name}]\npermission = "allow"\n' for name in ("note", "note_and_hang"))
         self.plugin = (plugin, f'max_side_effects = "write"\nwrite = ["{self.diary}"]\n{tools}')
 
-    def sidecar(self, more: str = RECORDING) -> AbstractContextManager[Sidecar]:
+    def sidecar(self, more: str = "") -> AbstractContextManager[Sidecar]:
         return running_sidecar([self.plugin], more=more, at=self.folder)
 
     def lines(self) -> list[str]:
@@ -82,7 +87,7 @@ class Place:
         return path.read_text().splitlines() if path.exists() else []
 
     def call(self, call_id: str, tool: str = "note", **arguments: object) -> pb.CallToolRequest:
-        text = json.dumps({"folder": str(self.diary), **arguments} if tool != "pause" else arguments)
+        text = json.dumps({"folder": str(self.diary), **arguments} if tool.startswith("note") else arguments)
         return pb.CallToolRequest(tool=tool, arguments_json=text, call_id=call_id)
 
 
@@ -291,6 +296,23 @@ async def test_a_sidecar_that_records_nothing_says_so(place: Place) -> None:
     assert [layer for layer in result.sandbox.layers if layer.name == "journal"] == []
 
 
+async def test_a_flood_of_large_harmless_results_is_recorded_whole(place: Place) -> None:
+    """Together far more than waits in memory for the disk: the calls wait, and nothing is left out."""
+    calls, size = 60, 400_000
+    with place.sidecar() as sidecar:
+        async with sidecar.channel() as channel:
+            stub = ToolServiceStub(channel)
+            requests = [place.call(f"call-{number}", "fill", size=size) for number in range(calls)]
+            answers = await asyncio.gather(*(stub.CallTool(request) for request in requests))
+            assert all(len(answer.result.content[0].text) == size for answer in answers)
+        sidecar.signal()
+        sidecar.wait()
+    with contextlib.closing(SqliteReader(place.folder / ".fumehood" / "journal.db")) as reader:
+        counts = reader.counts()
+        assert (counts.calls, counts.ended, reader.last("events_lost")) == (calls, calls, None)
+        assert sum(map(len, reader.payloads(0, counts.events).values())) > calls * size
+
+
 @pytest.fixture
 def small_disk(place: Place) -> Iterator[Path]:
     """A file system of 24 MiB, where the sidecar keeps its state."""
@@ -307,7 +329,7 @@ def small_disk(place: Place) -> Iterator[Path]:
 async def test_while_the_journal_cannot_be_written_calls_are_refused_as_the_operator_said(
     place: Place, small_disk: Path, *, required: bool
 ) -> None:
-    more = f"{RECORDING}required = {str(required).lower()}\n"
+    more = f"[journal]\nrequired = {str(required).lower()}\n"
     server = f'state_dir = "{small_disk}"\nlisten = ["unix:{place.folder}/fh.sock"]\n'
     with running_sidecar([place.plugin], server=server, more=more, at=place.folder) as sidecar:
         async with sidecar.channel() as channel:

@@ -21,8 +21,6 @@ from fumehood_server.model.events import Journal
 from fumehood_server.model.worker import CancelReason, WorkerPools
 from fumehood_server.telemetry import call_lines, get_logger
 
-WINDOW_S = 24 * 3600.0
-
 
 class Executor:
     """Gives each admitted call a task, and so exactly one outcome. An async context manager; for one event loop.
@@ -39,12 +37,10 @@ class Executor:
         max_concurrent_calls: int,
         linger_s: float = LINGER_S,
         journal_required: bool = True,
-        window_s: float = WINDOW_S,
     ) -> None:
         """`max_concurrent_calls` bounds the calls under way in the whole sidecar.
 
         `journal_required`: whether calls without effects are refused as well while the journal can't be written.
-        `window_s`: how long a call's id stands for that call.
 
         `linger_s` bounds how long a call that is ended early waits for its worker.
         """
@@ -63,7 +59,6 @@ class Executor:
             records=CallRecords(journal),
             journal=journal,
             journal_required=journal_required,
-            window_s=window_s,
         )
 
     async def __aenter__(self) -> Self:

@@ -90,6 +90,8 @@ class CallRecords:
         """The call has its outcome. Returns what its caller is told: that one, once it is on disk where it must be."""
         if not self._journal.recording:
             return outcome
+        if self._journal.is_full:
+            await self._journal.room()
         if progress.about is None:
             self.start(call, progress)
         documents: tuple[Document, ...] = ()

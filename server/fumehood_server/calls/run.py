@@ -20,7 +20,7 @@ from fumehood_server.calls.steps.invoke import invoke_tool
 from fumehood_server.calls.steps.permit import check_permission
 from fumehood_server.calls.steps.prepare import prepare_arguments
 from fumehood_server.calls.steps.recall import recall, recorded_outcome
-from fumehood_server.calls.steps.writable import check_writable
+from fumehood_server.calls.steps.writable import await_journal
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import RefusedError, WorkerUnavailableError
 from fumehood_server.model.call import CallError, CallOutcome
@@ -47,8 +47,6 @@ class CallDependencies:
     journal: Journal
     journal_required: bool
     """Whether calls without effects are refused as well while it can't be written."""
-    window_s: float
-    """How long a call's id stands for that call."""
     linger_s: float
     """See `invoke_tool`."""
 
@@ -61,7 +59,7 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
     """
     progress = Progress()
     try:
-        found = await recall(call, needs.journal, needs.window_s)
+        found = await recall(call, needs.journal)
         if found is not None:
             return await _repeat(call, found, needs)
         checked = await _take_steps(call, needs, progress)
@@ -98,7 +96,7 @@ async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -
     prepared = _passed(await prepare_arguments(call, tool, needs.checks, hashed=needs.journal.recording))
     progress.arguments_json, progress.arguments_hash = prepared.text, prepared.canonical_sha256
     _passed(check_permission(tool))
-    _passed(check_writable(needs.journal, tool, required=needs.journal_required))
+    _passed(await await_journal(call, tool, needs.journal, required=needs.journal_required))
     # Here: before-hooks. What they change is prepared and permitted anew.
     # Here: approval of exactly what will run. Nothing changes the arguments after it.
     # Here: quotas.

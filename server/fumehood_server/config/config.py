@@ -103,8 +103,7 @@ class LimitsConfig:
 class JournalConfig:
     """`[journal]`."""
 
-    store: JournalStore | None = None
-    """None: nothing is recorded, and nothing was said of it."""
+    store: JournalStore = JournalStore.SQLITE
     required: bool = True
     """Whether calls without effects are refused as well while it can't be written."""
     call_id_window_s: int = 86_400

@@ -80,7 +80,7 @@ class JournalStore(StrEnum):
 class JournalTable(Table):
     """`[journal]`."""
 
-    store: Annotated[JournalStore | None, one_of(JournalStore, "journal")] = None
+    store: Annotated[JournalStore, one_of(JournalStore, "journal")] = JournalStore.SQLITE
     required: bool = True
     call_id_window_s: int = Field(default=86_400, ge=0, le=31_536_000)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from array import array
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -11,23 +13,38 @@ from typing import Self
 from fumehood_server.errors import JournalUnavailableError
 from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry
+from fumehood_server.journal.recent_ids import RecentIds, words_of
 from fumehood_server.journal.recorded import JournalReader, read_call
 from fumehood_server.journal.store import Reader, Store, StoreError
 from fumehood_server.journal.writer import Upkeep, Writer, WriterSettings
-from fumehood_server.model.events import NOBODY, About, Document, Event, EventsLost, ExecuteEnd
+from fumehood_server.model.events import (
+    NOBODY,
+    About,
+    Document,
+    Event,
+    EventsLost,
+    ExecuteEnd,
+    ExecuteStart,
+    SidecarStopped,
+)
 from fumehood_server.model.recorded import RecordedCall
 
 COMMIT_S = 5.0
 """How long a call waits for its intent or outcome to be on disk."""
+_RETRY_S = 5.0
+"""Between two tries to read the ids of recorded calls."""
+_KEPT = (ExecuteEnd, SidecarStopped)
+"""Events that are kept up to the higher bound: there is one at most for each that was taken."""
 _MICROSECONDS = 1_000
 
 
 class StoredJournal:
     """A journal in a database. An async context manager; for one event loop.
 
-    Where the database can't be written, events wait in memory, within bounds; what waits for its event is refused.
-    Above the bounds events are dropped and counted, and the count is the next event once the database works again: so
-    an operator who has calls go on meanwhile finds how many are missing.
+    Where the database is slower than the calls, they wait for it. Where it can't be written, events wait in memory,
+    within bounds; what waits for its event is refused. Above the bounds events are dropped and counted, and the count
+    is the next event once the database works again: so an operator who has calls go on meanwhile finds how many are
+    missing.
     """
 
     def __init__(
@@ -37,15 +54,23 @@ class StoredJournal:
         *,
         sidecar: str,
         on_state: Callable[[str | None], None],
+        window_s: float,
         upkeep: Upkeep | None = None,
         settings: WriterSettings | None = None,
         commit_s: float = COMMIT_S,
     ) -> None:
-        """`sidecar` names this process in each event. `on_state` is told why nothing can be written; None: it can."""
+        """`sidecar` names this process in each event. `on_state` is told why nothing can be written; None: it can.
+
+        `window_s`: how long a call's id stands for that call.
+        """
         self._open_store = open_store
+        self._open_reader = open_reader
         self._reader = JournalReader(open_reader)
         self._sidecar = sidecar
         self._commit_s = commit_s
+        self._window_s = window_s
+        self._recent = RecentIds(window_s)
+        self._loading: asyncio.Task[None] | None = None
         self._first: Store | None = None
         self._writer = Writer(self._store, settings=settings, on_state=on_state, upkeep=upkeep)
         self._last_us = 0
@@ -64,12 +89,15 @@ class StoredJournal:
         except StoreError as exc:
             self._writer.begins_with(str(exc))
         await self._writer.__aenter__()
+        self._loading = asyncio.create_task(self._load_recent(self._window_start_us()))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Write what is left."""
+        if self._loading is not None:
+            self._loading.cancel()
         self._tell_losses()
         await self._writer.__aexit__(kind, value, trace)
         await asyncio.to_thread(self._reader.close)
@@ -79,6 +107,18 @@ class StoredJournal:
         """Why nothing can be written now. None: it can."""
         return self._writer.problem
 
+    @property
+    def is_full(self) -> bool:
+        """See `fumehood_server.model.events.Journal`."""
+        return self._writer.is_full
+
+    async def room(self) -> None:
+        """See `fumehood_server.model.events.Journal`."""
+        if self._writer.is_full:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._commit_s):
+                    await self._writer.room()
+
     def record(
         self,
         event: Event,
@@ -87,7 +127,7 @@ class StoredJournal:
         documents: tuple[Document, ...] = (),
     ) -> None:
         """See `fumehood_server.model.events.Journal`."""
-        if self._writer.is_full:
+        if self._writer.is_full and (self._writer.is_overfull or not isinstance(event, _KEPT)):
             self._lost += 1
             return
         self._tell_losses()
@@ -101,6 +141,7 @@ class StoredJournal:
         documents: tuple[Document, ...] = (),
     ) -> None:
         """See `fumehood_server.model.events.Journal`."""
+        await self.room()
         if self._writer.is_full:
             raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
         done = self._writer.commit(self._entry(event, about, payloads, documents))
@@ -127,6 +168,32 @@ class StoredJournal:
         except StoreError as exc:
             raise JournalUnavailableError(str(exc)) from exc
 
+    async def recent(self, call_id: str) -> RecordedCall | None:
+        """See `fumehood_server.model.events.Journal`."""
+        if not self._recent.may_hold(call_id):
+            return None
+        found = await self.find(call_id)
+        if found is None or found.started_us < self._window_start_us():
+            return None
+        return found
+
+    async def _load_recent(self, since_us: int) -> None:
+        """Read the ids that earlier sidecars recorded within the window. Until that is done every id is looked up."""
+        while True:
+            try:
+                self._recent.load(await asyncio.to_thread(self._read_recent, since_us))
+            except StoreError:  # said by the writer
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
+
+    def _window_start_us(self) -> int:
+        return time.time_ns() // _MICROSECONDS - round(self._window_s * 1e6)
+
+    def _read_recent(self, since_us: int) -> array[int]:
+        with contextlib.closing(self._open_reader()) as reader:
+            return words_of(reader.call_ids(since_us))
+
     def _tell_losses(self) -> None:
         if self._lost:
             lost, self._lost = self._lost, 0
@@ -150,6 +217,8 @@ class StoredJournal:
     def _number(self, event: Event, call_id: str) -> int:
         if not call_id:
             return 0
+        if isinstance(event, ExecuteStart):
+            self._recent.add(call_id)
         number = self._numbers.pop(call_id, 0) + 1
         if not isinstance(event, ExecuteEnd):
             self._numbers[call_id] = number

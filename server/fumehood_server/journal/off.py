@@ -14,6 +14,7 @@ class NoJournal:
 
     problem: str | None = None
     recording = False
+    is_full = False
 
     async def __aenter__(self) -> Self:
         """Nothing to open."""
@@ -23,6 +24,9 @@ class NoJournal:
         self, _kind: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Nothing to close."""
+
+    async def room(self) -> None:
+        """There is always room for nothing."""
 
     def record(
         self,
@@ -43,6 +47,10 @@ class NoJournal:
         """Nothing is written."""
 
     async def find(self, call_id: str) -> RecordedCall | None:  # noqa: ARG002 - as in the protocol
+        """Nothing is known."""
+        return None
+
+    async def recent(self, call_id: str) -> RecordedCall | None:  # noqa: ARG002 - as in the protocol
         """Nothing is known."""
         return None
 

@@ -17,9 +17,15 @@ from fumehood_server.journal.store import Store
 
 
 def open_journal(
-    folder: Path, *, on_state: Callable[[str | None], None], on_recovered: Callable[[int], None]
+    folder: Path,
+    *,
+    window_s: float,
+    on_state: Callable[[str | None], None],
+    on_recovered: Callable[[int], None],
 ) -> StoredJournal:
     """The journal in a state folder. `on_recovered` is told, in the writer's thread, how many calls had no outcome.
+
+    `window_s`: how long a call's id stands for that call.
 
     Raises:
         JournalKeyError: the key can't be read or made.
@@ -48,5 +54,6 @@ def open_journal(
         lambda: SqliteReader(path),
         sidecar=sidecar,
         on_state=on_state,
+        window_s=window_s,
         upkeep=checkpointer,
     )

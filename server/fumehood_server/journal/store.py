@@ -105,6 +105,9 @@ class Reader(Protocol):
     def events_of_call(self, call_id: str) -> list[StoredEvent]:
         """All events of the newest call of this id."""
 
+    def call_ids(self, since_us: int) -> Iterator[str]:
+        """Ids of the calls that began since then."""
+
     def calls_of_run(self, run_id: str) -> list[str]:
         """Ids of a run's calls, in the order in which they began."""
 

@@ -24,15 +24,15 @@ RETRY_S = 0.5
 """Between two tries of a database that failed."""
 UPKEEP_S = 1.0
 BATCH_ENTRIES = 2_048
-BATCH_BYTES = 16 * 1024 * 1024
+BATCH_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """Bounds of what waits for the database."""
+    """Bounds of what waits for the database. What is full takes the ends of calls up to four times as much."""
 
-    max_entries: int = 50_000
-    max_bytes: int = 64 * 1024 * 1024
+    max_entries: int = 16_384
+    max_bytes: int = 8 * 1024 * 1024
     group_s: float = GROUP_S
     retry_s: float = RETRY_S
     upkeep_s: float = UPKEEP_S
@@ -78,6 +78,7 @@ class Writer:
         self._waiting = 0
         """Entries and their bytes that are not on disk, those of the batch under way included."""
         self._waiting_bytes = 0
+        self._for_room: list[asyncio.Future[None]] = []
         self._urgent = False
         self._closing = False
         self._problem: str | None = None
@@ -113,8 +114,26 @@ class Writer:
     @property
     def is_full(self) -> bool:
         """Whether what waits has reached its bound: nothing more should be admitted."""
+        return self._is_over(1)
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether not even the ends of calls should be taken."""
+        return self._is_over(4)
+
+    def _is_over(self, times: int) -> bool:
         settings = self._settings
-        return self._waiting >= settings.max_entries or self._waiting_bytes >= settings.max_bytes
+        return self._waiting >= settings.max_entries * times or self._waiting_bytes >= settings.max_bytes * times
+
+    async def room(self) -> None:
+        """Return once it isn't full, or the database has failed: see `problem`."""
+        while self._problem is None:
+            with self._condition:
+                if not self.is_full:
+                    return
+                free = asyncio.get_running_loop().create_future()
+                self._for_room.append(free)
+            await free
 
     def add(self, entry: Entry) -> None:
         """Have an entry written with the next group. Never blocks on the database."""
@@ -166,7 +185,7 @@ class Writer:
                     if self._upkeep is not None and due is None:
                         due = time.monotonic() + self._settings.upkeep_s
                 self._written(batch)
-                if self._upkeep is not None and due is not None and (self._is_over or time.monotonic() >= due):
+                if self._upkeep is not None and due is not None and (self._has_ended or time.monotonic() >= due):
                     self._upkeep(store)
                     due = None
             except StoreError as exc:
@@ -213,7 +232,7 @@ class Writer:
             return True
 
     @property
-    def _is_over(self) -> bool:
+    def _has_ended(self) -> bool:
         """Whether the sidecar ends and nothing is left to be written."""
         with self._condition:
             return self._closing and not self._batch.entries
@@ -224,6 +243,7 @@ class Writer:
             self._waiting_bytes -= batch.size
         if batch.waiters:
             self._on_loop(_resolve, batch.waiters)
+        self._tell_room()
         batch.entries, batch.waiters, batch.size = [], [], 0  # what fails after this is not theirs
 
     def _tell(self, problem: str | None) -> None:
@@ -232,6 +252,14 @@ class Writer:
         self._problem = problem
         if self._on_state is not None:
             self._on_loop(self._on_state, problem)
+        self._tell_room()
+
+    def _tell_room(self) -> None:
+        with self._condition:
+            if not self._for_room or (self.is_full and self._problem is None):
+                return
+            waiters, self._for_room = self._for_room, []
+        self._on_loop(_resolve, waiters)
 
     def _on_loop(self, call: Callable[..., None], *values: object) -> None:
         if self._loop is None:

@@ -219,6 +219,13 @@ class Journal(Protocol):
     def problem(self) -> str | None:
         """Why nothing can be written now. None: it can."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether calls are ahead of the disk, so that what comes next should wait for `room`."""
+
+    async def room(self) -> None:
+        """Return once more can be recorded: at once, unless the disk is behind. Waits for some seconds at most."""
+
     def record(
         self,
         event: Event,
@@ -226,7 +233,10 @@ class Journal(Protocol):
         payloads: tuple[bytes, ...] = (),
         documents: tuple[Document, ...] = (),
     ) -> None:
-        """Have an event on disk within 50 ms. Never waits and never fails."""
+        """Have an event on disk within 50 ms. Never waits and never fails.
+
+        Where neither disk nor memory can take it, it is counted: see `EventsLost`.
+        """
 
     async def commit(
         self,
@@ -243,6 +253,13 @@ class Journal(Protocol):
 
     async def find(self, call_id: str) -> RecordedCall | None:
         """The newest call of this id, those that have just ended included.
+
+        Raises:
+            JournalUnavailableError: the journal can't be read now.
+        """
+
+    async def recent(self, call_id: str) -> RecordedCall | None:
+        """The newest call of this id, if it began within the time for which an id stands for its call.
 
         Raises:
             JournalUnavailableError: the journal can't be read now.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import time
 
 import orjson
 
@@ -20,11 +19,10 @@ from fumehood_server.validation.canonical import canonical_sha256
 
 _MAX_PARSED_CHARS = 16 * 1024
 """Longer arguments are compared as they are prepared, and as text."""
-_MICROSECONDS = 1_000_000
 
 
-async def recall(call: Call, journal: Journal, window_s: float) -> RecordedCall | None:
-    """The call that was recorded under this one's id within the window. None: there is none, so this one is the first.
+async def recall(call: Call, journal: Journal) -> RecordedCall | None:
+    """The call that this one's id stands for. None: there is none, so this one is the first.
 
     Raises:
         StepFailedError: the journal can't be read, so that the call might run twice.
@@ -34,13 +32,11 @@ async def recall(call: Call, journal: Journal, window_s: float) -> RecordedCall 
     if not request.is_named or not journal.recording:
         return None
     try:
-        found = await journal.find(request.call_id)
+        found = await journal.recent(request.call_id)
     except JournalUnavailableError as exc:
         why = f"whether it ran under this call_id before can't be read: {exc}"
         raise StepFailedError(not_run(request.tool, why)) from exc
-    if found is None or found.started_us < (time.time() - window_s) * _MICROSECONDS:
-        return None
-    if found.tool != request.tool:
+    if found is not None and found.tool != request.tool:
         raise other_call(request.call_id)
     return found
 

@@ -1,7 +1,9 @@
-"""The step that refuses a call which could not be recorded."""
+"""The step that has a call wait for the journal, and refuses one that could not be recorded."""
 
 from __future__ import annotations
 
+from fumehood_server.calls.call import Call
+from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound
 from fumehood_server.model.call import CallError
 from fumehood_server.model.events import Journal
 from fumehood_server.model.plugin import RegisteredTool
@@ -9,8 +11,17 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import safe_to_repeat
 
 
-def check_writable(journal: Journal, tool: RegisteredTool, *, required: bool) -> CallError | None:
-    """Why the call ends here: the journal can't be written, and the tool has effects or the operator wants all told."""
+async def await_journal(call: Call, tool: RegisteredTool, journal: Journal, *, required: bool) -> CallError | None:
+    """Wait for the journal where calls are faster than its disk, and say why the call ends here where it can't record.
+
+    That is where it can't be written, and the tool has effects or the operator wants every call told.
+
+    Raises:
+        EndedEarlyError: the call was cancelled or met a deadline before.
+    """
+    if journal.is_full:
+        deadline = call.deadline(Bound.WAIT, call.admitted_at, max(MIN_WAIT_S, tool.timeout_s))
+        await call.wait_for(journal.room, deadline)
     problem = journal.problem
     if problem is None or (not required and safe_to_repeat(tool.definition.side_effects)):
         return None

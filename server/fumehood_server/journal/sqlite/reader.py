@@ -14,6 +14,7 @@ from fumehood_server.journal.tree import TILE_HASHES, Tree
 
 _SELECT = "SELECT position, time_us, type, subject, tool, plugin, body FROM events"
 _PORTION = 256
+_IDS = 4_096
 
 
 class SqliteReader:
@@ -101,6 +102,33 @@ class SqliteReader:
                 sql, (row.start_position, row.end_position, call_id, row.start_position)
             ).fetchall()
         return [StoredEvent(*each) for each in rows]
+
+    def call_ids(self, since_us: int) -> Iterator[str]:
+        """See `Reader`."""
+        sql = (
+            "SELECT position, subject FROM events WHERE position >= ? AND type = 'execute_start' "
+            "ORDER BY position LIMIT ?"
+        )
+        start = self._first_since(since_us)
+        while True:  # in portions, since an open statement would keep the writer's log from being taken over
+            with told(self.path):
+                rows = self._connection.execute(sql, (start, _IDS)).fetchall()
+            yield from (call_id for _, call_id in rows)
+            if len(rows) < _IDS:
+                return
+            start = rows[-1][0] + 1
+
+    def _first_since(self, since_us: int) -> int:
+        """The first position whose event is not older. Times never fall along the positions."""
+        start, end = 0, self.counts().events
+        while start < end:
+            middle = (start + end) // 2
+            time_us = self._one("SELECT time_us FROM events WHERE position = ?", middle)
+            if time_us is None or time_us < since_us:
+                start = middle + 1
+            else:
+                end = middle
+        return start
 
     def calls_of_run(self, run_id: str) -> list[str]:
         """See `Reader`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +14,12 @@ from fumehood_server.journal.sqlite.database import connect, locked, migrate, to
 from fumehood_server.journal.sqlite.reader import SqliteReader, load_tree
 from fumehood_server.journal.tree import Tile, Tree
 
-_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
-_CALL = "INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _CHANGE = "UPDATE calls SET state = ?, end_position = coalesce(?, end_position) WHERE call_id = ?"
-_PAYLOAD = "INSERT INTO payloads VALUES (?, ?, ?)"
-_DOCUMENT = "INSERT OR IGNORE INTO documents VALUES (?, ?)"
-_TILE = "INSERT INTO tiles VALUES (?, ?, ?)"
+_ROWS = (512, 128, 32, 8, 1)
+"""Rows of one statement. Each statement gives Python's lock away and takes it again, and a busy event loop lets it go
+only each 5 ms (`sys.getswitchinterval`): row by row, the writer falls behind the calls."""
+_SMALL_BYTES = 4096
+"""SQLite copies what a statement is given: of larger payloads, one each."""
 
 
 class SqliteStore:
@@ -82,6 +84,7 @@ class _Rows:
         self.calls: dict[str, CallRow] = {}
         self.changes: list[tuple[object, ...]] = []
         self.payloads: list[tuple[object, ...]] = []
+        self.large_payloads: list[tuple[object, ...]] = []
         self.documents: dict[bytes, bytes] = {}
         self.tiles: list[Tile] = []
 
@@ -90,7 +93,8 @@ class _Rows:
         self.tiles += tree.append(entry.body)
         self.events.append((position, entry.time_us, entry.type, entry.subject, entry.tool, entry.plugin, entry.body))
         for part, data in enumerate(entry.payloads):
-            self.payloads.append((position, part, data))
+            rows = self.payloads if len(data) <= _SMALL_BYTES else self.large_payloads
+            rows.append((position, part, data))
         for document in entry.documents:
             self.documents[document.digest] = document.data
         if type(entry.call) is CallChange:
@@ -108,12 +112,28 @@ class _Rows:
             row.state, row.end_position = change.state, row.end_position if end is None else end
 
     def write(self, connection: sqlite3.Connection) -> None:
-        connection.executemany(_EVENT, self.events)
-        connection.executemany(_CALL, [_call_columns(row) for row in self.calls.values()])
+        _insert(connection, "INSERT INTO events", self.events)
+        _insert(connection, "INSERT OR REPLACE INTO calls", [_call_columns(row) for row in self.calls.values()])
         connection.executemany(_CHANGE, self.changes)
-        connection.executemany(_PAYLOAD, self.payloads)
-        connection.executemany(_DOCUMENT, self.documents.items())
-        connection.executemany(_TILE, [(tile.level, tile.index, tile.hashes) for tile in self.tiles])
+        _insert(connection, "INSERT INTO payloads", self.payloads)
+        connection.executemany("INSERT INTO payloads VALUES (?, ?, ?)", self.large_payloads)
+        _insert(connection, "INSERT OR IGNORE INTO documents", list(self.documents.items()))
+        _insert(connection, "INSERT INTO tiles", [(tile.level, tile.index, tile.hashes) for tile in self.tiles])
+
+
+def _insert(connection: sqlite3.Connection, head: str, rows: Sequence[tuple[object, ...]]) -> None:
+    start = 0
+    for count in _ROWS:
+        while len(rows) - start >= count:
+            part = rows[start : start + count]
+            connection.execute(_values(head, count, len(part[0])), [*itertools.chain.from_iterable(part)])
+            start += count
+
+
+@functools.cache
+def _values(head: str, rows: int, columns: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return f"{head} VALUES {', '.join([row] * rows)}"
 
 
 def _call_columns(row: CallRow) -> tuple[object, ...]:
