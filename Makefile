@@ -26,9 +26,9 @@ TEST_WORKERS ?= 4
 # What test-libraries tries.
 LIBRARIES := numpy pandas lxml cryptography pillow httpx sqlalchemy polars
 # What mypy reads besides the packages that pyproject.toml names.
-TYPED := bench tools examples tests/repository tests/soak
+TYPED := bench tools examples tests/repository tests/soak tests/recovery
 
-.PHONY: help setup gen lint type test test-libraries test-kernels test-containers clients bench soak demo check
+.PHONY: help setup gen lint type test test-libraries test-kernels test-containers test-kills clients bench soak demo check
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ clients: setup ## Build and run the clients of docs/clients.md in Java and Rust,
 bench: $(S)/runtime $(S)/dev $(S)/bubblewrap $(NPM_STAMPS) ## Measure against peers; QUICK=1 for a short run, STRICT=1 to fail on a missed target
 	@python -m compileall -q plugin_sdk/fumehood_sdk # what was edited since would be compiled in each start that is measured
 	python -m bench $(if $(QUICK),--quick) $(if $(STRICT),--strict) $(ARGS)
+
+test-kills: $(S)/runtime $(S)/dev $(S)/bubblewrap ## Kill a sidecar under load 200 times and look for what was lost; KILLS=20 for fewer
+	python -m tests.recovery --kills $(or $(KILLS),200) $(ARGS)
 
 soak: $(S)/runtime $(S)/dev $(S)/bubblewrap ## Hold a sidecar under attack for a minute; SECONDS=3600 for an hour, more options in ARGS
 	python -m tests.soak --seconds $(or $(SECONDS),60) $(ARGS)

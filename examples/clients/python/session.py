@@ -73,8 +73,12 @@ class Session:
         self._wake_writer()
         await asyncio.wait(self._tasks)
 
-    async def call(self, tool: str, arguments_json: str, *, timeout_s: float | None = None) -> tool_pb2.ToolResult:
+    async def call(
+        self, tool: str, arguments_json: str, *, timeout_s: float | None = None, call_id: str = ""
+    ) -> tool_pb2.ToolResult:
         """Make a call and wait for its result, which may be an error of the tool's. Cancelling this cancels the call.
+
+        With a `call_id` of yours it can be made again, also over another session: the tool runs once.
 
         Raises:
             RefusedError: nothing ran.
@@ -82,7 +86,7 @@ class Session:
         """
         if self._over:
             raise SessionEndedError("the session is over")
-        call_id = next(self._ids)
+        call_id = call_id or next(self._ids)
         request = pb.SessionRequest(call=pb.CallToolRequest(tool=tool, arguments_json=arguments_json, call_id=call_id))
         if timeout_s is not None:
             request.call.timeout.FromNanoseconds(round(timeout_s * 1e9))

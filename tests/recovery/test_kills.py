@@ -1,0 +1,19 @@
+"""A short run of what `make test-kills` does two hundred times."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tests.recovery.kills import kill_again_and_again
+
+
+def test_kills_at_random_moments_lose_nothing_and_run_nothing_twice() -> None:
+    said: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="fh-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        seen = kill_again_and_again(folder, 3, seed=5, say=said.append)
+    assert len(said) == 3
+    assert len(seen.acknowledged) > 20
+    assert sum(seen.repeated.values()) > 0
