@@ -24,6 +24,7 @@ from structlog.typing import FilteringBoundLogger
 from fumehood_server.allocator import trimmed_memory
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
+from fumehood_server.checkpoint_handover import hand_over
 from fumehood_server.config.config import ServerConfig, SidecarConfig, load_config
 from fumehood_server.config.config_file import JournalStore
 from fumehood_server.config.listen import SocketAccess
@@ -264,6 +265,7 @@ def _journal(config: SidecarConfig) -> StoredJournal | NoJournal:
         window_s=config.journal.call_id_window_s,
         on_state=_journal_state,
         on_recovered=_journal_recovered,
+        hand_over=functools.partial(hand_over, config),
     )
 
 

@@ -22,9 +22,9 @@ from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.entry import CallState
 from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.sqlite import MIGRATIONS, SqliteReader, SqliteStore, load_tree
-from fumehood_server.journal.store import EventFilter, NewerJournalError
+from fumehood_server.journal.store import EventFilter, NewerJournalError, Store
 from fumehood_server.journal.verify import verify
-from fumehood_server.journal.writer import WriterSettings
+from fumehood_server.journal.writer import Upkeep, WriterSettings
 from fumehood_server.model.events import About, EventsLost, SidecarStarted
 
 from . import writes
@@ -43,7 +43,12 @@ class Kept:
         self.signer = Signer.generate("test/journal")
 
     def open(
-        self, settings: WriterSettings | None = None, *, commit_s: float = BOUND_S, window_s: float = 3600.0
+        self,
+        settings: WriterSettings | None = None,
+        *,
+        commit_s: float = BOUND_S,
+        window_s: float = 3600.0,
+        upkeep: Upkeep | None = None,
     ) -> StoredJournal:
         return StoredJournal(
             lambda: SqliteStore(self.path),
@@ -51,7 +56,7 @@ class Kept:
             sidecar="0a0b0c0d",
             on_state=self.states.append,
             window_s=window_s,
-            upkeep=Checkpointer(self.signer),
+            upkeep=upkeep or Checkpointer(self.signer),
             settings=settings,
             commit_s=commit_s,
         )
@@ -145,6 +150,22 @@ async def test_a_full_disk_refuses_what_waits_and_loses_nothing(kept: Kept, smal
         await journal.commit(end(), about("call-0"), (b"[]",))
     assert [state is None for state in kept.states] == [False, True]
     assert kept.types() == ["sidecar_started", *["execute_start"] * 100, "execute_attempt", "execute_end"]
+
+
+async def test_a_fault_of_the_writers_own_is_said_and_it_goes_on(kept: Kept) -> None:
+    faults = [AttributeError("no such thing")]
+
+    def upkeep(store: Store) -> None:
+        if faults:
+            raise faults.pop()
+        Checkpointer(kept.signer)(store)
+
+    async with kept.open(WriterSettings(upkeep_s=0.01, retry_s=0.05), upkeep=upkeep) as journal:
+        await journal.commit(STARTED)
+        await until(lambda: len(kept.states) == 2)
+        await journal.commit(STARTED)
+    assert kept.states == ["its writer failed: AttributeError('no such thing')", None]
+    assert kept.types() == ["sidecar_started"] * 2
 
 
 async def test_a_database_that_is_away_at_the_start_is_tried_again(kept: Kept, tmp_path: Path) -> None:

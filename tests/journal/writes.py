@@ -22,9 +22,13 @@ async def main(folder: Path) -> None:
     signer = load_or_make_key(folder)
     with (folder / "handed").open("a") as handed:
 
-        def hand_over(note: str) -> None:
-            handed.write(note + "\f")
-            handed.flush()
+        class HandOver:
+            def __call__(self, note: str) -> None:
+                handed.write(note + "\f")
+                handed.flush()
+
+            def cosigned(self) -> None:
+                return None
 
         async with StoredJournal(
             lambda: SqliteStore(folder / "journal.db"),
@@ -32,7 +36,7 @@ async def main(folder: Path) -> None:
             sidecar="0a0b0c0d",
             on_state=lambda _problem: None,
             window_s=3600.0,
-            upkeep=Checkpointer(signer, hand_over),
+            upkeep=Checkpointer(signer, HandOver()),
             settings=WriterSettings(upkeep_s=0.01),
         ) as journal:
 

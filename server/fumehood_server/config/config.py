@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fumehood_sandbox import Backend, Limits
 
+from fumehood_server.config.checkpoints import CheckpointPlaces, read_checkpoints
 from fumehood_server.config.config_file import (
     CgroupUse,
     ConfigFile,
@@ -108,6 +109,7 @@ class JournalConfig:
     """Whether calls without effects are refused as well while it can't be written."""
     call_id_window_s: int = 86_400
     """How long a call's id stands for that call."""
+    checkpoints: CheckpointPlaces = field(default_factory=CheckpointPlaces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +219,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
             )
     _check_state_dir(server.state_dir, folders, source)
     secrets = read_secrets(file, source, folder)
+    checkpoints = read_checkpoints(file.journal.checkpoints, source, folder)
     protected = protected_paths(
         state_dir=server.state_dir.resolve(),
         lock_path=lock_path,
@@ -224,6 +227,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         plugin_folders=folders,
         secret_files={name: each.file for name, each in secrets.items() if each.file is not None},
         sockets=[each.path for each in server.listen if each.path is not None],
+        checkpoint_file=checkpoints.file,
     )
     plugins = tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin))
     _check_links(file, plugins, source, folder)
@@ -245,6 +249,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
             store=file.journal.store,
             required=file.journal.required,
             call_id_window_s=file.journal.call_id_window_s,
+            checkpoints=checkpoints,
         ),
         plugins=plugins,
         secrets=secrets,

@@ -77,12 +77,23 @@ class JournalStore(StrEnum):
     """Nowhere: each receipt says so."""
 
 
+class CheckpointsTable(Table):
+    """`[journal.checkpoints]`."""
+
+    file: str | None = Field(default=None, min_length=1)
+    command: list[str] = Field(default=[], max_length=64)
+    witness: str | None = Field(default=None, pattern=r"^https?://", max_length=2048)
+    witness_key: str | None = None
+    every_s: float = Field(default=60.0, ge=1, le=86_400)
+
+
 class JournalTable(Table):
     """`[journal]`."""
 
     store: Annotated[JournalStore, one_of(JournalStore, "journal")] = JournalStore.SQLITE
     required: bool = True
     call_id_window_s: int = Field(default=86_400, ge=0, le=31_536_000)
+    checkpoints: CheckpointsTable = Field(default_factory=CheckpointsTable)
 
 
 class DefaultLimitsTable(Table):

@@ -47,6 +47,7 @@ def protected_paths(
     plugin_folders: Sequence[Path],
     secret_files: Mapping[str, Path],
     sockets: Sequence[Path],
+    checkpoint_file: Path | None = None,
 ) -> tuple[Protected, ...]:
     """What a write grant must not overlap: the sidecar's state, configuration, sockets, code, secrets and plugins.
 
@@ -58,6 +59,8 @@ def protected_paths(
         Protected((state_dir / "environments").resolve(), "the packages of plugins"),
         Protected(lock_path, "the lock file"),
     ]
+    if checkpoint_file is not None:
+        own.append(Protected(checkpoint_file.parent.resolve(), "the folder of the journal's checkpoints", within=False))
     if config_path is not None:
         own.append(Protected(config_path, "the sidecar's configuration"))
     own += [Protected(each.parent.resolve(), "the folder of the sidecar's socket", within=False) for each in sockets]

@@ -58,10 +58,11 @@ class StoredJournal:
         upkeep: Upkeep | None = None,
         settings: WriterSettings | None = None,
         commit_s: float = COMMIT_S,
+        on_closed: Callable[[], None] | None = None,
     ) -> None:
         """`sidecar` names this process in each event. `on_state` is told why nothing can be written; None: it can.
 
-        `window_s`: how long a call's id stands for that call.
+        `window_s`: how long a call's id stands for that call. `on_closed` is called in a thread at the end.
         """
         self._open_store = open_store
         self._open_reader = open_reader
@@ -69,6 +70,7 @@ class StoredJournal:
         self._sidecar = sidecar
         self._commit_s = commit_s
         self._window_s = window_s
+        self._on_closed = on_closed
         self._recent = RecentIds(window_s)
         self._loading: asyncio.Task[None] | None = None
         self._first: Store | None = None
@@ -101,6 +103,8 @@ class StoredJournal:
         self._tell_losses()
         await self._writer.__aexit__(kind, value, trace)
         await asyncio.to_thread(self._reader.close)
+        if self._on_closed is not None:
+            await asyncio.to_thread(self._on_closed)
 
     @property
     def problem(self) -> str | None:

@@ -7,12 +7,18 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+from fumehood_evidence.merkle import consistency_proof
+from fumehood_evidence.note import Verifier
+
 from fumehood_server.journal import JOURNAL_NAME
 from fumehood_server.journal.checkpoints import Checkpointer
+from fumehood_server.journal.handover.handover import Handover
+from fumehood_server.journal.handover.prove import Prove
 from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.keys import load_or_make_key
 from fumehood_server.journal.recovery import recover
 from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
+from fumehood_server.journal.sqlite.reader import load_tree
 from fumehood_server.journal.store import Store
 
 
@@ -22,10 +28,12 @@ def open_journal(
     window_s: float,
     on_state: Callable[[str | None], None],
     on_recovered: Callable[[int], None],
+    hand_over: Callable[[Verifier, Prove], Handover | None],
 ) -> StoredJournal:
     """The journal in a state folder. `on_recovered` is told, in the writer's thread, how many calls had no outcome.
 
-    `window_s`: how long a call's id stands for that call.
+    `window_s`: how long a call's id stands for that call. `hand_over` is given the key that signs and what proves that
+    the log has only grown.
 
     Raises:
         JournalKeyError: the key can't be read or made.
@@ -48,7 +56,14 @@ def open_journal(
                 on_recovered(ended)
         return store
 
-    checkpointer = Checkpointer(load_or_make_key(folder))
+    def prove(old: int, new: int) -> list[bytes]:
+        tree = load_tree(SqliteReader(path))
+        with contextlib.closing(SqliteReader(path)) as reader:
+            return consistency_proof(old, new, tree.reader(reader.tile))
+
+    signer = load_or_make_key(folder)
+    handover = hand_over(signer.verifier, prove)
+    checkpointer = Checkpointer(signer, handover)
     return StoredJournal(
         open_store,
         lambda: SqliteReader(path),
@@ -56,4 +71,5 @@ def open_journal(
         on_state=on_state,
         window_s=window_s,
         upkeep=checkpointer,
+        on_closed=None if handover is None else handover.close,
     )

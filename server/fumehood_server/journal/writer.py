@@ -188,8 +188,8 @@ class Writer:
                 if self._upkeep is not None and due is not None and (self._has_ended or time.monotonic() >= due):
                     self._upkeep(store)
                     due = None
-            except StoreError as exc:
-                self._tell(str(exc))
+            except Exception as exc:  # noqa: BLE001 - a fault of ours must not end the thread, or go unsaid
+                self._tell(str(exc) if isinstance(exc, StoreError) else f"its writer failed: {exc!r}")
                 if store is not None:
                     store.close()
                 store = None
