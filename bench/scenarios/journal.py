@@ -10,6 +10,7 @@ from bench.harness.processes import python
 from bench.harness.report import Report, Row, Target
 from bench.harness.rounds import Effort, Entrant, ratio, take_turns
 from bench.harness.sidecar import ECHO, sidecar, until_serving, write_config
+from bench.scenarios.journal_writing import measure_writing
 
 RECORDED, UNRECORDED = "recorded", "journal off"
 
@@ -42,4 +43,6 @@ async def measure(effort: Effort, folder: Path) -> Report:
                     Target(f"{name}: rate / off", rate, 0.85, at_least=True),
                 ]
             )
+    writing = await measure_writing(effort, folder)
+    report.add(writing.rows, writing.targets)
     return report
