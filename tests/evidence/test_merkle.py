@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 
 import pytest
 from fumehood_evidence import merkle
@@ -27,6 +27,7 @@ def subtree(level: int, index: int) -> bytes:
     return merkle.root_of(LEAVES[index << level : (index + 1) << level])
 
 
+@functools.cache
 def root(size: int) -> bytes:
     return merkle.root_of(LEAVES[:size])
 
@@ -37,7 +38,7 @@ def test_roots_are_those_that_others_compute() -> None:
     assert merkle.root_of([]) == merkle.EMPTY_ROOT
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [*range(1, 10), 16, 17, 31, 32, 33])
 def test_every_leaf_is_proven_at_its_own_place_only(size: int) -> None:
     for index in range(size):
         proof = merkle.inclusion_proof(index, size, subtree)
@@ -48,16 +49,17 @@ def test_every_leaf_is_proven_at_its_own_place_only(size: int) -> None:
                     merkle.verify_inclusion(LEAVES[index], other, size, proof, root(size))
 
 
-@pytest.mark.parametrize(("old", "new"), [*itertools.combinations_with_replacement(range(34), 2)])
-def test_a_tree_is_proven_the_beginning_of_those_that_grew_from_it(old: int, new: int) -> None:
-    proof = merkle.consistency_proof(old, new, subtree)
-    merkle.verify_consistency(old, root(old), new, root(new), proof)
+@pytest.mark.parametrize("new", range(34))
+def test_a_tree_is_proven_the_beginning_of_those_that_grew_from_it(new: int) -> None:
     wrong = bytes(merkle.HASH_BYTES)
-    for roots in ((wrong, root(new)), (root(old), wrong)):
-        if old == 0 and roots[0] == root(old):
-            continue  # the empty tree is the beginning of every other
-        with pytest.raises(ProofError):
-            merkle.verify_consistency(old, roots[0], new, roots[1], proof)
+    for old in range(new + 1):
+        proof = merkle.consistency_proof(old, new, subtree)
+        merkle.verify_consistency(old, root(old), new, root(new), proof)
+        for roots in ((wrong, root(new)), (root(old), wrong)):
+            if old == 0 and roots[0] == root(old):
+                continue  # the empty tree is the beginning of every other
+            with pytest.raises(ProofError):
+                merkle.verify_consistency(old, roots[0], new, roots[1], proof)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 20, 33])
