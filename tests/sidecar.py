@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import textwrap
 import time
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+
+from tests import preloaded
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -74,7 +75,7 @@ def running_sidecar(
     server: str = "",
     more: str = "",
     arguments: Sequence[str] = (),
-    interpreter: Sequence[str] = (sys.executable,),
+    interpreter: Sequence[str] = preloaded.PYTHON,
     environment: Mapping[str, str] | None = None,
     everybody: bool = False,
     stderr: int | None = None,
@@ -94,7 +95,7 @@ def running_sidecar(
         (folder / "fumehood.toml").write_text(_config(plugins, server, more))
         command = [*interpreter, "-c", _LAUNCH, str(folder / "fumehood.toml"), *arguments]
         with (folder / "stderr").open("wb") as log:
-            process = subprocess.Popen(
+            process: subprocess.Popen[bytes] = preloaded.Popen(
                 command,
                 stdout=subprocess.PIPE,
                 stderr=log if stderr is None else stderr,

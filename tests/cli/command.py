@@ -6,15 +6,15 @@ import json
 import os
 import pty
 import select
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import preloaded
+
 TIMEOUT_S = 60.0
-COMMAND = [sys.executable, "-P", "-m", "fumehood_server"]
+COMMAND = [*preloaded.PYTHON, "-m", "fumehood_server"]
 
 
 @dataclass(frozen=True)
@@ -53,25 +53,22 @@ def fumehood(
     stdin: str | None = None,
     more: Mapping[str, str] | None = None,
 ) -> Done:
-    done = subprocess.run(
+    status, stdout, stderr = preloaded.run(
         [*COMMAND, *map(str, arguments)],
         cwd=folder,
         env=environment(address, more),
-        input=None if stdin is None else stdin.encode(),
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
+        stdin=None if stdin is None else stdin.encode(),
         timeout=TIMEOUT_S,
-        check=False,
     )
     # Not text=True: it makes newlines of carriage returns.
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return Done(status, stdout.decode(), stderr.decode())
 
 
 def on_terminal(*arguments: str | Path, address: str = "", folder: Path | None = None) -> tuple[int, str]:
     """The exit status, and what the command writes to a terminal of its own."""
     ours, theirs = pty.openpty()
     try:
-        with subprocess.Popen(
+        with preloaded.Popen(
             [*COMMAND, *map(str, arguments)],
             cwd=folder,
             env=environment(address, {"TERM": "xterm", "COLUMNS": "100"}),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests import preloaded
 from tests.cli.command import COMMAND, TIMEOUT_S, environment, fumehood
 from tests.sidecar import Sidecar
 
@@ -129,7 +130,7 @@ def test_a_stream_as_json_is_a_line_for_each_event(sidecar: Sidecar) -> None:
 
 def test_ctrl_c_cancels_the_call_and_says_so(sidecar: Sidecar) -> None:
     arguments = ["call", "steps", "count=1", "hang=true", "--stream", "--json", "--call-id", "to-be-cancelled"]
-    with subprocess.Popen(
+    with preloaded.Popen(
         [*COMMAND, *arguments],
         env=environment(sidecar.target),
         stdin=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from fumehood_server.cli.saved_files import is_source
 
+from tests import preloaded
 from tests.cli.command import COMMAND, TIMEOUT_S, environment, fumehood
 from tests.sidecar import write_plugin
 
@@ -70,7 +71,7 @@ class Running:
 
 @contextmanager
 def running(*arguments: str | Path, folder: Path, more: dict[str, str] | None = None) -> Iterator[Running]:
-    with subprocess.Popen(
+    with preloaded.Popen(
         [*COMMAND, *map(str, arguments)],
         cwd=folder,
         env=environment(more={"PYTHONUNBUFFERED": "1", **(more or {})}),

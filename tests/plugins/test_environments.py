@@ -15,6 +15,7 @@ from fumehood_server.plugins.environments.installer import find_installer
 from fumehood_server.plugins.environments.plugin_lock import plugin_lock_text
 from fumehood_server.plugins.environments.resolve import resolve
 
+from tests import preloaded
 from tests.cli.command import COMMAND, Done, environment, fumehood
 from tests.cli.wheels import wheel
 from tests.plugins.support import manifest_of
@@ -218,7 +219,7 @@ def test_one_build_serves_all_who_want_it_at_once(index: Path, plugin: Path) -> 
     for folder in (plugin, other):
         write_lock(folder, index)
     started = [
-        subprocess.Popen(
+        preloaded.Popen(
             [*COMMAND, "plugin", "build", str(folder), "--json"],
             cwd=index.parent,
             env=environment(more=index_environment(index)),
@@ -287,7 +288,7 @@ def at_terminal(index: Path, answers: str, *arguments: str | Path) -> str:
     """What `fumehood` prints to a terminal at which somebody types `answers`."""
     ours, theirs = pty.openpty()
     os.write(ours, answers.encode())
-    process = subprocess.Popen(
+    process = preloaded.Popen(
         [*COMMAND, *map(str, arguments)],
         cwd=index.parent,
         env=environment(more=index_environment(index)),

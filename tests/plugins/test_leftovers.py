@@ -16,6 +16,7 @@ from fumehood_server.plugins.environments.installer import find_installer
 from fumehood_server.plugins.environments.plugin_lock import plugin_lock_text
 from fumehood_server.plugins.environments.resolve import resolve
 
+from tests import preloaded
 from tests.cli.command import COMMAND, environment, fumehood
 from tests.plugins.support import cli, manifest_of, python
 from tests.plugins.wheels import index_environment, make_wheel
@@ -77,7 +78,7 @@ def held_by_another(path: Path) -> Iterator[None]:
 
 def start_once(house: Path) -> None:
     """Start a sidecar by the configuration, and end it when it serves."""
-    with subprocess.Popen(
+    with preloaded.Popen(
         [*COMMAND, "serve", "--log-format", "json"], cwd=house, env=environment(), stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
