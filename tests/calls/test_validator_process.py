@@ -62,7 +62,7 @@ def process_of(checks: DocumentChecks) -> int:
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(BOUND_S):
         while not condition():  # noqa: ASYNC110 - of the kernel's, or ours within the next steps of the loop
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
 
 
 async def verdict(waiting: Coroutine[Any, Any, Verdict]) -> Verdict | Cause:

@@ -23,7 +23,7 @@ from fumehood_server.plugins.launch.program import BuiltProgram, build
 from fumehood_server.workers import LogSink, Pools, WorkerSettings
 from fumehood_server.workers.process.worker import ProcessWorker
 
-from tests.faults.bench import BOUND_S, ended
+from tests.faults.bench import BOUND_S, POLL_S, ended
 
 FOLDER = Path(__file__).parent / "plugin"
 SETTINGS = WorkerSettings(
@@ -108,7 +108,7 @@ class Bench:
         """Until the kernel has done what was asked of it."""
         async with asyncio.timeout(BOUND_S):
             while not condition():  # noqa: ASYNC110 - nothing tells when another process's children are gone
-                await asyncio.sleep(0)
+                await asyncio.sleep(POLL_S)
 
     async def call(self, code: str, *, spec: WorkerSpec | None = None, tool: str = "run") -> InvocationResult:
         """One call to its end."""

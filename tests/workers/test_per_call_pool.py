@@ -116,7 +116,7 @@ async def served_after_the_backoff(bench: Bench, spec: WorkerSpec) -> None:
             try:
                 assert await bench.run("pass", spec=spec) == "pass"
             except WorkerUnavailableError:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.005)
             else:
                 return
 

@@ -190,7 +190,7 @@ async def test_a_plugin_that_crashes_waits_longer_each_time() -> None:
             async with asyncio.timeout(BOUND_S):
                 while starts(bench) < count:
                     error = await bench.start_error(spec)
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.005)
             waits.append(error.details["retry_after_s"])
             assert [info.state for info in bench.pools.workers()] == [WorkerState.BACKOFF]
         assert waits[0] < waits[1] <= waits[2] == waits[3] == pytest.approx(0.05, abs=0.01)

@@ -85,4 +85,4 @@ async def test_process_whose_calls_ask_and_end_at_once_may_ask_on() -> None:
         async with bench.sole_worker(spec) as worker:
             async with asyncio.timeout(BOUND_S):
                 while worker._requests._asked_bytes:  # type: ignore[attr-defined] # noqa: ASYNC110 - until the loop has told of it
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.001)

@@ -11,7 +11,7 @@ from fumehood_server.model.tool import Reason
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.workers import LogSink, Pools
 
-from tests.faults.bench import BOUND_S, SETTINGS, Bench, Updates, ended, invocation
+from tests.faults.bench import BOUND_S, POLL_S, SETTINGS, Bench, Updates, ended, invocation
 
 from .test_pools import bounded, pools_with
 
@@ -20,13 +20,13 @@ async def until_some_process(bench: Bench) -> None:
     """Until the plugin under test has a process."""
     async with asyncio.timeout(BOUND_S):
         while not bench.left():  # noqa: ASYNC110 - a process of the kernel's, which tells nobody of its start
-            await asyncio.sleep(0)
+            await asyncio.sleep(POLL_S)
 
 
 async def until_no_process(bench: Bench) -> None:
     async with asyncio.timeout(5):
         while bench.left():  # noqa: ASYNC110 - likewise
-            await asyncio.sleep(0)
+            await asyncio.sleep(POLL_S)
 
 
 async def test_closing_that_is_cancelled_kills_the_starts_too() -> None:
@@ -106,4 +106,4 @@ async def test_pool_whose_only_start_failed_is_forgotten_with_the_failure() -> N
         assert len(bench.pools._lives) == 1, "control: the failure is remembered"
         async with asyncio.timeout(5):
             while bench.pools._lives:  # noqa: ASYNC110 - the pools tell nobody that they are empty
-                await asyncio.sleep(0)
+                await asyncio.sleep(POLL_S)
