@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,9 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_sandbox.outside.identity import user_for
 
+from tests.landlock_only.harness import folder_for_everybody
 from tests.sandbox.harness import until_gone
-from tests.sidecar import running_sidecar, write_plugin
+from tests.sidecar import Sidecar, running_sidecar, write_plugin
 from tests.users import ORDINARY, SANDBOX_AND_PACKAGES, SYSTEM_PYTHON, as_ordinary_user, why_not
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -84,6 +87,10 @@ def _interpreter(user: str, *, contained: bool = True) -> tuple[str, ...]:
 
 @pytest.fixture(params=["root", "ordinary"])
 def user(request: pytest.FixtureRequest) -> str:
+    return _user(request)
+
+
+def _user(request: pytest.FixtureRequest) -> str:
     if request.param == "root" and os.geteuid() != 0:
         pytest.skip("this whole suite runs as an ordinary user")
     return str(request.param)
@@ -116,71 +123,77 @@ def _data(folder: Path, user: str) -> tuple[Path, Path]:
     return read, write
 
 
-def test_tools_run_without_namespaces_where_the_operator_accepts_that(folder: Path, user: str) -> None:
-    read, write = _data(folder, user)
-    grants = f'max_side_effects = "write"\nread = ["{read}"]\nwrite = ["{write}"]\n'
-    grants += '[plugin.tools.write_file]\npermission = "allow"\n'
-    with running_sidecar(
-        [_PLUGINS / "dice", (_PLUGINS / "files", grants), (_PLUGINS / "grep", f'read = ["{read}"]\n')],
-        more=_LANDLOCK,
-        interpreter=_interpreter(user),
-        environment=_environment(folder),
-        everybody=True,
-    ) as sidecar:
-        rolled = _call(sidecar.target, "roll_dice", count=2, sides=6)
-        noted = _call(sidecar.target, "read_file", path=str(read / "note"))
-        written = _call(sidecar.target, "write_file", path=str(write / "new"), text="x")
-        grepped = _call(sidecar.target, "grep_files", pattern="granted", path=str(read))
-        outside = _call(sidecar.target, "read_file", path="/etc/passwd")
+@dataclass(frozen=True)
+class House:
+    """A sidecar that may do without namespaces, and what its plugins may read and write."""
+
+    user: str
+    sidecar: Sidecar
+    read: Path
+    write: Path
+    numbers: Path
+
+
+@pytest.fixture(scope="module", params=["root", "ordinary"])
+def house(request: pytest.FixtureRequest) -> Iterator[House]:
+    user = _user(request)
+    with folder_for_everybody() as folder:
+        read, write = _data(folder, user)
+        numbers, leaver = folder / "numbers", folder / "leaver"
+        for each in (numbers, leaver):
+            each.mkdir()
+        numbers.chmod(0o777)
+        (leaver / "plugin.toml").write_text(_LEAVER)
+        stubborn = write_plugin(folder / "stubborn", "stubborn", _STUBBORN)
+        grants = f'max_side_effects = "write"\nread = ["{read}"]\nwrite = ["{write}"]\n'
+        grants += '[plugin.tools.write_file]\npermission = "allow"\n'
+        hanging = f'max_side_effects = "write"\nwrite = ["{numbers}"]\n[plugin.tools.hang]\npermission = "allow"\n'
+        with running_sidecar(
+            [
+                *(_PLUGINS / "dice", (_PLUGINS / "files", grants), (_PLUGINS / "grep", f'read = ["{read}"]\n')),
+                *(leaver, (stubborn, hanging)),
+            ],
+            more=_LANDLOCK,
+            interpreter=_interpreter(user),
+            environment=_environment(folder),
+            everybody=True,
+        ) as sidecar:
+            yield House(user, sidecar, read, write, numbers)
+        assert list((folder / "tmp").iterdir()) == []
+
+
+def test_tools_run_without_namespaces_where_the_operator_accepts_that(house: House) -> None:
+    target = house.sidecar.target
+    rolled = _call(target, "roll_dice", count=2, sides=6)
+    noted = _call(target, "read_file", path=str(house.read / "note"))
+    written = _call(target, "write_file", path=str(house.write / "new"), text="x")
+    grepped = _call(target, "grep_files", pattern="granted", path=str(house.read))
+    outside = _call(target, "read_file", path="/etc/passwd")
     for result in (rolled, noted, written, grepped):
         assert not result.is_error, result
         assert result.sandbox.backend == "landlock"
         weaker = {layer.name for layer in result.sandbox.layers if layer.weaker}
         assert {"file system", "processes", "network", "ipc", "scratch", "rlimits"} <= weaker
-        assert ("identity" in weaker) is (user == "ordinary")
+        assert ("identity" in weaker) is (house.user == "ordinary")
     assert "a granted word" in noted.content[0].text
-    assert (write / "new").read_text() == "x"
+    assert (house.write / "new").read_text() == "x"
     assert outside.is_error
-    assert list((folder / "tmp").iterdir()) == []
 
 
-def test_program_of_a_cli_plugin_leaves_nothing_though_it_has_no_group_of_its_own(folder: Path, user: str) -> None:
-    plugin = folder / "leaver"
-    plugin.mkdir()
-    (plugin / "plugin.toml").write_text(_LEAVER)
-    with running_sidecar(
-        [plugin],
-        more=_LANDLOCK,
-        interpreter=_interpreter(user),
-        environment=_environment(folder),
-        everybody=True,
-    ) as sidecar:
-        left = [_call(sidecar.target, "leave") for _ in range(2)]
-        for result in left:
-            assert not result.is_error, result
-            # There is no pid namespace: the number is everybody's.
-            until_gone([int(result.content[0].text)])
+def test_program_of_a_cli_plugin_leaves_nothing_though_it_has_no_group_of_its_own(house: House) -> None:
+    left = [_call(house.sidecar.target, "leave") for _ in range(2)]
+    for result in left:
+        assert not result.is_error, result
+        # There is no pid namespace: the number is everybody's.
+        until_gone([int(result.content[0].text)])
 
 
-def test_call_that_ignores_its_end_is_ended_with_all_it_started(folder: Path, user: str) -> None:
-    numbers = folder / "numbers"
-    numbers.mkdir()
-    numbers.chmod(0o777)
-    plugin = write_plugin(folder / "stubborn", "stubborn", _STUBBORN)
-    grants = f'max_side_effects = "write"\nwrite = ["{numbers}"]\n[plugin.tools.hang]\npermission = "allow"\n'
-    with running_sidecar(
-        [(plugin, grants)],
-        more=_LANDLOCK,
-        interpreter=_interpreter(user),
-        environment=_environment(folder),
-        everybody=True,
-    ) as sidecar:
-        result = _call(sidecar.target, "hang", folder=str(numbers))
-        assert result.error.code == "TOOL_TIMEOUT", result
-        left = [int(path.name) for path in numbers.iterdir()]
-        assert len(left) == 2
-        until_gone(left)
-    assert list((folder / "tmp").iterdir()) == []
+def test_call_that_ignores_its_end_is_ended_with_all_it_started(house: House) -> None:
+    result = _call(house.sidecar.target, "hang", folder=str(house.numbers))
+    assert result.error.code == "TOOL_TIMEOUT", result
+    left = [int(path.name) for path in house.numbers.iterdir()]
+    assert len(left) == 2
+    until_gone(left)
 
 
 def test_nothing_runs_there_unless_the_operator_accepts_it(folder: Path, user: str) -> None:
