@@ -24,6 +24,7 @@ import os
 import pkgutil
 import runpy
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -130,15 +131,15 @@ def _fork_server() -> socket.socket:
     ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     command = [sys.executable, "-P", __file__, str(theirs.fileno())]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
-    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment)
+    subprocess.run(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment, check=True)
     theirs.close()
-    atexit.register(process.wait)
-    atexit.register(ours.close)  # before, as what is registered last comes first
     return ours
 
 
 def _serve(requests: int) -> None:
     """Fork a child for each request, and tell its pid and its end, until the other side is closed."""
+    # Python took it for ignored if pytest's process ignores it, as those of xdist do.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     _import_everything()
     connections: dict[int, tuple[int, int]] = {}  # a child's pidfd → its pid, and where its status is sent
     events = select.poll()
@@ -234,4 +235,6 @@ def _run(option: str, what: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
+    if os.fork():
+        os._exit(0)  # nobody's child: there are tests that look at all children of their process
     _serve(int(sys.argv[1]))

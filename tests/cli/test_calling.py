@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 from tests import preloaded
@@ -148,5 +149,8 @@ def test_ctrl_c_cancels_the_call_and_says_so(sidecar: Sidecar) -> None:
     # The same id is free again once the call has ended; a call that went on would hold it for 50 s.
     ended = fumehood("call", "say", "text=after", "--call-id", "another", address=sidecar.target)
     assert ended.stdout == "after\n"
-    ends = [line for line in sidecar.log() if line.get("call_id") == "to-be-cancelled"]
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (ends := [line for line in sidecar.log() if line.get("call_id") == "to-be-cancelled"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert [(line["event"], line["code"]) for line in ends] == [("execute_cancelled", "CANCELLED_SIGNAL")]
