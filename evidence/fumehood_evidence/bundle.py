@@ -235,7 +235,8 @@ def _check_payloads(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> tupl
 
 
 def _check_documents(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> None:
-    named = {text for body in bodies for text in body["data"].values() if isinstance(text, str)}
+    texts = {text for body in bodies for text in body["data"].values() if isinstance(text, str)}
+    named = {text.removeprefix("sha256:") for text in texts}
     for digest, data in bundle.documents.items():
         if hashlib.sha256(data).hexdigest() != digest:
             raise EvidenceError(f"the document {digest} is not the one that the events name")

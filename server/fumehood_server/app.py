@@ -11,7 +11,8 @@ import signal
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import cast
@@ -27,23 +28,28 @@ from fumehood_server.calls.resolution import Resolver
 from fumehood_server.checkpoint_handover import hand_over
 from fumehood_server.config.config import ServerConfig, SidecarConfig, load_config
 from fumehood_server.config.config_file import JournalStore
+from fumehood_server.config.effective import effective_document
 from fumehood_server.config.listen import SocketAccess
 from fumehood_server.config_reload import ConfigReloader, ReadConfig
 from fumehood_server.errors import FumehoodError, RefusedError
 from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.off import NO_JOURNAL, NoJournal
 from fumehood_server.journal.open import open_journal
-from fumehood_server.model.events import SidecarStarted, SidecarStopped
+from fumehood_server.model.events import NOBODY, Document, SidecarStarted, SidecarStopped
+from fumehood_server.model.operation_events import ConfigurationLoaded
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import STORE_NAME, Catalog, Log
 from fumehood_server.plugins.leftovers import remove_unused_environments
+from fumehood_server.plugins.pin_records import PinRecords
 from fumehood_server.plugins.store import LiveFolders, PluginSources, PluginStore
+from fumehood_server.request_records import RequestRecords
 from fumehood_server.rpc import (
     Admission,
     ConnectionSettings,
+    RefusalRecords,
     ResultWriter,
     ServerContext,
     connections_that_fit,
@@ -132,99 +138,167 @@ async def _serve(
 ) -> int:
     """Start inside out and end outside in: what is used is there before and after its users."""
     log = get_logger()
-    server = config.server
-    catalog: Catalog | None = None
-
-    async def verify(spec: WorkerSpec) -> Reason | None:
-        # Workers that describe a plugin are started by another way, while there is no catalog yet.
-        return await catalog.verify(spec) if catalog is not None else Reason("starting", "the sidecar is starting")
-
     stop, hangup = asyncio.Event(), asyncio.Event()
     watchdog = LoopWatchdog(
         functools.partial(_held_up, log), lambda period: log.info("loop_figures", **_loop_fields(period))
     )
     with _signals(stop, hangup, flush):
         _make_state_folder(config)
-        logs = LogSink(_forward)
-        plugin_requests = PluginRequests(SecretStore(config.secrets), logs, limits=config.egress.limits)
-        settings = WorkerSettings(idle_s=server.idle_stop_s, start_timeout_s=server.start_timeout_s)
-        async with Pools(logs, settings, verify=verify, plugin_requests=plugin_requests) as pools:
-            sandbox = _sandbox_problem(config.sandbox.minimum)
-            if sandbox is not None:
-                log.error("sandbox_unavailable", message=sandbox.message, remedy=sandbox.remedy)
-            catalog = await _unless(
-                stop,
-                Catalog.load(
-                    config,
-                    sources=sources,
-                    describe=pools.describe,
-                    running=lambda: {worker.spec.plugin_digest for worker in pools.workers()},
-                    locked=locked,
-                    log=cast("Log", log),
-                    sandbox=sandbox,
-                ),
+        async with _recording(config) as recording:
+            served = await _serve_recorded(
+                config,
+                sources,
+                read_config,
+                recording,
+                locked=locked,
+                ready=ready,
+                stop=stop,
+                hangup=hangup,
+                watchdog=watchdog,
             )
-            if catalog is None:
-                return 0
-            if isinstance(sources, PluginStore):  # and not `plugin dev`, whose environments are another's
-                gone = await asyncio.to_thread(remove_unused_environments, config, sources)
-                if gone:
-                    log.info("environments_removed", paths=[str(path) for path in gone])
-            reloader = ConfigReloader(
-                config, read_config, catalog=catalog, pools=pools, plugin_requests=plugin_requests, log=cast("Log", log)
-            )
-            async with (
-                trimmed_memory(),
-                _journal(config) as journal,
-                Executor(
-                    catalog,
-                    pools,
-                    journal=journal,
-                    max_concurrent_calls=server.max_concurrent_calls,
-                    journal_required=config.journal.required,
-                ) as executor,
-                serving(
-                    ServerContext(
-                        catalog=catalog,
-                        executor=executor,
-                        journal=journal,
-                        resolver=Resolver(journal),
-                        results=ResultWriter(unrecorded=config.journal.store is JournalStore.OFF),
-                        pools=pools,
-                        logs=logs,
-                        admission=Admission(max_arguments_bytes=server.max_arguments_bytes),
-                        reload_config=reloader.reload,
-                    ),
-                    listen=server.listen,
-                    socket_access=server.socket_access,
-                    reflect=server.reflection,
-                    settings=_connection_settings(server, log),
-                ) as rpc,
-            ):
-                available = sum(not tool.reasons for tool in catalog.tools)
-                log.info(
-                    "serving",
-                    addresses=rpc.targets,
-                    plugins=len(catalog.plugins),
-                    tools=len(catalog.tools),
-                    available_tools=available,
-                )
-                # A full collection would look at all that was imported and loaded: 60,000 objects, 50 ms of the loop.
-                gc.collect()
-                gc.freeze()
-                journal.record(SidecarStarted(version=version("fumehood-server")))
-                with watchdog.watching():
-                    if ready is not None:
-                        ready(rpc.targets)
-                    async with asyncio.TaskGroup() as tasks:
-                        reloads = tasks.create_task(_reload_on_hangup(hangup, reloader, rpc.health.changed))
-                        await stop.wait()
-                        reloads.cancel()
-                    log.info("draining", calls=executor.calls_in_flight, grace_s=server.drain_s)
-                    await rpc.drain(server.drain_s)
-                journal.record(SidecarStopped())
-    log.info("stopped", **_loop_fields(watchdog.figures))
+    if served:
+        log.info("stopped", **_loop_fields(watchdog.figures))
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """The journal, open, and the configuration as it names it."""
+
+    journal: StoredJournal | NoJournal
+    document: Document
+
+
+@contextlib.asynccontextmanager
+async def _recording(config: SidecarConfig) -> AsyncIterator[_Recording]:
+    """The journal from the first event to the last."""
+    document = await asyncio.to_thread(effective_document, config)
+    async with _journal(config) as journal:
+        journal.record(SidecarStarted(version=version("fumehood-server")))
+        loaded = ConfigurationLoaded(
+            configuration=document.digest.hex(),
+            listen=tuple(printable(each.target) for each in config.server.listen),
+            plugins=tuple(printable(each.path) for each in config.plugins),
+        )
+        journal.record(loaded, NOBODY, (), (document,))
+        try:
+            yield _Recording(journal, document)
+        finally:
+            journal.record(SidecarStopped())
+
+
+async def _serve_recorded(
+    config: SidecarConfig,
+    sources: PluginSources,
+    read_config: ReadConfig,
+    recording: _Recording,
+    *,
+    locked: bool,
+    ready: Ready | None,
+    stop: asyncio.Event,
+    hangup: asyncio.Event,
+    watchdog: LoopWatchdog,
+) -> bool:
+    """Whether it came to serve: False when it was told to stop before."""
+    log = get_logger()
+    server, journal = config.server, recording.journal
+    catalog: Catalog | None = None
+
+    async def verify(spec: WorkerSpec) -> Reason | None:
+        # Workers that describe a plugin are started by another way, while there is no catalog yet.
+        return await catalog.verify(spec) if catalog is not None else Reason("starting", "the sidecar is starting")
+
+    logs = LogSink(_forward)
+    refusals, request_records = RefusalRecords(journal), RequestRecords(journal)
+    plugin_requests = PluginRequests(
+        SecretStore(config.secrets), logs, limits=config.egress.limits, records=request_records
+    )
+    settings = WorkerSettings(idle_s=server.idle_stop_s, start_timeout_s=server.start_timeout_s)
+    async with Pools(logs, settings, verify=verify, plugin_requests=plugin_requests, journal=journal) as pools:
+        sandbox = _sandbox_problem(config.sandbox.minimum)
+        if sandbox is not None:
+            log.error("sandbox_unavailable", message=sandbox.message, remedy=sandbox.remedy)
+        catalog = await _unless(
+            stop,
+            Catalog.load(
+                config,
+                sources=sources,
+                describe=pools.describe,
+                running=lambda: {worker.spec.plugin_digest for worker in pools.workers()},
+                locked=locked,
+                log=cast("Log", log),
+                sandbox=sandbox,
+                pins=PinRecords(journal, await journal.pins()),
+            ),
+        )
+        if catalog is None:
+            return False
+        if isinstance(sources, PluginStore):  # and not `plugin dev`, whose environments are another's
+            gone = await asyncio.to_thread(remove_unused_environments, config, sources)
+            if gone:
+                log.info("environments_removed", paths=[str(path) for path in gone])
+        reloader = ConfigReloader(
+            config,
+            read_config,
+            catalog=catalog,
+            pools=pools,
+            plugin_requests=plugin_requests,
+            log=cast("Log", log),
+            journal=journal,
+            document=recording.document,
+        )
+        async with (
+            trimmed_memory(),
+            Executor(
+                catalog,
+                pools,
+                journal=journal,
+                max_concurrent_calls=server.max_concurrent_calls,
+                journal_required=config.journal.required,
+                configuration=lambda: reloader.digest,
+            ) as executor,
+            serving(
+                ServerContext(
+                    catalog=catalog,
+                    executor=executor,
+                    journal=journal,
+                    resolver=Resolver(journal),
+                    results=ResultWriter(unrecorded=config.journal.store is JournalStore.OFF),
+                    pools=pools,
+                    logs=logs,
+                    admission=Admission(max_arguments_bytes=server.max_arguments_bytes),
+                    reload_config=reloader.reload,
+                    refusals=refusals,
+                ),
+                listen=server.listen,
+                socket_access=server.socket_access,
+                reflect=server.reflection,
+                settings=_connection_settings(server, log),
+            ) as rpc,
+        ):
+            available = sum(not tool.reasons for tool in catalog.tools)
+            log.info(
+                "serving",
+                addresses=rpc.targets,
+                plugins=len(catalog.plugins),
+                tools=len(catalog.tools),
+                available_tools=available,
+            )
+            # A full collection would look at all that was imported and loaded: 60,000 objects, 50 ms of the loop.
+            gc.collect()
+            gc.freeze()
+            with watchdog.watching():
+                if ready is not None:
+                    ready(rpc.targets)
+                async with asyncio.TaskGroup() as tasks:
+                    reloads = tasks.create_task(_reload_on_hangup(hangup, reloader, rpc.health.changed))
+                    await stop.wait()
+                    reloads.cancel()
+                log.info("draining", calls=executor.calls_in_flight, grace_s=server.drain_s)
+                await rpc.drain(server.drain_s)
+            refusals.close()
+    request_records.close()
+    return True
 
 
 async def _reload_on_hangup(hangup: asyncio.Event, reloader: ConfigReloader, changed: Callable[[], None]) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import orjson
+
 from fumehood_server.config.config import SidecarConfig
+from fumehood_server.config.effective import changed_keys, effective_document
 from fumehood_server.config.restart import needs_restart
 from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedError
+from fumehood_server.model.events import NOBODY, Document, Journal
+from fumehood_server.model.operation_events import ConfigurationReloaded
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import Catalog, Log
@@ -34,15 +39,24 @@ class ConfigReloader:
         pools: WorkerPools,
         plugin_requests: PluginRequests,
         log: Log,
+        journal: Journal,
+        document: Document,
     ) -> None:
-        """`config` is the one in force."""
+        """`config` is the one in force, and `document` the same for the journal."""
         self._config = config
+        self._journal = journal
+        self._document = document
         self._read = read
         self._catalog = catalog
         self._pools = pools
         self._plugin_requests = plugin_requests
         self._log = log
         self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the configuration in force."""
+        return self._document.digest.hex()
 
     async def reload(self) -> ConfigReloaded:
         """Take up the file as it is now. Logs what came of it.
@@ -71,15 +85,34 @@ class ConfigReloader:
         try:
             config = await asyncio.to_thread(self._read)
             _check_restart(running, config)
+            document, keys = await asyncio.to_thread(_compared, self._document, config)
             reloaded = await self._catalog.reload_config(config)
         except ConfigError as exc:
             raise _config_refusal(exc) from exc
         # No await since the catalog has changed: a new call must not meet the old secrets. Calls of before the change
         # may still ask for a secret that is gone; those of after it are granted none that isn't there.
         self._config = config
+        self._record(document, keys, reloaded)
         self._plugin_requests.take_up(SecretStore({**running.secrets, **config.secrets}), config.egress.limits)
         await self._pools.retire(reloaded.unused)
         return reloaded
+
+    def _record(self, document: Document, keys: tuple[str, ...], reloaded: ConfigReloaded) -> None:
+        before, self._document = self._document, document
+        event = ConfigurationReloaded(
+            configuration=document.digest.hex(),
+            previous=before.digest.hex(),
+            keys=keys,
+            added=reloaded.added,
+            removed=reloaded.removed,
+            changed=reloaded.changed,
+        )
+        self._journal.record(event, NOBODY, (), (document,))
+
+
+def _compared(before: Document, config: SidecarConfig) -> tuple[Document, tuple[str, ...]]:
+    document = effective_document(config)
+    return document, changed_keys(orjson.loads(before.data), orjson.loads(document.data))
 
 
 def _check_restart(running: SidecarConfig, wanted: SidecarConfig) -> None:

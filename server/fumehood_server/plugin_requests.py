@@ -28,7 +28,9 @@ from fumehood_server.egress import (
     open_relay,
 )
 from fumehood_server.errors import PluginRequestError
-from fumehood_server.model.plugin_requests import EgressUsage, InboundResponse, OutboundRequest, RequestingCall
+from fumehood_server.journal.off import NO_JOURNAL
+from fumehood_server.model.plugin_requests import InboundResponse, OutboundRequest, RequestingCall
+from fumehood_server.request_records import RequestRecords
 from fumehood_server.secrets import SecretStore, SecretUnavailableError
 from fumehood_server.workers.output.token_bucket import TokenBucket
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 RELAY_LINES_BURST = 100
 RELAY_LINES_PER_SECOND = 10.0
 """Rate of these lines in one plugin's log: a program that asks on and on must not flood it."""
+MAX_NAME_CHARACTERS = 64
+"""Of a secret's name in a message: as many as one can have."""
 _MAX_MESSAGE_CHARS = 200
 
 
@@ -52,12 +56,14 @@ class PluginRequests:
         *,
         limits: EgressLimits | None = None,
         sink: EventSink = log_event,
+        records: RequestRecords | None = None,
     ) -> None:
-        """`logs` has the redactor of each plugin. `sink` takes the event of each request."""
+        """`logs` has the redactor of each plugin. `sink` and `records` take the event of each request."""
         self._secrets = secrets
         self._logs = logs
         self._limits = limits or EgressLimits()
         self._sink = sink
+        self._records = records or RequestRecords(NO_JOURNAL)
         self._broker: EgressBroker | None = None
         self._accesses: dict[tuple[object, ...], Access] = {}
         self._relay_lines: dict[str, _RelayLines] = {}
@@ -69,9 +75,23 @@ class PluginRequests:
 
     async def secret(self, call: RequestingCall, name: str) -> bytes:
         """The value of a secret; see `PluginRequestHandler`."""
+        call.usage.requests += 1
         if name not in call.spec.secrets:
-            raise SecretUnavailableError("secret_not_granted", f"{call.tool} is not granted {name}", "")
-        return await self._secrets.read_secret(name)
+            asked = self._logs.of(call.spec.plugin).redactor.text(name)
+            self._records.secret(call, asked, "secret_not_granted")
+            name = name[:MAX_NAME_CHARACTERS]
+            problem = (
+                f'the secret "{name}" is not granted to this tool: it takes both requires = ["secret:{name}"] and '
+                f"`secrets` in [plugin.tools.{call.tool}]"
+            )
+            raise SecretUnavailableError("secret_not_granted", problem, "")
+        try:
+            value = await self._secrets.read_secret(name)
+        except SecretUnavailableError as error:
+            self._records.secret(call, name, error.code)
+            raise
+        self._records.secret(call, name)
+        return value
 
     @asynccontextmanager
     async def http(self, call: RequestingCall, request: OutboundRequest) -> AsyncIterator[InboundResponse]:
@@ -85,7 +105,8 @@ class PluginRequests:
             max_response_bytes=request.max_response_bytes,
             max_redirects=request.max_redirects,
         )
-        origin = CountedOrigin(call.spec.plugin, call.tool, call.call_id, call.usage)
+        call.usage.requests += 1
+        origin = CountedOrigin(call.spec.plugin, call)
         try:
             broker = await self.broker()
             async with broker.request(outgoing, self.access_of(call.spec), origin) as response:
@@ -100,10 +121,7 @@ class PluginRequests:
         """Serve programs that only know HTTP_PROXY; see `PluginRequestHandler`."""
 
         def current_origin() -> RequestOrigin:
-            found = current_call()
-            if found is None:
-                return RelayOrigin(spec.plugin, "", "", EgressUsage())
-            return RelayOrigin(spec.plugin, found.tool, found.call_id, found.usage)
+            return RelayOrigin(spec.plugin, current_call())
 
         async with open_relay(await self.broker()).serve(listener, self.access_of(spec), current_origin):
             yield
@@ -133,15 +151,19 @@ class PluginRequests:
     def _record_event(self, event: EgressEvent) -> None:
         """Count an event's bytes, redact secrets from its texts, and pass it to the sink."""
         origin = event.origin
-        if isinstance(origin, CountedOrigin):
-            origin.usage.sent_bytes += event.bytes_sent
-            origin.usage.received_bytes += event.bytes_received
+        call = origin.call if isinstance(origin, CountedOrigin) else None
+        if call is not None:
+            call.usage.sent_bytes += event.bytes_sent
+            call.usage.received_bytes += event.bytes_received
+            call.usage.requests += isinstance(origin, RelayOrigin)
         redactor = self._logs.of(origin.plugin).redactor
         if redactor.active:
             text = redactor.text
             hops = tuple(replace(hop, path=text(hop.path), host=text(hop.host)) for hop in event.hops)
-            event = replace(event, shown=text(event.shown), message=text(event.message), hops=hops)
+            shown, message, method = text(event.shown), text(event.message), text(event.method)
+            event = replace(event, shown=shown, message=message, method=method, hops=hops)
         self._sink(event)
+        self._records.egress(event, call)
         if isinstance(origin, RelayOrigin) and event.reason is not None:
             lines = self._relay_lines.get(origin.plugin)
             if lines is None:
@@ -150,15 +172,15 @@ class PluginRequests:
 
 
 class CountedOrigin(RequestOrigin):
-    """An origin with the call's `EgressUsage`, to which the bytes of its requests are added. Events don't show that."""
+    """An origin with the call, to whose usage the bytes of its requests are added. Log lines don't show that."""
 
-    __slots__ = ("usage",)
-    usage: EgressUsage
+    __slots__ = ("call",)
+    call: RequestingCall | None
 
-    def __init__(self, plugin: str, tool: str, call_id: str, usage: EgressUsage) -> None:
-        """Add to `usage`."""
-        super().__init__(plugin, tool, call_id)
-        object.__setattr__(self, "usage", usage)
+    def __init__(self, plugin: str, call: RequestingCall | None) -> None:
+        """None: nobody knows for which call."""
+        super().__init__(plugin, "" if call is None else call.tool, "" if call is None else call.call_id)
+        object.__setattr__(self, "call", call)
 
 
 class RelayOrigin(CountedOrigin):

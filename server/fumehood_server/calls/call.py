@@ -12,6 +12,7 @@ from fumehood_server.calls.deadlines import Bound, Deadline, first_deadline
 from fumehood_server.calls.errors import EndedEarlyError
 from fumehood_server.errors import RefusedError
 from fumehood_server.model.call import CallOutcome, CallRequest, CallUpdate
+from fumehood_server.model.events import About
 from fumehood_server.model.worker import CancelReason
 
 OnUpdate = Callable[[CallUpdate], None]
@@ -31,13 +32,15 @@ class Call:
     millisecond.
     """
 
-    __slots__ = ("_cancellation", "_task", "_waits", "admitted_at", "on_update", "request")
+    __slots__ = ("_cancellation", "_task", "_waits", "about", "admitted_at", "on_update", "request")
 
     def __init__(self, request: CallRequest, on_update: OnUpdate | None) -> None:
         """`on_update` must not raise."""
         self.request = request
         self.on_update = on_update
         self.admitted_at = time.monotonic()
+        self.about: About | None = None
+        """What its events are about. None: its start was not recorded yet."""
         self._cancellation: Cancellation | None = None
         self._task: asyncio.Task[CallOutcome | RefusedError] | None = None
         self._waits = False
@@ -59,10 +62,15 @@ class Call:
             raise outcome
         return outcome
 
-    def cancel(self, reason: CancelReason, note: str = "") -> None:
-        """End the call early. The first reason counts; a result that is here stands."""
+    @property
+    def cancellation(self) -> Cancellation | None:
+        """The first word for its end. None: nobody asked for that."""
+        return self._cancellation
+
+    def cancel(self, reason: CancelReason, note: str = "", by: str = "") -> None:
+        """End the call early. The first reason counts; a result that is here stands. `by` names who asks."""
         if self._cancellation is None:
-            self._cancellation = Cancellation(self.request.tool, reason, note)
+            self._cancellation = Cancellation(self.request.tool, reason, note, by)
             if self._waits:
                 self._its_task.cancel()
 
@@ -70,7 +78,7 @@ class Call:
         """End the call because its stream ended: by the caller's deadline, or by the caller."""
         deadline = self.request.caller_deadline
         late = deadline is not None and time.monotonic() >= deadline - _DEADLINE_SKEW_S
-        self.cancel(CancelReason.DEADLINE if late else CancelReason.CALLER)
+        self.cancel(CancelReason.DEADLINE if late else CancelReason.CALLER, by=self.request.caller)
 
     # For its steps.
 
@@ -135,5 +143,5 @@ class JoinedCall(Call):
         super().__init__(request, None)
         self._task = other._its_task  # noqa: SLF001 - of this class
 
-    def cancel(self, reason: CancelReason, note: str = "") -> None:
+    def cancel(self, reason: CancelReason, note: str = "", by: str = "") -> None:
         """Leave the call to whoever started it."""

@@ -24,6 +24,8 @@ class Cancellation:
     reason: CancelReason
     note: str = ""
     """The canceller's own word. May be empty."""
+    by: str = ""
+    """The canceller's connection, as gRPC names it. Empty: nobody asked."""
 
     def error(self) -> CallError:
         """What the call ends with."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -37,10 +38,12 @@ class Executor:
         max_concurrent_calls: int,
         linger_s: float = LINGER_S,
         journal_required: bool = True,
+        configuration: Callable[[], str] = str,
     ) -> None:
         """`max_concurrent_calls` bounds the calls under way in the whole sidecar.
 
         `journal_required`: whether calls without effects are refused as well while the journal can't be written.
+        `configuration`: the digest of the one in force.
 
         `linger_s` bounds how long a call that is ended early waits for its worker.
         """
@@ -56,7 +59,7 @@ class Executor:
             linger_s=linger_s,
             log=get_logger(),
             lines=call_lines(),
-            records=CallRecords(journal),
+            records=CallRecords(journal, configuration),
             journal=journal,
             journal_required=journal_required,
         )
@@ -109,12 +112,14 @@ class Executor:
         """The call of this id that is under way."""
         return self._registry.find_call(call_id)
 
-    def cancel(self, call_id: str, note: str = "") -> bool:
-        """Cancel the call of this id on a caller's word. False: none is under way."""
+    def cancel(self, call_id: str, note: str = "", by: str = "") -> bool:
+        """Cancel the call of this id on a caller's word. False: none is under way. `by` names who asks."""
         call = self._registry.find_call(call_id)
         if call is None:
             return False
-        call.cancel(CancelReason.CALLER, note)
+        if call.cancellation is None:
+            call.cancel(CancelReason.CALLER, note, by)
+            self._needs.records.cancel_requested(call)
         return True
 
     def close_admission(self) -> None:

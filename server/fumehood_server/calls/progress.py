@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from fumehood_sandbox import Receipt
 
-from fumehood_server.model.events import About
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.worker import InvocationResult
 
@@ -26,7 +25,5 @@ class Progress:
     """What held that worker's process."""
     dispatched_at: float = 0.0
     result: InvocationResult | None = None
-    about: About | None = None
-    """What its events are about. None: its start was not recorded yet."""
     updates: int = 0
     """Updates that the tool has sent."""

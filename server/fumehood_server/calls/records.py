@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 
-import orjson
 from fumehood_sandbox import Receipt
 
 from fumehood_server.calls.call import Call
@@ -18,6 +16,7 @@ from fumehood_server.errors import JournalUnavailableError
 from fumehood_server.model.call import Block, CallContext, CallError, CallOutcome
 from fumehood_server.model.events import (
     About,
+    CancelRequested,
     Digested,
     Document,
     ExecuteAttempt,
@@ -26,22 +25,28 @@ from fumehood_server.model.events import (
     ExecuteStart,
     Fault,
     Journal,
+    LimitReached,
+    receipt_document,
 )
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.taxonomy import Category, Code
 from fumehood_server.model.tool import safe_to_repeat
+from fumehood_server.model.worker import CancelReason
 
 _CONTEXT = tuple(each.name for each in fields(CallContext))
+_LIMITS = frozenset({Code.TOOL_RESOURCE_EXHAUSTED, Code.TOOL_TIMEOUT, Code.CANCELLED_TIMEOUT})
 _MAX_RECEIPTS = 1024
 
 
 class CallRecords:
     """Records calls. A call with effects is sent to no worker, and answered to nobody, before that is on disk."""
 
-    __slots__ = ("_journal", "_receipts")
+    __slots__ = ("_configuration", "_journal", "_receipts")
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, configuration: Callable[[], str] = str) -> None:
+        """`configuration` gives the digest of the one in force."""
         self._journal = journal
+        self._configuration = configuration
         self._receipts: dict[int, tuple[Receipt, str, Document]] = {}
 
     def start(self, call: Call, progress: Progress) -> None:
@@ -51,7 +56,7 @@ class CallRecords:
         request, tool = call.request, progress.tool
         text = progress.arguments_json or request.arguments_json
         data = text.encode(errors="surrogatepass")
-        progress.about = About(
+        about = call.about = About(
             call_id=request.call_id,
             run_id=request.context.request_id,
             tool=request.tool,
@@ -65,9 +70,19 @@ class CallRecords:
             arguments=digested,
             plugin="" if tool is None or tool.spec is None else tool.spec.plugin_digest,
             definition="" if tool is None else tool.definition_digest,
-            caller="",
+            configuration=self._configuration(),
+            caller=request.caller,
         )
-        self._journal.record(event, progress.about, (data,))
+        self._journal.record(event, about, (data,))
+        self.cancel_requested(call)
+
+    def cancel_requested(self, call: Call) -> None:
+        """Somebody has asked for the call's end. One whose start is not recorded yet is recorded with its start."""
+        cancellation = call.cancellation
+        if cancellation is None or not cancellation.by or call.about is None:
+            return
+        if cancellation.reason is CancelReason.CALLER:
+            self._journal.record(CancelRequested(by=cancellation.by, note=cancellation.note), call.about)
 
     async def attempt(self, call: Call, progress: Progress, worker_id: str, receipt: Receipt) -> None:
         """An attempt is about to be sent. Returns once that is on disk where the tool has effects.
@@ -81,7 +96,7 @@ class CallRecords:
         digest, document = self._receipt(receipt)
         event = ExecuteAttempt(attempt=1, worker_id=worker_id, receipt=digest)
         try:
-            await self._journal.commit(event, _about(progress), (), (document,))
+            await self._journal.commit(event, _about(call), (), (document,))
         except JournalUnavailableError as exc:
             why = f"the journal can't be written: {exc}"
             raise StepFailedError(not_run(call.request.tool, why)) from exc
@@ -92,7 +107,7 @@ class CallRecords:
             return outcome
         if self._journal.is_full:
             await self._journal.room()
-        if progress.about is None:
+        if call.about is None:
             self.start(call, progress)
         documents: tuple[Document, ...] = ()
         receipt = ""
@@ -101,6 +116,9 @@ class CallRecords:
             documents = (document,)
         payload = outcome_to_json(outcome)
         error, usage = outcome.error, outcome.usage
+        limit = None if error is None else limit_reached(error)
+        if limit is not None:
+            self._journal.record(limit, _about(call))
         kind = ExecuteEnd if error is None or error.code.category is not Category.CANCELLATION else ExecuteCancelled
         event = kind(
             error=None if error is None else Fault.of(error),
@@ -121,13 +139,18 @@ class CallRecords:
             output_bytes=0 if usage is None else usage.output_bytes,
             egress_sent_bytes=0 if usage is None else usage.egress_sent_bytes,
             egress_received_bytes=0 if usage is None else usage.egress_received_bytes,
+            requests=0 if usage is None else usage.requests,
         )
+        if isinstance(event, ExecuteCancelled):
+            cancellation = call.cancellation
+            event.reason = "deadline" if cancellation is None else cancellation.reason.value
+            event.by = "" if cancellation is None else cancellation.by
         tool = progress.tool
         if not outcome.attempts or tool is None or safe_to_repeat(tool.definition.side_effects):
-            self._journal.record(event, _about(progress), (payload,), documents)
+            self._journal.record(event, _about(call), (payload,), documents)
             return outcome
         try:
-            await self._journal.commit(event, _about(progress), (payload,), documents)
+            await self._journal.commit(event, _about(call), (payload,), documents)
         except JournalUnavailableError as exc:
             return _unrecorded(outcome, str(exc))
         return outcome
@@ -139,11 +162,26 @@ class CallRecords:
             return found[1], found[2]
         if len(self._receipts) >= _MAX_RECEIPTS:
             self._receipts.clear()
-        data = orjson.dumps(receipt, option=orjson.OPT_SORT_KEYS)
-        digest = hashlib.sha256(data).digest()
-        document = Document(digest, data)
-        self._receipts[id(receipt)] = (receipt, digest.hex(), document)
-        return digest.hex(), document
+        document = receipt_document(receipt)
+        digest = document.digest.hex()
+        self._receipts[id(receipt)] = (receipt, digest, document)
+        return digest, document
+
+
+def limit_reached(error: CallError) -> LimitReached | None:
+    """The limit or the deadline that ended a call. None: none did."""
+    if error.code not in _LIMITS:
+        return None
+    details = error.details
+    value, usage = (each if isinstance(each, int | float) else None for each in map(details.get, ("value", "usage")))
+    return LimitReached(
+        limit=str(details.get("limit", "timeout_s")),
+        value=value,
+        usage=usage,
+        unit=str(details.get("unit", "")),
+        bound=str(details.get("bound", "")),
+        ended_by=str(details.get("ended_by", "")),
+    )
 
 
 def _unrecorded(outcome: CallOutcome, problem: str) -> CallOutcome:
@@ -166,10 +204,10 @@ def _unrecorded(outcome: CallOutcome, problem: str) -> CallOutcome:
     )
 
 
-def _about(progress: Progress) -> About:
-    if progress.about is None:
+def _about(call: Call) -> About:
+    if call.about is None:
         raise AssertionError("a call's start is recorded before the rest")
-    return progress.about
+    return call.about
 
 
 def _correlation(context: CallContext) -> Mapping[str, str]:

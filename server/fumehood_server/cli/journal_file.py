@@ -34,7 +34,7 @@ def check_types(types: tuple[str, ...]) -> None:
     Raises:
         CommandError: it is none.
     """
-    from fumehood_server.model.events import EVENTS
+    from fumehood_server.model.event_types import EVENTS
 
     for each in types:
         if each not in EVENTS:

@@ -17,7 +17,7 @@ from fumehood_server.journal.store import EventFilter, Reader, StoredEvent
 from fumehood_server.journal.tree import TILE_HASHES, Tree
 
 MAX_EVENTS = 100_000
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 
 
 class NoEvidenceError(FumehoodError):
@@ -78,7 +78,7 @@ def _events(reader: Reader, call_id: str, run_id: str) -> list[StoredEvent]:
 def _digests(events: Iterable[StoredEvent]) -> list[str]:
     """What may name a document: each text of an event's data that is a SHA-256."""
     texts = {text for event in events for text in decode(event.body)["data"].values() if isinstance(text, str)}
-    return sorted(text for text in texts if _SHA256.fullmatch(text))
+    return sorted({found[1] for text in texts if (found := _SHA256.fullmatch(text))})
 
 
 def _size_of(note: str, size: int) -> int:

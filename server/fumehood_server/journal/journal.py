@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -14,7 +14,7 @@ from fumehood_server.errors import JournalUnavailableError
 from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry
 from fumehood_server.journal.recent_ids import RecentIds, words_of
-from fumehood_server.journal.recorded import JournalReader, read_call
+from fumehood_server.journal.recorded import JournalReader, read_call, read_pins
 from fumehood_server.journal.store import Reader, Store, StoreError
 from fumehood_server.journal.writer import Upkeep, Writer, WriterSettings
 from fumehood_server.model.events import (
@@ -36,6 +36,8 @@ _RETRY_S = 5.0
 _KEPT = (ExecuteEnd, SidecarStopped)
 """Events that are kept up to the higher bound: there is one at most for each that was taken."""
 _MICROSECONDS = 1_000
+_MAX_ENDED = 4_096
+"""Calls whose events are numbered on after their end."""
 
 
 class StoredJournal:
@@ -78,6 +80,8 @@ class StoredJournal:
         self._last_us = 0
         self._numbers: dict[str, int] = {}
         """Events so far of each call under way."""
+        self._ended: dict[str, int] = {}
+        """The same of those that have ended, the last ones."""
         self._lost = 0
 
     async def __aenter__(self) -> Self:
@@ -198,6 +202,14 @@ class StoredJournal:
         with contextlib.closing(self._open_reader()) as reader:
             return words_of(reader.call_ids(since_us))
 
+    async def pins(self) -> Mapping[str, str]:
+        """See `fumehood_server.model.events.Journal`."""
+        try:
+            async with asyncio.timeout(self._commit_s):
+                return await self._reader.run(read_pins)
+        except (TimeoutError, StoreError):
+            return {}
+
     def _tell_losses(self) -> None:
         if self._lost:
             lost, self._lost = self._lost, 0
@@ -223,8 +235,18 @@ class StoredJournal:
             return 0
         if isinstance(event, ExecuteStart):
             self._recent.add(call_id)
+            self._ended.pop(call_id, None)
+            self._numbers[call_id] = 1
+            return 1
+        if call_id in self._ended:  # what its end cut off, such as an HTTP request, is over a moment later
+            number = self._ended[call_id] = self._ended[call_id] + 1
+            return number
         number = self._numbers.pop(call_id, 0) + 1
-        if not isinstance(event, ExecuteEnd):
+        if isinstance(event, ExecuteEnd):
+            self._ended[call_id] = number
+            if len(self._ended) > _MAX_ENDED:
+                del self._ended[next(iter(self._ended))]
+        else:
             self._numbers[call_id] = number
         return number
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -53,6 +54,10 @@ class NoJournal:
     async def recent(self, call_id: str) -> RecordedCall | None:  # noqa: ARG002 - as in the protocol
         """Nothing is known."""
         return None
+
+    async def pins(self) -> Mapping[str, str]:
+        """Nothing is known."""
+        return {}
 
 
 NO_JOURNAL = NoJournal()

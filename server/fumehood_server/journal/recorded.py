@@ -13,14 +13,16 @@ from fumehood_sandbox.receipt import Layer
 
 from fumehood_server.journal.encoding import decode
 from fumehood_server.journal.entry import CallState
-from fumehood_server.journal.store import Reader, StoredEvent
+from fumehood_server.journal.store import EventFilter, Reader, StoredEvent
 from fumehood_server.model.call import Block, CallError, CallOutcome, Usage
 from fumehood_server.model.events import OutcomeResolved
+from fumehood_server.model.operation_events import PluginPinned
 from fumehood_server.model.outcome_json import outcome_from_json
 from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.model.taxonomy import Code
 
 _Value = TypeVar("_Value")
+_MAX_PINS = 100_000
 _STATES = {
     CallState.STARTED: RecordedState.RUNNING,
     CallState.DISPATCHED: RecordedState.RUNNING,
@@ -95,6 +97,16 @@ def read_call(reader: Reader, call_id: str) -> RecordedCall | None:
         plugin="" if outcome is None else end.plugin,
         context={} if outcome is None else decode(end.body)["context"],
     )
+
+
+def read_pins(reader: Reader) -> dict[str, str]:
+    """The digest of each plugin as it was pinned last.
+
+    Raises:
+        StoreError: the journal can't be read.
+    """
+    pins = reader.events(EventFilter(types=frozenset({PluginPinned.TYPE})), limit=_MAX_PINS)
+    return {each.plugin: str(decode(each.body)["data"]["digest"]) for each in pins}
 
 
 def _outcome(reader: Reader, end: StoredEvent, said: StoredEvent) -> tuple[CallOutcome, bool]:

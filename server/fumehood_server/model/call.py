@@ -93,6 +93,8 @@ class Usage:
     egress_sent_bytes: int = 0
     """On the network, heads and bodies."""
     egress_received_bytes: int = 0
+    requests: int = 0
+    """HTTP requests, tunnels and requests for secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the journal records: one closed list of typed events, and what each is about.
+"""What the journal records of calls, and what each event is about. `model.event_types` has the closed list.
 
 Nobody changes one once it is made. They are not frozen all the same: two are made for each call, and that would take
 half as long again.
@@ -9,10 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import orjson
 
 from fumehood_server.model.call import CallError
 from fumehood_server.model.recorded import RecordedCall
+
+if TYPE_CHECKING:
+    from fumehood_sandbox import Receipt
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +100,10 @@ class ExecuteStart(Event):
     """Digest of the plugin's files."""
     definition: str
     """Digest of the tool's definition."""
+    configuration: str = ""
+    """SHA-256 of the configuration in force, which is a document."""
     caller: str
+    """Its connection, as gRPC names it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,6 +160,8 @@ class ExecuteEnd(Event):
     output_bytes: int = 0
     egress_sent_bytes: int = 0
     egress_received_bytes: int = 0
+    requests: int = 0
+    """HTTP requests, tunnels and requests for secrets that it made. Above a bound not each is an event."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,6 +169,75 @@ class ExecuteCancelled(ExecuteEnd):
     """A call's one outcome: its caller, a deadline or the sidecar's end ended it."""
 
     TYPE: ClassVar[str] = "execute_cancelled"
+    reason: str = ""
+    """"caller", "deadline" or "shutdown"."""
+    by: str = ""
+    """The connection of whoever cancelled it, as gRPC names it. Empty: nobody did."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CancelRequested(Event):
+    """Somebody asked by `CancelCall` for the call's end. The first word for it: later ones change nothing."""
+
+    TYPE: ClassVar[str] = "cancel_requested"
+    by: str
+    """The connection, as gRPC names it."""
+    note: str
+
+
+@dataclass(slots=True, kw_only=True)
+class LimitReached(Event):
+    """A limit or a deadline ended the call."""
+
+    TYPE: ClassVar[str] = "limit_reached"
+    limit: str
+    """As `[limits.default]` names it; "timeout_s" for a deadline."""
+    value: float | None
+    usage: float | None
+    unit: str
+    bound: str
+    """Whose deadline it was. Empty: it was none."""
+    ended_by: str
+    """By what means the call was ended, the mildest first: see `EscalationStep`."""
+
+
+@dataclass(slots=True)
+class EgressHop:
+    """One connection of a request: a redirect leads to another one."""
+
+    scheme: str
+    host: str
+    port: int
+    address: str
+    """What was dialled. Empty: nothing."""
+    status: int
+
+
+@dataclass(slots=True, kw_only=True)
+class EgressRequested(Event):
+    """A request through the broker, allowed or refused. Neither header fields nor bodies are recorded."""
+
+    TYPE: ClassVar[str] = "egress"
+    method: str
+    url_sha256: str
+    """Of the URL as it was asked for: path and query are in no other form here."""
+    hops: tuple[EgressHop, ...]
+    outcome: str
+    """"done", "refused", "failed" or "cancelled"."""
+    reason: str
+    sent_bytes: int
+    received_bytes: int
+    wall_us: int
+
+
+@dataclass(slots=True, kw_only=True)
+class SecretRequested(Event):
+    """A call asked for a secret."""
+
+    TYPE: ClassVar[str] = "secret_requested"
+    name: str
+    refused: str
+    """Why it did not get it. Empty: it did."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -191,21 +270,10 @@ class PayloadsPruned(Event):
     count: int
 
 
-EVENTS: Mapping[str, type[Event]] = {
-    each.TYPE: each
-    for each in (
-        SidecarStarted,
-        SidecarStopped,
-        ExecuteStart,
-        ExecuteAttempt,
-        ExecuteEnd,
-        ExecuteCancelled,
-        OutcomeResolved,
-        EventsLost,
-        PayloadsPruned,
-    )
-}
-"""The closed list."""
+def receipt_document(receipt: Receipt) -> Document:
+    """A sandbox's receipt, as events name it."""
+    data = orjson.dumps(receipt, option=orjson.OPT_SORT_KEYS)
+    return Document(hashlib.sha256(data).digest(), data)
 
 
 class Journal(Protocol):
@@ -264,3 +332,6 @@ class Journal(Protocol):
         Raises:
             JournalUnavailableError: the journal can't be read now.
         """
+
+    async def pins(self) -> Mapping[str, str]:
+        """The digest of each plugin as it was pinned last. Empty where nothing can be read."""

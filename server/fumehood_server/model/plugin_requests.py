@@ -27,6 +27,12 @@ class EgressUsage:
 
     sent_bytes: int = 0
     received_bytes: int = 0
+    requests: int = 0
+    """Those for secrets among them, and those that were refused."""
+    recorded: int = 0
+    """How many of them the journal was told of one by one."""
+    refused_recorded: int = 0
+    """Those of them that were refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

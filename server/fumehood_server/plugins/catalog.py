@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from fumehood_server.plugins.environments.environments import Environments, envi
 from fumehood_server.plugins.loading import Describe, Described, LoadedPlugin, load_plugin
 from fumehood_server.plugins.lock import Lock, Pinned, pin_plugins, read_lock
 from fumehood_server.plugins.manifest import try_manifest
+from fumehood_server.plugins.pin_records import PinRecords
 from fumehood_server.plugins.refusal import PluginRefusedError
 from fumehood_server.plugins.registration import Registration, register
 from fumehood_server.plugins.store import CopyDamagedError, PluginSources, PluginStore
@@ -71,6 +73,7 @@ class Catalog:
         locked: bool,
         log: Log,
         sandbox: Reason | None,
+        pins: PinRecords | None = None,
     ) -> None:
         """An empty catalog, which `load` fills."""
         self._config = config
@@ -80,6 +83,7 @@ class Catalog:
         self._locked = locked
         self._log = log
         self._sandbox = sandbox
+        self._pins = pins
         self._environments = Environments(environments_folder(config))
         self._lock = Lock()
         self._former: dict[str, LoadedPlugin] = {}
@@ -104,12 +108,13 @@ class Catalog:
         locked: bool = False,
         log: Log,
         sandbox: Reason | None = None,
+        pins: PinRecords | None = None,
     ) -> Catalog:
         """Read every plugin of the configuration. One that can't be served is kept as refused, with the reasons.
 
         A plugin that is seen for the first time is pinned, unless `locked`. `sources` is where plugins are run from: by
         default copies in `state_dir`. `running` tells the digests of which processes run. `sandbox` says why this
-        machine can't sandbox at all, which makes every tool unavailable; None when it can.
+        machine can't sandbox at all, which makes every tool unavailable; None when it can. `pins` records pins.
 
         Raises:
             ConfigError: the lock can't be read or written.
@@ -122,6 +127,7 @@ class Catalog:
             locked=locked,
             log=log,
             sandbox=sandbox,
+            pins=pins,
         )
         await catalog._load()
         return catalog
@@ -207,6 +213,7 @@ class Catalog:
             if new.loaded is None:
                 if old.loaded is None:
                     self._replace(old, new)
+                (await self._prepare_pins((new,), self._lock, ()))()
                 text = "; ".join(reason.message for reason in new.plugin.reasons)
                 self._log.warning("plugin_reload_refused", plugin=name, problem=text)
                 await self._collect_copies()
@@ -215,9 +222,11 @@ class Catalog:
             if pinned:
                 pins = {new.plugin.name: new.loaded.pinned()}
                 self._lock = await asyncio.to_thread(pin_plugins, self._config.lock_path, pins)
+            record_pins = await self._prepare_pins((new,), self._lock, {new.plugin.name} if pinned else ())
             self._former = _served(self._registrations)
             # `find` may have registered the old one anew meanwhile: what was read just now replaces it.
             self._set_registrations(tuple(new if each.config is old.config else each for each in self._registrations))
+            record_pins()
             self._log_state(new, pinned=pinned)
             await self._collect_copies()
             unused = _keys(old) - frozenset[str]().union(*map(_keys, self._registrations))
@@ -240,9 +249,11 @@ class Catalog:
             registrations = await self._read_all(config, lock, kept)
             check_refused(self._registrations, registrations, config)
             lock, first_seen = await self._pin_first_seen(config, lock, registrations)
+            record_pins = await self._prepare_pins(registrations, lock, first_seen)
             before, old = self._registrations, self._config
             self._config, self._lock, self._former = config, lock, _served(before)
             self._set_registrations(registrations)
+            record_pins()
             for each in registrations:
                 if each.config.path not in kept:
                     self._log_state(each, pinned=each.plugin.name in first_seen)
@@ -254,7 +265,9 @@ class Catalog:
         lock = await asyncio.to_thread(read_lock, self._config.lock_path)
         registrations = await self._read_all(self._config, lock, {})
         self._lock, first_seen = await self._pin_first_seen(self._config, lock, registrations)
+        record_pins = await self._prepare_pins(registrations, self._lock, first_seen)
         self._set_registrations(registrations)
+        record_pins()
         for registration in registrations:
             self._log_state(registration, pinned=registration.plugin.name in first_seen)
         await self._collect_copies()
@@ -293,6 +306,15 @@ class Catalog:
         if first_seen:
             lock = await asyncio.to_thread(pin_plugins, config.lock_path, first_seen)
         return lock, first_seen
+
+    async def _prepare_pins(
+        self, registrations: Sequence[Registration], lock: Lock, first_seen: Collection[str]
+    ) -> Callable[[], None]:
+        """What records the pins of these registrations once they are in force."""
+        if self._pins is None:
+            return lambda: None
+        found = await asyncio.to_thread(self._pins.prepare, registrations, lock, first_seen)
+        return functools.partial(self._pins.record, found)
 
     async def collect_copies(self) -> None:
         """Remove the copies that nobody needs; call it after `reload_config`, once its workers are retired."""

@@ -3,6 +3,7 @@
 from fumehood_server.rpc.admission import Admission
 from fumehood_server.rpc.descriptors import connections_that_fit, raise_descriptor_limit
 from fumehood_server.rpc.outcomes import ResultWriter
+from fumehood_server.rpc.refusals import RefusalRecords
 from fumehood_server.rpc.server import ConnectionSettings, Serving, serving
 from fumehood_server.rpc.server_context import ServerContext
 from fumehood_server.rpc.sockets import ListenFailedError, make_socket_folder
@@ -11,6 +12,7 @@ __all__ = [
     "Admission",
     "ConnectionSettings",
     "ListenFailedError",
+    "RefusalRecords",
     "ResultWriter",
     "ServerContext",
     "Serving",

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fumehood.v1 import tool_service_pb2 as pb
 
-from fumehood_server.calls import Executor
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+
+if TYPE_CHECKING:
+    from fumehood_server.rpc.server_context import ServerContext
 
 MAX_REASON_BYTES = 256
 
 
-def cancel_call(executor: Executor, request: pb.CancelCallRequest) -> None:
-    """Cancel the call that the request names.
+def cancel_call(server: ServerContext, request: pb.CancelCallRequest, caller: str) -> None:
+    """Cancel the call that the request names. `caller` asks for it: its connection, as gRPC names it.
 
     Raises:
         RefusedError: the request is wrong, or no such call is under way.
     """
+    try:
+        _cancel(server, request, caller)
+    except RefusedError as exc:
+        server.refusals.about_call("CancelCall", exc.refusal, request.call_id, caller)
+        raise
+
+
+def _cancel(server: ServerContext, request: pb.CancelCallRequest, caller: str) -> None:
     if not request.call_id:
         raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, "call_id is required"))
     if len(request.reason.encode()) > MAX_REASON_BYTES:
         text = f"reason is longer than {MAX_REASON_BYTES} bytes"
         raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, text))
-    if not executor.cancel(request.call_id, request.reason):
+    if not server.executor.cancel(request.call_id, request.reason, caller):
         text = f'no call with the id "{request.call_id[:128]}" is under way'
         raise RefusedError(Refusal(RefusalReason.CALL_NOT_FOUND, text))

@@ -87,7 +87,11 @@ class PluginService:
     async def reload_config(self, _request: pb.ReloadConfigRequest, context: _Context[pb.ReloadConfigRequest]) -> bytes:
         """Take up the configuration."""
         with self._config_reloads.take(context.peer()):
-            reloaded = await self._server.reload_config()
+            try:
+                reloaded = await self._server.reload_config()
+            except RefusedError as exc:
+                self._server.refusals.about_call("ReloadConfig", exc.refusal, "", context.peer())
+                raise
         self._on_change()
         return pb.ReloadConfigResponse(
             added_plugins=reloaded.added, removed_plugins=reloaded.removed, changed_plugins=reloaded.changed

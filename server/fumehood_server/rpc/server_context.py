@@ -17,6 +17,7 @@ from fumehood_server.rpc.drain import Drain
 from fumehood_server.rpc.outcomes import ResultWriter
 from fumehood_server.rpc.pacing import WritePacer
 from fumehood_server.rpc.reading import RequestReader
+from fumehood_server.rpc.refusals import RefusalRecords
 from fumehood_server.rpc.stream_slots import StreamSlots
 from fumehood_server.rpc.tools import ToolWriter
 from fumehood_server.rpc.unread import UnreadAnswers
@@ -39,6 +40,7 @@ class ServerContext:
     admission: Admission
     reload_config: Callable[[], Awaitable[ConfigReloaded]]
     """Takes up the configuration as it is now, or raises RefusedError."""
+    refusals: RefusalRecords
     reader: RequestReader = field(default_factory=RequestReader)
     unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(disconnect_unread))
     sessions: StreamSlots = field(default_factory=lambda: StreamSlots("sessions", total=MAX_SESSIONS, connection=16))

@@ -142,7 +142,7 @@ class Session:
             self._start(request.call, updates=request.updates)
         elif kind == "cancel":
             try:
-                cancel_call(self._server.executor, request.cancel)
+                cancel_call(self._server, request.cancel, self._caller)
             except RefusedError as exc:
                 self._refuse(exc.refusal, _CANCEL, request.cancel.call_id)
         else:
@@ -152,7 +152,9 @@ class Session:
         if len(self._calls) >= self._max_calls:
             # Refused and not left unread: behind it may come what cancels one of those.
             text = f"{self._max_calls} calls of this session are under way, the most that one may have: wait for one"
-            self._refuse(Refusal(RefusalReason.TOO_MANY_CALLS, text), _CALL, request.call_id)
+            refusal = Refusal(RefusalReason.TOO_MANY_CALLS, text)
+            self._server.refusals.call("Session", refusal, request, self._caller)
+            self._refuse(refusal, _CALL, request.call_id)
             return
         try:
             self._server.unread.check(self._caller)
@@ -160,6 +162,7 @@ class Session:
             on_update = functools.partial(self._update, admitted.call_id) if updates else None
             call = self._server.executor.start(admitted, on_update)
         except RefusedError as exc:
+            self._server.refusals.call("Session", exc.refusal, request, self._caller)
             self._refuse(exc.refusal, _CALL, request.call_id)
             return
         self._calls.add(call)
@@ -170,6 +173,7 @@ class Session:
             outcome = await call.outcome()
         except RefusedError as exc:
             self._calls.discard(call)
+            self._server.refusals.admitted_call("Session", exc.refusal, call.request)
             self._refuse(exc.refusal, _CALL, call.request.call_id)
             return
         self._calls.discard(call)

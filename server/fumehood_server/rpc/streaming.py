@@ -40,7 +40,11 @@ async def stream_call(
         updates.put(update)
         wake.set()
 
-    call = server.executor.start(request, on_update)
+    try:
+        call = server.executor.start(request, on_update)
+    except RefusedError as exc:
+        server.refusals.admitted_call("StreamTool", exc.refusal, request)
+        raise
 
     async def ended() -> CallOutcome | RefusedError:
         try:
@@ -66,6 +70,7 @@ async def stream_call(
                         await wake.wait()
             outcome = end.result()
             if isinstance(outcome, RefusedError):
+                server.refusals.admitted_call("StreamTool", outcome.refusal, request)
                 raise outcome
             await _write_finished(server, outcome, context)
     finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
+from fumehood_server.errors import RefusedError
 from fumehood_server.rpc import listing
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.cancelling import cancel_call
@@ -67,12 +68,19 @@ class ToolService:
     async def call_tool(self, request: pb.CallToolRequest, context: _Context[pb.CallToolRequest]) -> bytes:
         """One call."""
         server, caller = self._server, context.peer()
-        server.unread.check(caller)
-        deadline = caller_deadline(context.time_remaining())
-        call = server.executor.start(server.admission.read_request(request, deadline, caller=caller))
+        try:
+            server.unread.check(caller)
+            deadline = caller_deadline(context.time_remaining())
+            call = server.executor.start(server.admission.read_request(request, deadline, caller=caller))
+        except RefusedError as exc:
+            server.refusals.call("CallTool", exc.refusal, request, caller)
+            raise
         del request  # the call holds what it needs of it, and the rest can be large
         try:
             outcome = await call.outcome()
+        except RefusedError as exc:
+            server.refusals.admitted_call("CallTool", exc.refusal, call.request)
+            raise
         except asyncio.CancelledError:  # gRPC's: its caller has gone away
             call.abandon()
             raise
@@ -88,9 +96,13 @@ class ToolService:
     async def stream_tool(self, request: pb.StreamToolRequest, context: _Context[pb.StreamToolRequest]) -> None:
         """One call with its updates."""
         server, caller = self._server, context.peer()
-        server.unread.check(caller)
-        deadline = caller_deadline(context.time_remaining())
-        admitted = server.admission.read_request(request.call, deadline, caller=caller)
+        try:
+            server.unread.check(caller)
+            deadline = caller_deadline(context.time_remaining())
+            admitted = server.admission.read_request(request.call, deadline, caller=caller)
+        except RefusedError as exc:
+            server.refusals.call("StreamTool", exc.refusal, request.call, caller)
+            raise
         del request  # likewise
         await stream_call(server, admitted, context)
 
@@ -103,11 +115,15 @@ class ToolService:
         """One call by its id."""
         return (await get_call(self._server, request)).SerializeToString()
 
-    async def resolve_call(self, request: pb.ResolveCallRequest, _context: _Context[pb.ResolveCallRequest]) -> bytes:
+    async def resolve_call(self, request: pb.ResolveCallRequest, context: _Context[pb.ResolveCallRequest]) -> bytes:
         """Settle an outcome."""
-        return (await resolve_call(self._server, request)).SerializeToString()
+        try:
+            return (await resolve_call(self._server, request)).SerializeToString()
+        except RefusedError as exc:
+            self._server.refusals.about_call("ResolveCall", exc.refusal, request.call_id, context.peer())
+            raise
 
-    async def cancel_call(self, request: pb.CancelCallRequest, _context: _Context[pb.CancelCallRequest]) -> bytes:
+    async def cancel_call(self, request: pb.CancelCallRequest, context: _Context[pb.CancelCallRequest]) -> bytes:
         """Cancel one call."""
-        cancel_call(self._server.executor, request)
+        cancel_call(self._server, request, context.peer())
         return b""

@@ -82,4 +82,5 @@ def _usage(call: Call, progress: Progress) -> Usage:
         source="" if used is None else used.source,
         egress_sent_bytes=0 if egress is None else egress.sent_bytes,
         egress_received_bytes=0 if egress is None else egress.received_bytes,
+        requests=0 if egress is None else egress.requests,
     )

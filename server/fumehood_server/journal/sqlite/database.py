@@ -14,6 +14,9 @@ from fumehood_server.journal.store import NewerJournalError, StoreError
 ENDS = "('execute_start', 'execute_end', 'execute_cancelled')"
 """Events that the list of calls points to, so that no index has to."""
 
+OF_CALLS = "('execute_start', 'execute_attempt', 'execute_end', 'execute_cancelled')"
+"""Events that most calls have: no index finds them by type."""
+
 MIGRATIONS: tuple[str, ...] = (
     f"""
     CREATE TABLE events (
@@ -62,6 +65,9 @@ MIGRATIONS: tuple[str, ...] = (
         size INTEGER PRIMARY KEY,
         note TEXT NOT NULL
     ) STRICT;
+    """,
+    f"""
+    CREATE INDEX events_by_type ON events (type) WHERE type NOT IN {OF_CALLS};
     """,
 )
 """Each brings the schema from the version that is its place to the next."""

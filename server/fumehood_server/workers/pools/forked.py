@@ -96,6 +96,7 @@ class ForkedWorkers:
         try:
             async with started_zygote(self._context) as zygote, asyncio.TaskGroup() as children:
                 self._all.add(zygote)
+                self._context.lives.started(zygote.worker)
                 self._current, self._start = zygote, None
                 wanted, self._wanted = self._wanted, 0
                 for _ in range(wanted):
@@ -104,12 +105,14 @@ class ForkedWorkers:
                 await zygote.until_childless()
                 await zygote.worker.end()  # it has nothing to finish, and children that are left die with it
         except WorkerUnavailableError as error:
+            self._context.lives.failed(error.error)
             self._workers.fail(error.error)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
             self._workers.fail(faults.internal_error(plugin, error))
         finally:
             if zygote in self._all:
                 self._all.discard(zygote)
+                self._context.lives.ended(zygote.worker, zygote.served)
                 if zygote.ordered:
                     self._lose_orders(zygote, zygote.worker.life.cause)
                 self._replace(zygote)
@@ -132,7 +135,7 @@ class ForkedWorkers:
 
     def _lose_orders(self, zygote: Zygote, error: CallError | None) -> None:
         """What was ordered is ordered again by the pool, unless nothing good ever came of this zygote."""
-        if error is not None and not zygote.has_served:
+        if error is not None and not zygote.served:
             self._workers.fail(error)
         self._workers.wakeup.notify()
 
@@ -189,7 +192,7 @@ class ForkedWorkers:
         that: nobody knows what it did.
         """
         zygote.children.discard(worker)
-        zygote.has_served |= worker.table.served > 0
+        zygote.served += worker.table.served
         if worker.life.failed or not (worker.table.untouched or worker.table.served):
             self._replace(zygote)
             for sibling in zygote.children & set(self._workers.unused):

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.waiters import Releasable, WaiterQueue
+from fumehood_server.workers.pools.lives import LifeRecords
 
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
+    from fumehood_server.model.events import Journal
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.tool import Reason
@@ -40,10 +42,16 @@ class PoolContext:
     """Numbers workers over all pools."""
     verify: Verify | None
     plugin_requests: PluginRequestHandler | None
+    journal: Journal | None = None
 
     def new_id(self, kind: str = "") -> str:
         """The id of the next worker."""
         return f"{self.spec.plugin}-{kind}{next(self.ids)}"
+
+    @property
+    def lives(self) -> LifeRecords:
+        """Where starts and ends of its workers are recorded."""
+        return LifeRecords(self.journal, self.spec)
 
 
 class Pool(Protocol):

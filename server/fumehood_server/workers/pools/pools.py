@@ -21,6 +21,7 @@ from fumehood_server.workers.settings import WorkerSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from fumehood_server.model.events import Journal
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.worker import WorkerInfo, WorkerLease
@@ -42,14 +43,18 @@ class Pools:
         *,
         verify: Verify | None = None,
         plugin_requests: PluginRequestHandler | None = None,
+        journal: Journal | None = None,
     ) -> None:
         """`logs` takes what the plugins say; `verify` is asked before each start whether it may be.
+
+        `journal` is told which workers started and ended.
 
         `plugin_requests` answers what calls ask of the sidecar; without it all is refused.
         """
         self._verify = verify
         self._plugin_requests = plugin_requests
         self._logs = logs
+        self._journal = journal
         self._settings = settings or WorkerSettings()
         self._tasks = asyncio.TaskGroup()
         self._lives: dict[Pool, asyncio.Task[None]] = {}
@@ -96,6 +101,7 @@ class Pools:
             ids=self._ids,
             verify=self._verify,
             plugin_requests=self._plugin_requests,
+            journal=self._journal,
         )
         pool: Pool = PerCallPool(context) if spec.isolation is Isolation.CALL else SharedPool(context)
         self._lives[pool] = self._tasks.create_task(self._run_pool(pool), name=f"pool of {spec.plugin}")

@@ -109,11 +109,13 @@ class SharedPool:
                 place = Place(worker, self._clock())
                 self._start = self._starting = None
                 self._places.append(place)
+                context.lives.started(worker)
                 self._wakeup.notify()
                 await worker.serve()
                 self._wakeup.notify()
         except WorkerUnavailableError as error:
             self._start = self._starting = None
+            context.lives.failed(error.error)
             self._fail(error.error)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not leave everybody who waits without an answer
             self._start = self._starting = None
@@ -121,6 +123,7 @@ class SharedPool:
         finally:
             if place is not None:
                 self._places.remove(place)
+                context.lives.ended(place.worker, place.worker.table.served)
                 self._judge(place.worker)
                 self._wakeup.notify()
 

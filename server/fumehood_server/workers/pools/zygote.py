@@ -53,8 +53,8 @@ class Zygote:
         self.cgroups = CallCgroups(worker.spec.policy)
         self.children: set[ProcessWorker] = set()
         """Its children that live."""
-        self.has_served = False
-        """Whether a child has given a result."""
+        self.served = 0
+        """Results that its children have given."""
         self.stopped = False
         """Whether it forks no more."""
         self.ordered = 0

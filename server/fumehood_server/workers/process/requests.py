@@ -34,8 +34,6 @@ HIGH_WATER_BYTES = 256 * 1024
 """Answers that wait for a process to read them, before the next part of one is made: four times what a pipe holds."""
 MAX_UNREAD_BYTES = 4 * 1024 * 1024
 """Refusals are answered at once. A process that asks on and on without reading them is ended when so much waits."""
-MAX_NAME_CHARACTERS = 64
-"""Of a secret's name in a message: as many as one can have."""
 
 _log = get_logger()
 
@@ -231,13 +229,12 @@ def _give_up(requests: _CallRequests) -> None:
 class _SecretRequest:
     """A request for a secret. It is answered with one frame."""
 
-    __slots__ = ("_invocation_id", "_name", "_redactor", "_request_id", "_tool")
+    __slots__ = ("_invocation_id", "_name", "_redactor", "_request_id")
 
     def __init__(self, attempt: WorkerAttempt, message: plugin_pb2.SecretRequest, redactor: Redactor) -> None:
         self._invocation_id = attempt.invocation_id
         self._request_id = message.request_id
         self._name = message.name
-        self._tool = attempt.invocation.tool
         self._redactor = redactor
 
     def refusal(self, error: PluginRequestError) -> bytes:
@@ -246,13 +243,6 @@ class _SecretRequest:
 
     async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, writer: PipeWriter) -> None:
         """See `_Request`."""
-        if self._name not in caller.spec.secrets:
-            name = self._name[:MAX_NAME_CHARACTERS]
-            problem = (
-                f'the secret "{name}" is not granted to this tool: it takes both requires = ["secret:{name}"] and '
-                f"`secrets` in [plugin.tools.{self._tool}]"
-            )
-            raise PluginRequestError("secret_not_granted", problem)
         await writer.drained(HIGH_WATER_BYTES)
         try:
             value = await plugin_requests.secret(caller, self._name)

@@ -86,6 +86,8 @@ class ProcessWorker:
             os.set_blocking(pipe, False)
         self._escalated_to = EscalationStep.CANCEL_FRAME
         self._ended_by_itself = False
+        self.exit = ""
+        """How it ended, in words. Empty while it lives."""
         self._tasks = asyncio.TaskGroup()
         self.table = AttemptTable()
         """Its calls."""
@@ -128,6 +130,11 @@ class ProcessWorker:
     def state(self) -> WorkerState:
         """Where it stands."""
         return self.life.state
+
+    @property
+    def ended_by(self) -> EscalationStep:
+        """The hardest means that was used to end it."""
+        return self._escalated_to
 
     @property
     def greeting(self) -> plugin_pb2.Ready:
@@ -345,6 +352,7 @@ class ProcessWorker:
         else:
             description = "killed, and still hanging in the kernel"
             life.say(f"process {self._process_id} was killed and does not vanish", level="error")
+        self.exit = description
         if self._ended_by_itself:
             life.failed = True
             life.say(f"ended by itself: {description}", level="warning")

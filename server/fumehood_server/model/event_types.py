@@ -1,0 +1,38 @@
+"""The closed list of what the journal records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fumehood_server.model import events, operation_events
+from fumehood_server.model.events import Event
+
+EVENTS: Mapping[str, type[Event]] = {
+    each.TYPE: each
+    for each in (
+        events.SidecarStarted,
+        events.SidecarStopped,
+        events.ExecuteStart,
+        events.ExecuteAttempt,
+        events.CancelRequested,
+        events.EgressRequested,
+        events.SecretRequested,
+        events.LimitReached,
+        events.ExecuteEnd,
+        events.ExecuteCancelled,
+        events.OutcomeResolved,
+        events.EventsLost,
+        events.PayloadsPruned,
+        operation_events.RequestRefused,
+        operation_events.RequestsRefused,
+        operation_events.EgressCounted,
+        operation_events.WorkerStarted,
+        operation_events.WorkerEnded,
+        operation_events.WorkerStartFailed,
+        operation_events.PluginPinned,
+        operation_events.PluginChanged,
+        operation_events.ConfigurationLoaded,
+        operation_events.ConfigurationReloaded,
+    )
+}
+"""By the type that each is written with."""
