@@ -139,7 +139,7 @@ def verify(bundle: Bundle, keys: Sequence[Verifier]) -> Found:
         before = Checkpoint.parse(opened(earlier.checkpoint, keys).text)
         verify_consistency(before.size, before.root, checkpoint.size, checkpoint.root, earlier.proof)
     calls = _check_calls(bundle, bodies)
-    kept, missing = _check_payloads(bundle, bodies)
+    payloads = _check_payloads(bundle, bodies)
     _check_documents(bundle, bodies)
     return Found(
         checkpoint.origin,
@@ -147,23 +147,41 @@ def verify(bundle: Bundle, keys: Sequence[Verifier]) -> Found:
         note.signatures,
         calls,
         len(bodies),
-        kept,
+        payloads.kept,
         len(bundle.documents),
         len(bundle.earlier),
-        _not_proven(bundle, note.signatures, calls, missing),
+        _not_proven(bundle, note.signatures, calls, payloads),
     )
 
 
+@dataclass(slots=True)
+class _Payloads:
+    """How many arguments and results a bundle has, and why it lacks others."""
+
+    kept: int = 0
+    digests: int = 0
+    """By policy only their digests were recorded."""
+    removed: int = 0
+    """They were recorded, and are not kept any more."""
+    nothing: int = 0
+    """Calls of which by policy nothing was recorded."""
+
+
 def _not_proven(
-    bundle: Bundle, signatures: Sequence[Signature], calls: Sequence[CallFound], missing: int
+    bundle: Bundle, signatures: Sequence[Signature], calls: Sequence[CallFound], payloads: _Payloads
 ) -> tuple[str, ...]:
     said = ["that the clock of the sidecar's machine was right"]
     if "run_id" in bundle.subject:
         said.append("that the run had no other calls: each call here is whole")
     if not any(each.time is not None for each in signatures):
         said.append("that the log showed everybody the same: no witness cosigned this checkpoint")
-    if missing:
-        said.append(f"what {missing} arguments or results were: their digests are here, they were not kept")
+    if payloads.removed:
+        said.append(f"what {payloads.removed} arguments or results were: their digests are here, they were not kept")
+    if payloads.digests:
+        why = "by the operator's policy they were not recorded"
+        said.append(f"what {payloads.digests} arguments or results were: their digests are here, {why}")
+    if payloads.nothing:
+        said.append(f"what {payloads.nothing} calls were given and returned: by policy nothing of it was recorded")
     if any(not call.outcome for call in calls):
         said.append("how a call ended that had not ended yet")
     return tuple(said)
@@ -213,25 +231,26 @@ def _outcome(events: Sequence[Mapping[str, Any]]) -> str:
     return ""
 
 
-def _check_payloads(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """Returns how many are here, and how many are not."""
-    kept = missing = 0
+def _check_payloads(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> _Payloads:
+    found = _Payloads()
     left = {position: dict(parts) for position, parts in bundle.payloads.items()}
     for event, body in zip(bundle.events, bodies, strict=True):
+        found.nothing += body["data"].get("payloads") == "off"
         for part, name in enumerate(("arguments",) if body["type"] == "execute_start" else ("result",)):
             said = body["data"].get(name)
             if said is None:
                 continue
             data = left.get(event.position, {}).pop(part, None)
             if data is None:
-                missing += 1
+                found.removed += bool(said.get("kept"))
+                found.digests += not said.get("kept")
             elif hashlib.sha256(data).hexdigest() != said.get("sha256"):
                 raise EvidenceError(f"the {name} of record {event.position} are not those that it names")
             else:
-                kept += 1
+                found.kept += 1
     if any(left.values()):
         raise EvidenceError("the bundle has arguments or results that no event names")
-    return kept, missing
+    return found
 
 
 def _check_documents(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> None:

@@ -256,6 +256,8 @@ async def _serve_recorded(
                 max_concurrent_calls=server.max_concurrent_calls,
                 journal_required=config.journal.required,
                 configuration=lambda: reloader.digest,
+                payloads=config.journal.payloads,
+                redactor_of=plugin_requests.redactor,
             ) as executor,
             serving(
                 ServerContext(

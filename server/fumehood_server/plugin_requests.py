@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,8 +30,9 @@ from fumehood_server.egress import (
 from fumehood_server.errors import PluginRequestError
 from fumehood_server.journal.off import NO_JOURNAL
 from fumehood_server.model.plugin_requests import InboundResponse, OutboundRequest, RequestingCall
+from fumehood_server.payload_redaction import PayloadRedaction
 from fumehood_server.request_records import RequestRecords
-from fumehood_server.secrets import SecretStore, SecretUnavailableError
+from fumehood_server.secrets import Redactor, SecretStore, SecretUnavailableError
 from fumehood_server.workers.output.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class PluginRequests:
         self._limits = limits or EgressLimits()
         self._sink = sink
         self._records = records or RequestRecords(NO_JOURNAL)
+        self._redaction = PayloadRedaction()
         self._broker: EgressBroker | None = None
         self._accesses: dict[tuple[object, ...], Access] = {}
         self._relay_lines: dict[str, _RelayLines] = {}
@@ -92,6 +94,10 @@ class PluginRequests:
             raise
         self._records.secret(call, name)
         return value
+
+    async def redactor(self, plugin: str, names: Sequence[str]) -> Redactor:
+        """Takes the values of these secrets, which the plugin may read, out of what is recorded."""
+        return await self._redaction.redactor(self._secrets, plugin, names)
 
     @asynccontextmanager
     async def http(self, call: RequestingCall, request: OutboundRequest) -> AsyncIterator[InboundResponse]:

@@ -237,6 +237,8 @@ async def test_what_a_kill_left_unknown_is_not_run_again_and_is_settled_once(pla
                 await stub.ResolveCall(_resolution("one", pb.RESOLUTION_EXECUTED))
             assert twice.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert place.lines() == ["hung"]
+    with contextlib.closing(SqliteReader(place.folder / ".fumehood" / "journal.db")) as reader:
+        assert verify(reader, public_keys(place.folder / ".fumehood")).fault is None
 
 
 async def test_of_two_who_settle_an_outcome_at_once_one_does(place: Place) -> None:

@@ -9,7 +9,7 @@ from typing import Self
 
 from fumehood_server.calls.call import Call, JoinedCall, OnUpdate
 from fumehood_server.calls.documents import DocumentChecks
-from fumehood_server.calls.records import CallRecords
+from fumehood_server.calls.records import CallRecords, RedactorOf
 from fumehood_server.calls.registry import Registry
 from fumehood_server.calls.run import CallDependencies, run_call
 from fumehood_server.calls.steps.find import Tools
@@ -19,6 +19,7 @@ from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import RefusedError
 from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.model.events import Journal
+from fumehood_server.model.tool import Payloads
 from fumehood_server.model.worker import CancelReason, WorkerPools
 from fumehood_server.telemetry import call_lines, get_logger
 
@@ -39,11 +40,13 @@ class Executor:
         linger_s: float = LINGER_S,
         journal_required: bool = True,
         configuration: Callable[[], str] = str,
+        payloads: Payloads = Payloads.FULL,
+        redactor_of: RedactorOf | None = None,
     ) -> None:
         """`max_concurrent_calls` bounds the calls under way in the whole sidecar.
 
         `journal_required`: whether calls without effects are refused as well while the journal can't be written.
-        `configuration`: the digest of the one in force.
+        `configuration`, `payloads`, `redactor_of`: see `CallRecords`.
 
         `linger_s` bounds how long a call that is ended early waits for its worker.
         """
@@ -59,7 +62,7 @@ class Executor:
             linger_s=linger_s,
             log=get_logger(),
             lines=call_lines(),
-            records=CallRecords(journal, configuration),
+            records=CallRecords(journal, configuration, payloads, redactor_of),
             journal=journal,
             journal_required=journal_required,
         )

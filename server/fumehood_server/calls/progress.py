@@ -8,6 +8,7 @@ from fumehood_sandbox import Receipt
 
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.worker import InvocationResult
+from fumehood_server.secrets import Redactor
 
 
 @dataclass(slots=True)
@@ -25,5 +26,7 @@ class Progress:
     """What held that worker's process."""
     dispatched_at: float = 0.0
     result: InvocationResult | None = None
+    redactor: Redactor | None = None
+    """Takes the secrets of the tool's plugin out of what is recorded. None: it has none, or was not asked for yet."""
     updates: int = 0
     """Updates that the tool has sent."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields
 
 from fumehood_sandbox import Receipt
@@ -26,36 +27,65 @@ from fumehood_server.model.events import (
     Fault,
     Journal,
     LimitReached,
+    payload_of,
     receipt_document,
 )
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.taxonomy import Category, Code
-from fumehood_server.model.tool import safe_to_repeat
+from fumehood_server.model.tool import Payloads, safe_to_repeat
 from fumehood_server.model.worker import CancelReason
+from fumehood_server.secrets import Redactor
 
 _CONTEXT = tuple(each.name for each in fields(CallContext))
 _LIMITS = frozenset({Code.TOOL_RESOURCE_EXHAUSTED, Code.TOOL_TIMEOUT, Code.CANCELLED_TIMEOUT})
 _MAX_RECEIPTS = 1024
 
+RedactorOf = Callable[[str, Sequence[str]], Awaitable[Redactor]]
+"""Given a plugin and the names of the secrets that it may read: takes their values as they are now out of text."""
+
 
 class CallRecords:
     """Records calls. A call with effects is sent to no worker, and answered to nobody, before that is on disk."""
 
-    __slots__ = ("_configuration", "_journal", "_receipts")
+    __slots__ = ("_configuration", "_journal", "_payloads", "_receipts", "_redactor_of")
 
-    def __init__(self, journal: Journal, configuration: Callable[[], str] = str) -> None:
-        """`configuration` gives the digest of the one in force."""
+    def __init__(
+        self,
+        journal: Journal,
+        configuration: Callable[[], str] = str,
+        payloads: Payloads = Payloads.FULL,
+        redactor_of: RedactorOf | None = None,
+    ) -> None:
+        """`configuration` gives the digest of the one in force. `payloads` holds for calls of tools that there are not.
+
+        `redactor_of` gives what takes a plugin's secrets out of text.
+        """
         self._journal = journal
         self._configuration = configuration
+        self._payloads = payloads
+        self._redactor_of = redactor_of
         self._receipts: dict[int, tuple[Receipt, str, Document]] = {}
 
+    async def find_secrets(self, progress: Progress) -> None:
+        """Have the values of what the tool's plugin may read at hand, to be taken out of what is recorded."""
+        tool = progress.tool
+        if tool is None or not tool.plugin_secrets or self._redactor_of is None or not self._journal.recording:
+            return
+        if progress.redactor is None:
+            progress.redactor = await self._redactor_of(tool.plugin, tool.plugin_secrets)
+
     def start(self, call: Call, progress: Progress) -> None:
-        """The call is admitted, and may come to run. Once for each call."""
+        """The call is admitted, and may come to run. Once for each call, after `find_secrets`."""
         if not self._journal.recording:
             return
         request, tool = call.request, progress.tool
+        policy = self._payloads if tool is None else tool.payloads
         text = progress.arguments_json or request.arguments_json
         data = text.encode(errors="surrogatepass")
+        arguments_hash = progress.arguments_hash or hashlib.sha256(data).hexdigest()
+        if progress.redactor is not None:
+            data = progress.redactor.data(data)
+        arguments, kept = payload_of(data, policy)
         about = call.about = About(
             call_id=request.call_id,
             run_id=request.context.request_id,
@@ -63,17 +93,17 @@ class CallRecords:
             plugin="" if tool is None else tool.plugin,
             context=_correlation(request.context),
         )
-        digested = Digested.of(data)
         event = ExecuteStart(
             side_effects="" if tool is None else tool.definition.side_effects.name.lower(),
-            arguments_hash=progress.arguments_hash or digested.sha256,
-            arguments=digested,
+            arguments_hash="" if policy is Payloads.OFF else arguments_hash,
+            arguments=arguments,
             plugin="" if tool is None or tool.spec is None else tool.spec.plugin_digest,
             definition="" if tool is None else tool.definition_digest,
             configuration=self._configuration(),
             caller=request.caller,
+            payloads=policy.value,
         )
-        self._journal.record(event, about, (data,))
+        self._journal.record(event, about, kept)
         self.cancel_requested(call)
 
     def cancel_requested(self, call: Call) -> None:
@@ -108,22 +138,23 @@ class CallRecords:
         if self._journal.is_full:
             await self._journal.room()
         if call.about is None:
+            await self.find_secrets(progress)
             self.start(call, progress)
         documents: tuple[Document, ...] = ()
         receipt = ""
         if outcome.receipt is not None:
             receipt, document = self._receipt(outcome.receipt)
             documents = (document,)
-        payload = outcome_to_json(outcome)
-        error, usage = outcome.error, outcome.usage
+        tool, error, usage = progress.tool, outcome.error, outcome.usage
+        fault, result, kept = self._kept(progress, outcome)
         limit = None if error is None else limit_reached(error)
         if limit is not None:
             self._journal.record(limit, _about(call))
         kind = ExecuteEnd if error is None or error.code.category is not Category.CANCELLATION else ExecuteCancelled
         event = kind(
-            error=None if error is None else Fault.of(error),
+            error=fault,
             outcome_unknown=error is not None and bool(error.details.get("outcome_unknown")),
-            result=Digested.of(payload),
+            result=result,
             attempts=outcome.attempts,
             updates=progress.updates,
             worker_id=progress.worker_id,
@@ -145,15 +176,27 @@ class CallRecords:
             cancellation = call.cancellation
             event.reason = "deadline" if cancellation is None else cancellation.reason.value
             event.by = "" if cancellation is None else cancellation.by
-        tool = progress.tool
         if not outcome.attempts or tool is None or safe_to_repeat(tool.definition.side_effects):
-            self._journal.record(event, _about(call), (payload,), documents)
+            self._journal.record(event, _about(call), kept, documents)
             return outcome
         try:
-            await self._journal.commit(event, _about(call), (payload,), documents)
+            await self._journal.commit(event, _about(call), kept, documents)
         except JournalUnavailableError as exc:
             return _unrecorded(outcome, str(exc))
         return outcome
+
+    def _kept(
+        self, progress: Progress, outcome: CallOutcome
+    ) -> tuple[Fault | None, Digested | None, tuple[bytes, ...]]:
+        """What is kept of an outcome, by the tool's policy and without secrets: its error, its result, the payload."""
+        tool, data = progress.tool, outcome_to_json(outcome)
+        policy = self._payloads if tool is None else tool.payloads
+        fault = None if outcome.error is None else Fault.of(outcome.error, policy)
+        if progress.redactor is not None:
+            data = progress.redactor.data(data)
+            if fault is not None:
+                fault.message = progress.redactor.text(fault.message)
+        return fault, *payload_of(data, policy)
 
     def _receipt(self, receipt: Receipt) -> tuple[str, Document]:
         # By identity, as in `rpc.outcomes`: hashing a receipt anew costs more than the rest of an event.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block, CallError, CallOutcome
-from fumehood_server.model.events import About, Digested, Journal, OutcomeResolved
+from fumehood_server.model.events import About, Journal, OutcomeResolved, payload_of
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.model.taxonomy import Code
@@ -55,11 +55,12 @@ async def _settle(journal: Journal, recorded: RecordedCall, resolution: Resoluti
         raise _known(recorded.call_id, recorded.state)
     outcome = _outcome(recorded, recorded.outcome, resolution)
     payload = outcome_to_json(outcome)
+    result, kept = payload_of(payload, recorded.payloads)
     event = OutcomeResolved(
         executed=resolution.executed,
         by=resolution.by,
         reason=resolution.reason,
-        result=Digested.of(payload),
+        result=result,
     )
     about = About(
         call_id=recorded.call_id,
@@ -69,7 +70,7 @@ async def _settle(journal: Journal, recorded: RecordedCall, resolution: Resoluti
         context=recorded.context,
         number=recorded.events + 1,
     )
-    await journal.commit(event, about, (payload,))
+    await journal.commit(event, about, kept)
     return outcome
 
 

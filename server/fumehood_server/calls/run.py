@@ -100,6 +100,8 @@ async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -
     # Here: before-hooks. What they change is prepared and permitted anew.
     # Here: approval of exactly what will run. Nothing changes the arguments after it.
     # Here: quotas.
+    if tool.plugin_secrets:
+        await needs.records.find_secrets(progress)
     needs.records.start(call, progress)
     with await acquire_worker(call, tool, spec, needs.pools, needs.turns) as worker:
         await needs.records.attempt(call, progress, worker.worker_id, worker.receipt)

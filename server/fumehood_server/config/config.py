@@ -27,7 +27,7 @@ from fumehood_server.config.tables import read_table
 from fumehood_server.config.toml_source import Key, TomlSource, read_toml
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.plugin import Grants, ToolGrant
-from fumehood_server.model.tool import DeclaredLimits
+from fumehood_server.model.tool import DeclaredLimits, Payloads
 from fumehood_server.secrets import SecretSource
 
 CONFIG_NAME = "fumehood.toml"
@@ -110,6 +110,8 @@ class JournalConfig:
     call_id_window_s: int = 86_400
     """How long a call's id stands for that call."""
     checkpoints: CheckpointPlaces = field(default_factory=CheckpointPlaces)
+    payloads: Payloads = Payloads.FULL
+    """What is kept of the arguments and results of tools for which nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +252,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
             required=file.journal.required,
             call_id_window_s=file.journal.call_id_window_s,
             checkpoints=checkpoints,
+            payloads=file.journal.payloads,
         ),
         plugins=plugins,
         secrets=secrets,
@@ -356,6 +359,7 @@ def _plugin(
                 timeout_s=grant.timeout_s,
                 isolation=grant.isolation,
                 alias=grant.alias or "",
+                payloads=grant.payloads,
                 secrets=tuple(sorted(set(grant.secrets))),
                 hosts=None
                 if grant.hosts is None

@@ -16,6 +16,7 @@ from fumehood_server.model.tool import (
     MIN_SCRATCH_BYTES,
     MIN_SCRATCH_FILES,
     Isolation,
+    Payloads,
     Permission,
 )
 
@@ -94,6 +95,7 @@ class JournalTable(Table):
     required: bool = True
     call_id_window_s: int = Field(default=86_400, ge=0, le=31_536_000)
     checkpoints: CheckpointsTable = Field(default_factory=CheckpointsTable)
+    payloads: Annotated[Payloads, one_of(Payloads, "policy of payloads")] = Payloads.FULL
 
 
 class DefaultLimitsTable(Table):
@@ -169,6 +171,7 @@ class ToolGrantTable(Table):
     secrets: list[str] = Field(default=[], max_length=MAX_SECRETS)
     hosts: list[str] | None = Field(default=None, max_length=MAX_HOSTS)
     alias: Annotated[str | None, check_with(_tool_name)] = None
+    payloads: Annotated[Payloads | None, one_of(Payloads, "policy of payloads")] = None
 
 
 class EgressTable(Table):

@@ -20,6 +20,7 @@ from fumehood_server.model.operation_events import PluginPinned
 from fumehood_server.model.outcome_json import outcome_from_json
 from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Payloads
 
 _Value = TypeVar("_Value")
 _MAX_PINS = 100_000
@@ -96,6 +97,7 @@ def read_call(reader: Reader, call_id: str) -> RecordedCall | None:
         run_id=row.run_id,
         plugin="" if outcome is None else end.plugin,
         context={} if outcome is None else decode(end.body)["context"],
+        payloads=Payloads.FULL if outcome is None else Payloads(decode(events[0].body)["data"].get("payloads", "full")),
     )
 
 
@@ -114,10 +116,9 @@ def _outcome(reader: Reader, end: StoredEvent, said: StoredEvent) -> tuple[CallO
     fields = decode(end.body)
     data = fields["data"]
     payload = reader.payloads(said.position, said.position + 1).get((said.position, 0))
-    if payload is not None:
-        bare = outcome_from_json(payload, call_id=fields["call_id"], tool=fields["tool"], attempts=data["attempts"])
-    else:
-        bare = _without_result(fields)
+    bare = None if payload is None else _with_result(payload, fields)
+    removed = bare is None
+    bare = bare or _without_result(fields)
     return (
         CallOutcome(
             call_id=bare.call_id,
@@ -130,21 +131,38 @@ def _outcome(reader: Reader, end: StoredEvent, said: StoredEvent) -> tuple[CallO
             usage=_usage(data) if data["attempts"] else None,
             receipt=_receipt(reader, data["receipt"]),
         ),
-        payload is None,
+        removed,
     )
 
 
+def _with_result(payload: bytes, fields: Mapping[str, Any]) -> CallOutcome | None:
+    """None: taking out a secret that looks like JSON has left no JSON."""
+    try:
+        return outcome_from_json(
+            payload, call_id=fields["call_id"], tool=fields["tool"], attempts=fields["data"]["attempts"]
+        )
+    except ValueError:
+        return None
+
+
 def _without_result(fields: Mapping[str, Any]) -> CallOutcome:
-    fault = fields["data"]["error"]
-    text = "What the call returned is no longer kept." if fault is None else fault["message"]
+    fault, data = fields["data"]["error"], fields["data"]
+    text = (
+        "What the call returned is not kept." if fault is None else fault["message"] or f"It failed: {fault['code']}."
+    )
     return CallOutcome(
         call_id=fields["call_id"],
         tool=fields["tool"],
         content=(Block(text=text),),
         error=None
         if fault is None
-        else CallError(code=Code(fault["code"]), message=fault["message"], retryable=fault["retryable"]),
-        attempts=fields["data"]["attempts"],
+        else CallError(
+            code=Code(fault["code"]),
+            message=text,
+            retryable=fault["retryable"],
+            details={"outcome_unknown": True} if data["outcome_unknown"] else {},
+        ),
+        attempts=data["attempts"],
     )
 
 

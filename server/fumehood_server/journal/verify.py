@@ -26,8 +26,13 @@ from fumehood_server.model.events import (
 )
 
 _PORTION = 1_000
-_PAYLOADS = {ExecuteStart.TYPE: "arguments", ExecuteEnd.TYPE: "result", ExecuteCancelled.TYPE: "result"}
-_OF_CALLS = frozenset({*_PAYLOADS, ExecuteAttempt.TYPE, OutcomeResolved.TYPE})
+_PAYLOADS = {
+    ExecuteStart.TYPE: "arguments",
+    ExecuteEnd.TYPE: "result",
+    ExecuteCancelled.TYPE: "result",
+    OutcomeResolved.TYPE: "result",
+}
+_OF_CALLS = frozenset({*_PAYLOADS, ExecuteAttempt.TYPE})
 
 
 @dataclass(frozen=True, slots=True)

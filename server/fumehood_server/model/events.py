@@ -15,6 +15,7 @@ import orjson
 
 from fumehood_server.model.call import CallError
 from fumehood_server.model.recorded import RecordedCall
+from fumehood_server.model.tool import Payloads
 
 if TYPE_CHECKING:
     from fumehood_sandbox import Receipt
@@ -95,7 +96,7 @@ class ExecuteStart(Event):
     arguments_hash: str
     """SHA-256 of the arguments as canonical JSON (RFC 8785); of their text where they were not found valid."""
     arguments: Digested | None
-    """The text that the tool gets. None: it is not recorded."""
+    """The text that the tool gets, values of its plugin's secrets taken out. None: it is not recorded."""
     plugin: str
     """Digest of the plugin's files."""
     definition: str
@@ -104,6 +105,8 @@ class ExecuteStart(Event):
     """SHA-256 of the configuration in force, which is a document."""
     caller: str
     """Its connection, as gRPC names it."""
+    payloads: str = Payloads.FULL.value
+    """What is kept of its arguments and result. Where that is nothing, `arguments_hash` is empty."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,13 +129,13 @@ class Fault:
     message: str
 
     @classmethod
-    def of(cls, error: CallError) -> Fault:
-        """Of an error, its message cut: the whole of it is in the result."""
+    def of(cls, error: CallError, payloads: Payloads = Payloads.FULL) -> Fault:
+        """Of an error, its message cut: the whole of it is in the result. It is as private as that."""
         return cls(
             code=error.code.value,
             category=error.code.category.value,
             retryable=error.retryable,
-            message=error.message[:_MAX_MESSAGE_CHARS],
+            message=error.message[:_MAX_MESSAGE_CHARS] if payloads is Payloads.FULL else "",
         )
 
 
@@ -268,6 +271,15 @@ class PayloadsPruned(Event):
     up_to: int
     """No event before this position has its arguments or result any more."""
     count: int
+
+
+def payload_of(data: bytes, payloads: Payloads) -> tuple[Digested | None, tuple[bytes, ...]]:
+    """What an event says of arguments or a result, and what is put beside it."""
+    if payloads is Payloads.FULL:
+        return Digested.of(data), (data,)
+    if payloads is Payloads.HASH:
+        return Digested(hashlib.sha256(data).hexdigest(), len(data), kept=False), ()
+    return None, ()
 
 
 def receipt_document(receipt: Receipt) -> Document:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from fumehood_server.model.tool import Isolation
+from fumehood_server.model.tool import Isolation, Payloads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,6 +78,8 @@ class ToolGrant:
     """Hosts that it may reach, in place of its plugin's `hosts`. None: the plugin's."""
     alias: str = ""
     """The name that callers know it by. Empty: its own, after its plugin's prefix."""
+    payloads: Payloads | None = None
+    """What the journal keeps of its arguments and results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -137,6 +139,10 @@ class RegisteredTool:
     """Why it couldn't run when the plugin was loaded. What changes on the machine is checked at each listing."""
     alias: str = ""
     """The operator's name for it. Empty: it has its own."""
+    payloads: Payloads = Payloads.FULL
+    """What the journal keeps of its arguments and results."""
+    plugin_secrets: tuple[str, ...] = ()
+    """Names of the secrets that any tool of its plugin may have."""
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fumehood_server.model.call import CallOutcome
+from fumehood_server.model.tool import Payloads
 
 
 class RecordedState(StrEnum):
@@ -28,7 +29,7 @@ class RecordedCall:
     call_id: str
     tool: str
     arguments_hash: str
-    """SHA-256 of the canonical arguments, 64 hex digits."""
+    """SHA-256 of the canonical arguments, 64 hex digits. Empty: it was not recorded."""
     state: RecordedState
     started_us: int
     """POSIX time in microseconds."""
@@ -42,3 +43,5 @@ class RecordedCall:
     plugin: str = ""
     context: Mapping[str, str] = field(default_factory=dict)
     """Its caller's correlation."""
+    payloads: Payloads = Payloads.FULL
+    """What is kept of its arguments and result."""

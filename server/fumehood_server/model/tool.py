@@ -18,6 +18,16 @@ MAX_CPUS = 8192
 """More processors than Linux can have (CONFIG_NR_CPUS)."""
 
 
+class Payloads(StrEnum):
+    """What the journal keeps of a tool's arguments and results."""
+
+    FULL = "full"
+    HASH = "hash"
+    """Their SHA-256 and their size."""
+    OFF = "off"
+    """Nothing."""
+
+
 class Permission(StrEnum):
     """Whether a call may run, needs an approval, or is denied."""
 

@@ -103,6 +103,9 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         if maker and not reasons:
             spec = maker.spec(definition.side_effects, definition.limits, reach, isolation)
         tools.append(_tool(config, plugin, loaded, definition, spec or reasons))
+    secrets = tuple(sorted({name for tool in tools if tool.spec for name in tool.spec.secrets}))
+    if secrets:
+        tools = [replace(tool, plugin_secrets=secrets) for tool in tools]
     serving = any(tool.spec for tool in tools)
     registered = RegisteredPlugin(
         name=manifest.name,
@@ -217,4 +220,5 @@ def _tool(
         spec=made if isinstance(made, WorkerSpec) else None,
         reasons=made if isinstance(made, tuple) else (),
         alias="" if name == definition.name else name,
+        payloads=grant.payloads or config.journal.payloads,
     )

@@ -10,7 +10,7 @@ import base64
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from urllib.parse import quote, quote_plus
 
@@ -31,10 +31,11 @@ class Redactor:
     pass over a text, however many forms there are (Aho-Corasick): what a plugin says is as long as it likes.
     """
 
-    __slots__ = ("_bytes", "_bytes_masks", "_text", "_text_masks", "_values", "active", "longest_bytes")
+    __slots__ = ("_bytes", "_bytes_masks", "_in_json", "_text", "_text_masks", "_values", "active", "longest_bytes")
 
-    def __init__(self) -> None:
-        """Replace nothing yet."""
+    def __init__(self, *, in_json: bool = False) -> None:
+        """Replace nothing yet. `in_json`: each form also as it stands in a JSON string, and in one within another."""
+        self._in_json = in_json
         self._values: dict[str, OrderedDict[bytes, tuple[str, ...]]] = {}
         """Of each secret, its values with their forms."""
         self._text = AhoCorasick([])
@@ -52,7 +53,8 @@ class Redactor:
         if value in values:
             values.move_to_end(value)
             return
-        values[value] = tuple(form for form in dict.fromkeys(_all_forms(value)) if len(form) >= MIN_FORM)
+        found = [form for form in dict.fromkeys(_all_forms(value)) if len(form) >= MIN_FORM]
+        values[value] = tuple(dict.fromkeys((*found, *_nested(found)))) if self._in_json else tuple(found)
         while len(values) > MAX_VALUES:
             values.popitem(last=False)
         forms, encoded = dict[str, str](), dict[bytes, bytes]()
@@ -146,6 +148,17 @@ def _json_strings(text: str) -> Iterator[str]:
             for one in (form, form.replace("/", "\\/")):
                 yield one
                 yield _JSON_ESCAPE.sub(lambda match: "\\u" + match.group()[2:].upper(), one)
+
+
+def _nested(forms: Sequence[str]) -> Iterator[str]:
+    """The insides of JSON strings that hold these, and of those that hold such JSON."""
+    for form in filter(_is_unicode, forms):
+        for ascii_alone in (True, False):
+            once = json.dumps(form, ensure_ascii=ascii_alone)
+            yield once[1:-1]
+            for again in (True, False):
+                # Without its quotes: what stands beside the form in the inner string is not known.
+                yield json.dumps(once[1:-1], ensure_ascii=again)[1:-1]
 
 
 # What is left alone: nothing, as encodeURIComponent does, as encodeURI does, as Python does in paths, as Java does.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from dataclasses import replace
 
 import orjson
 
@@ -47,10 +48,12 @@ def recorded_outcome(found: RecordedCall, arguments_json: str, prepared_hash: st
     Raises:
         RefusedError: the arguments are others.
     """
+    if not found.arguments_hash:
+        raise _nothing_kept(found)
     if found.arguments_hash not in {prepared_hash, *_hashes(arguments_json)}:
         raise other_call(found.call_id)
     if found.outcome is not None:
-        return found.outcome
+        return _without_result(found, found.outcome) if found.removed else found.outcome
     error = CallError(
         code=Code.TOOL_OUTCOME_UNKNOWN,
         message=f"Another sidecar runs {found.tool[:64]}, or lost sight of it. Ask GetCall for it later.",
@@ -58,6 +61,22 @@ def recorded_outcome(found: RecordedCall, arguments_json: str, prepared_hash: st
         details={"reason": "running_elsewhere"},
     )
     return CallOutcome(call_id=found.call_id, tool=found.tool, content=(Block(text=error.message),), error=error)
+
+
+def _without_result(found: RecordedCall, outcome: CallOutcome) -> CallOutcome:
+    """What is known of an outcome whose result was not kept. No success, or it would be taken for the result."""
+    details: dict[str, object] = {"reason": "result_not_kept", "code": "OK"}
+    if outcome.error is None:
+        code, said = Code.TOOL_UNAVAILABLE, f"{found.tool[:64]} was executed under this call_id and succeeded."
+    else:
+        code, said = outcome.error.code, outcome.error.message
+        details = {**outcome.error.details, "reason": "result_not_kept", "code": code.value}
+    error = CallError(
+        code=code,
+        message=f"{said} What it returned is not kept in the journal. It was not run again.",
+        details=details,
+    )
+    return replace(outcome, content=(Block(text=error.message),), error=error)
 
 
 def check_repeats(request: CallRequest, other: CallRequest) -> None:
@@ -69,6 +88,14 @@ def check_repeats(request: CallRequest, other: CallRequest) -> None:
     one, two = request.arguments_json, other.arguments_json
     if request.tool != other.tool or (one != two and not _hashes(one) & _hashes(two)):
         raise other_call(request.call_id)
+
+
+def _nothing_kept(found: RecordedCall) -> RefusedError:
+    text = (
+        f'the id "{found.call_id}" was used before, and the journal keeps nothing of that tool\'s arguments '
+        '(payloads = "off") by which to tell whether this is the same call: ask GetCall how it ended'
+    )
+    return RefusedError(Refusal(RefusalReason.CALL_ID_IN_USE, text, {"payloads": "off"}))
 
 
 def other_call(call_id: str) -> RefusedError:
