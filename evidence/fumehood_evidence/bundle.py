@@ -176,7 +176,8 @@ def _not_proven(
     if not any(each.time is not None for each in signatures):
         said.append("that the log showed everybody the same: no witness cosigned this checkpoint")
     if payloads.removed:
-        said.append(f"what {payloads.removed} arguments or results were: their digests are here, they were not kept")
+        why = "they were recorded, and are not kept any more"
+        said.append(f"what {payloads.removed} arguments or results were: their digests are here, {why}")
     if payloads.digests:
         why = "by the operator's policy they were not recorded"
         said.append(f"what {payloads.digests} arguments or results were: their digests are here, {why}")

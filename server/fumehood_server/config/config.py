@@ -110,6 +110,8 @@ class JournalConfig:
     call_id_window_s: int = 86_400
     """How long a call's id stands for that call."""
     checkpoints: CheckpointPlaces = field(default_factory=CheckpointPlaces)
+    keep_payloads_d: float = 0.0
+    """Days after which arguments and results are removed. 0: never."""
     payloads: Payloads = Payloads.FULL
     """What is kept of the arguments and results of tools for which nothing else is said."""
 
@@ -252,6 +254,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
             required=file.journal.required,
             call_id_window_s=file.journal.call_id_window_s,
             checkpoints=checkpoints,
+            keep_payloads_d=file.journal.keep_payloads_d,
             payloads=file.journal.payloads,
         ),
         plugins=plugins,

@@ -96,6 +96,7 @@ class JournalTable(Table):
     call_id_window_s: int = Field(default=86_400, ge=0, le=31_536_000)
     checkpoints: CheckpointsTable = Field(default_factory=CheckpointsTable)
     payloads: Annotated[Payloads, one_of(Payloads, "policy of payloads")] = Payloads.FULL
+    keep_payloads_d: float = Field(default=0.0, ge=0, le=36_500)
 
 
 class DefaultLimitsTable(Table):

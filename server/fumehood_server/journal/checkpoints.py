@@ -27,19 +27,22 @@ class Checkpointer:
         """The key's name is the log's. `hand_over` is given each signed note."""
         self._signer = signer
         self._hand_over = hand_over
+        self._signed = -1
+        """Events that the last checkpoint covers."""
 
     def __call__(self, store: Store) -> None:
-        """Sign a checkpoint over all that is written.
+        """Sign a checkpoint over all that is written, unless there is one.
 
         Raises:
             StoreError: it can't be kept.
         """
         tree = store.tree()
-        if self._keep_cosigned(store) == tree.size:
+        if tree.size in {self._keep_cosigned(store), self._signed}:
             return
         checkpoint = Checkpoint(self._signer.verifier.name, tree.size, tree.root())
         note = signed(str(checkpoint), [self._signer])
         store.add_checkpoint(tree.size, note)
+        self._signed = tree.size
         if self._hand_over is not None:
             self._hand_over(note)
 

@@ -17,6 +17,7 @@ from fumehood_server.journal.handover.prove import Prove
 from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.keys import load_or_make_key
 from fumehood_server.journal.recovery import recover
+from fumehood_server.journal.retention import Retention
 from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
 from fumehood_server.journal.sqlite.reader import load_tree
 from fumehood_server.journal.store import Store
@@ -26,14 +27,15 @@ def open_journal(
     folder: Path,
     *,
     window_s: float,
+    keep_payloads_d: float,
     on_state: Callable[[str | None], None],
     on_recovered: Callable[[int], None],
     hand_over: Callable[[Verifier, Prove], Handover | None],
 ) -> StoredJournal:
     """The journal in a state folder. `on_recovered` is told, in the writer's thread, how many calls had no outcome.
 
-    `window_s`: how long a call's id stands for that call. `hand_over` is given the key that signs and what proves that
-    the log has only grown.
+    `window_s`: how long a call's id stands for that call. `keep_payloads_d`: days after which arguments and results
+    are removed; 0: never. `hand_over` is given the key that signs and what proves that the log has only grown.
 
     Raises:
         JournalKeyError: the key can't be read or made.
@@ -64,12 +66,19 @@ def open_journal(
     signer = load_or_make_key(folder)
     handover = hand_over(signer.verifier, prove)
     checkpointer = Checkpointer(signer, handover)
+    retention = Retention(keep_payloads_d, sidecar=sidecar) if keep_payloads_d else None
+
+    def upkeep(store: Store) -> float | None:
+        again_s = None if retention is None else retention(store)
+        checkpointer(store)
+        return again_s
+
     return StoredJournal(
         open_store,
         lambda: SqliteReader(path),
         sidecar=sidecar,
         on_state=on_state,
         window_s=window_s,
-        upkeep=checkpointer,
+        upkeep=upkeep,
         on_closed=None if handover is None else handover.close,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,10 @@ from fumehood_server.journal.tree import Tree
 
 class StoreError(FumehoodError):
     """The database can't be used now. The message names the cause; what was to be written is not."""
+
+
+class InUseError(StoreError):
+    """Another process writes the journal."""
 
 
 class NewerJournalError(FumehoodError):
@@ -62,11 +66,22 @@ class EventFilter:
     until_us: int = 0
 
 
+PruneEvent = Callable[[int, int, int], Entry]
+"""Given the first position whose payloads are kept, how many were removed, and the time of the last event, in
+microseconds: the event that says so."""
+
+
 class Store(Protocol):
     """For one thread, the writer's. Every method may block on the disk or the network, and raise `StoreError`."""
 
     def write(self, entries: Sequence[Entry]) -> int:
         """Append these events in one transaction, on disk when it returns. Returns the log's new size."""
+
+    def prune(self, before_us: int, limit: int, event: PruneEvent) -> int:
+        """Remove the payloads of the oldest events before a time, about so many, and append the event that says so.
+
+        All in one transaction. Returns how many there were; without any nothing is written.
+        """
 
     def tree(self) -> Tree:
         """The tree over what is written, for a checkpoint."""

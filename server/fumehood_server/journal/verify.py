@@ -54,6 +54,8 @@ class Verified:
     payloads: int
     """Arguments and results that are here, and are what their events say."""
     fault: Fault | None
+    removed: int = 0
+    """Arguments and results that retention has removed, as a later event says."""
 
 
 def verify(reader: Reader, keys: Sequence[Verifier], *, progress: Callable[[int, int], None] | None = None) -> Verified:
@@ -74,7 +76,7 @@ class _Verification:
         self._progress = progress
         self._tree = Tree()
         self._signed = 0
-        self._payloads = 0
+        self._payloads = self._removed = 0
         self._pruned = 0
         """Events before this position have no payloads any more, as a later event says."""
         self._begun = self._ended = 0
@@ -88,7 +90,7 @@ class _Verification:
             fault = exc.fault
         except (StoreError, AttributeError, KeyError, TypeError, ValueError) as exc:  # columns of a damaged file
             fault = Fault(self._tree.size, f"can't be read: {exc}")
-        return Verified(self._tree.size, self._signed, self._payloads, fault)
+        return Verified(self._tree.size, self._signed, self._payloads, fault, self._removed)
 
     def _read(self) -> None:
         counts = self._reader.counts()
@@ -177,8 +179,10 @@ class _Verification:
 
     def _check_payload(self, position: int, said: Mapping[str, Any] | None, data: bytes | None) -> None:
         if data is None:
-            if said is not None and said.get("kept") and position >= self._pruned:
+            kept = said is not None and said.get("kept")
+            if kept and position >= self._pruned:
                 raise _FaultError(position, "has lost its arguments or its result, and no event says who removed them")
+            self._removed += bool(kept)
             return
         if said is None or hashlib.sha256(data).hexdigest() != said.get("sha256"):
             raise _FaultError(position, "has arguments or a result that are not those it was written with")

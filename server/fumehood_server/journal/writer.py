@@ -8,6 +8,7 @@ is never skipped while those after it are written.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -52,8 +53,9 @@ class _Batch:
 
 OnState = Callable[[str | None], None]
 """Told on the event loop that the database failed, with the reason, or that it works again, with None."""
-Upkeep = Callable[[Store], None]
+Upkeep = Callable[[Store], float | None]
 """Called in the writer's thread at most once a second, when something was written since the last time, and at the end.
+It returns in how many seconds it is to be called though nothing is written; None: not before.
 May raise `StoreError`."""
 
 
@@ -182,12 +184,12 @@ class Writer:
                 store = store or self._open_store()
                 if batch.entries:
                     store.write(batch.entries)
-                    if self._upkeep is not None and due is None:
-                        due = time.monotonic() + self._settings.upkeep_s
+                    if self._upkeep is not None:
+                        due = min(due or math.inf, time.monotonic() + self._settings.upkeep_s)
                 self._written(batch)
                 if self._upkeep is not None and due is not None and (self._has_ended or time.monotonic() >= due):
-                    self._upkeep(store)
-                    due = None
+                    again_s = self._upkeep(store)
+                    due = None if again_s is None or self._has_ended else time.monotonic() + again_s
             except Exception as exc:  # noqa: BLE001 - a fault of ours must not end the thread, or go unsaid
                 self._tell(str(exc) if isinstance(exc, StoreError) else f"its writer failed: {exc!r}")
                 if store is not None:

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from fumehood_server.journal.store import NewerJournalError, StoreError
+from fumehood_server.journal.store import InUseError, NewerJournalError, StoreError
 
 ENDS = "('execute_start', 'execute_end', 'execute_cancelled')"
 """Events that the list of calls points to, so that no index has to."""
@@ -87,7 +87,7 @@ def locked(path: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as exc:
-        raise StoreError(f"another sidecar writes the journal {path}: name another state_dir") from exc
+        raise InUseError(f"another sidecar writes the journal {path}: name another state_dir") from exc
     finally:
         os.close(descriptor)
 
@@ -107,8 +107,8 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema to this sidecar's version.
+def check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema's version, which this sidecar knows.
 
     Raises:
         NewerJournalError: a newer sidecar wrote it.
@@ -116,6 +116,16 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if found > len(MIGRATIONS):
         raise NewerJournalError(str(path), found, len(MIGRATIONS))
+    return found
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the schema to this sidecar's version, each step in a transaction.
+
+    Raises:
+        NewerJournalError: a newer sidecar wrote it.
+    """
+    found = check_version(connection, path)
     for version in range(found, len(MIGRATIONS)):
         connection.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[version]} PRAGMA user_version = {version + 1}; COMMIT;")
 

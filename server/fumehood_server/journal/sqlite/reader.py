@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fumehood_server.journal.entry import CallRow, CallState
-from fumehood_server.journal.sqlite.database import ENDS, OF_CALLS, connect, told
+from fumehood_server.journal.sqlite.database import ENDS, OF_CALLS, check_version, connect, told
 from fumehood_server.journal.store import Counts, EventFilter, StoredEvent
 from fumehood_server.journal.tree import TILE_HASHES, Tree
 
@@ -25,10 +25,13 @@ class SqliteReader:
 
         Raises:
             StoreError: it can't be.
+            NewerJournalError: a newer sidecar wrote it.
         """
         self.path = path
-        with told(path):
-            self._connection = connect(path, readonly=True)
+        with contextlib.ExitStack() as stack, told(path):
+            self._connection = stack.enter_context(contextlib.closing(connect(path, readonly=True)))
+            check_version(self._connection, path)
+            stack.pop_all()
 
     def counts(self) -> Counts:
         """See `Reader`."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from fumehood_server.journal.entry import CallChange, CallRow, CallState, Entry
 from fumehood_server.journal.sqlite.database import connect, locked, migrate, told
 from fumehood_server.journal.sqlite.reader import SqliteReader, load_tree
+from fumehood_server.journal.store import PruneEvent
 from fumehood_server.journal.tree import Tile, Tree
 
 _CHANGE = "UPDATE calls SET state = ?, end_position = coalesce(?, end_position) WHERE call_id = ?"
@@ -42,6 +43,10 @@ class SqliteStore:
 
     def write(self, entries: Sequence[Entry]) -> int:
         """See `Store`."""
+        return self._write(entries)
+
+    def _write(self, entries: Sequence[Entry], also: str = "", values: Sequence[object] = ()) -> int:
+        """Append events, and carry out one statement more in the same transaction."""
         with told(self.path):
             tree = self.tree().copy()
             rows = _Rows()
@@ -51,6 +56,8 @@ class SqliteStore:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 rows.write(connection)
+                if also:
+                    connection.execute(also, values)
                 connection.execute("COMMIT")
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
@@ -58,6 +65,31 @@ class SqliteStore:
                 raise
             self._tree = tree
             return tree.size
+
+    def prune(self, before_us: int, limit: int, event: PruneEvent) -> int:
+        """See `Store`."""
+        with told(self.path):
+            connection = self._connection
+            end = _first_at(connection, before_us)
+            sql = "SELECT position FROM payloads WHERE position < ? ORDER BY position LIMIT 1 OFFSET ?"
+            last = connection.execute(sql, (end, limit - 1)).fetchone()
+            up_to = end if last is None else last[0] + 1  # all parts of the last one
+            count = int(connection.execute("SELECT count(*) FROM payloads WHERE position < ?", (up_to,)).fetchone()[0])
+            newest = "SELECT time_us FROM events ORDER BY position DESC LIMIT 1"
+            last_us = connection.execute(newest).fetchone()[0] if count else 0
+        if count:
+            self._write([event(up_to, count, last_us)], "DELETE FROM payloads WHERE position < ?", (up_to,))
+        return count
+
+    def shrink(self) -> None:
+        """Give free space back to the file system.
+
+        Raises:
+            StoreError: there is not as much space as it takes meanwhile.
+        """
+        with told(self.path):
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def tree(self) -> Tree:
         """See `Store`."""
@@ -74,6 +106,19 @@ class SqliteStore:
     def close(self) -> None:
         """See `Store`."""
         self._opened.close()
+
+
+def _first_at(connection: sqlite3.Connection, time_us: int) -> int:
+    """The first position that is not before a time, found by halves: times never fall from one event to the next."""
+    start, end = 0, int(connection.execute("SELECT coalesce(max(position) + 1, 0) FROM events").fetchone()[0])
+    while start < end:
+        middle = (start + end) // 2
+        row = connection.execute("SELECT time_us FROM events WHERE position = ?", (middle,)).fetchone()
+        if row is not None and row[0] < time_us:
+            start = middle + 1
+        else:
+            end = middle
+    return start
 
 
 class _Rows:

@@ -17,6 +17,7 @@ _HERE = "fumehood_server.cli.commands.journal"
         "verify": (f"{_HERE}.verify:verify", "Check every record against what was signed."),
         "evidence": (f"{_HERE}.evidence:evidence", "Write what proves a call or a run to somebody else."),
         "export": (f"{_HERE}.export:export", "Write events as JSON Lines."),
+        "prune": (f"{_HERE}.prune:prune", "Remove arguments and results from before a day."),
         "keygen": (f"{_HERE}.keygen:keygen", "Make the key that signs the journal, or a new one in its place."),
     },
     short_help="What was recorded: read it, check it, prove it.",

@@ -39,7 +39,8 @@ def verify(key_path: Path | None, as_json: bool, config_path: Path | None) -> in
     elif found.fault is None:
         output.say(
             f"{output.plural(found.events, 'event')}: all as written. {found.signed:,} of them are signed for; "
-            f"{found.payloads:,} arguments and results are here."
+            f"{found.payloads:,} arguments and results are here"
+            + (f", {found.removed:,} were removed by retention." if found.removed else ".")
         )
     elif found.fault.position < 0:
         output.say(output.Part("not verified: ", fg="red", bold=True), found.fault.problem)

@@ -1,0 +1,95 @@
+"""`fumehood journal prune`: removes arguments and results from before a day."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.cli.journal_file import config_option, open_journal
+
+if TYPE_CHECKING:
+    from fumehood_server.journal.sqlite import SqliteStore
+
+_DAYS = re.compile(r"(\d{1,5})d")
+_DAY_S = 86_400
+
+
+@click.command(short_help="Remove arguments and results from before a day.")
+@click.option("--before", required=True, metavar="WHEN", help="A day such as 2026-11-01 (UTC), or an age such as 30d.")
+@click.option("--shrink", is_flag=True, help="Give the file's free space back. Takes as much space meanwhile.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@config_option
+def prune(before: str, shrink: bool, as_json: bool, config_path: Path | None) -> int:
+    """Remove the arguments and results of events from before a day. The events stay, and the journal verifies.
+
+    An event says what was removed. What is freed is used for new events. No sidecar may write the journal meanwhile:
+    one that runs removes them by itself, after `keep_payloads_d` days of [journal].
+    """
+    import contextlib
+    import secrets
+
+    from fumehood_server.cli import output
+    from fumehood_server.journal import JOURNAL_NAME
+    from fumehood_server.journal.checkpoints import Checkpointer
+    from fumehood_server.journal.keys import JournalKeyError, load_key
+    from fumehood_server.journal.retention import prune_slice
+
+    before_us = _time_us(before)
+    with open_journal(config_path) as journal:
+        folder = journal.folder
+    try:
+        checkpointer = Checkpointer(load_key(folder))
+    except JournalKeyError as error:
+        raise CommandError(str(error), code="KEY_UNREADABLE", status=ExitStatus.FAILED) from error
+    with contextlib.closing(_opened(folder / JOURNAL_NAME)) as store:
+        removed, sidecar = 0, secrets.token_hex(4)
+        while count := prune_slice(store, before_us, sidecar=sidecar):
+            removed += count
+        checkpointer(store)
+        if shrink:
+            store.shrink()
+    if as_json:
+        output.print_json({"removed": removed})
+    else:
+        output.say(f"{removed:,} arguments and results from before {before} are removed.")
+    return ExitStatus.OK
+
+
+def _opened(path: Path) -> SqliteStore:
+    """The journal, which no sidecar may write meanwhile.
+
+    Raises:
+        CommandError: one does, or the file can't be used.
+    """
+    from fumehood_server.journal.sqlite import SqliteStore
+    from fumehood_server.journal.store import InUseError, StoreError
+
+    try:
+        return SqliteStore(path)
+    except InUseError as error:
+        todo = "Stop it first, or let it remove them by itself: `keep_payloads_d` of [journal]."
+        raise CommandError(str(error), todo, code="JOURNAL_IN_USE", status=ExitStatus.FAILED) from error
+    except StoreError as error:
+        raise CommandError(str(error), code="JOURNAL_UNREADABLE", status=ExitStatus.FAILED) from error
+
+
+def _time_us(text: str) -> int:
+    """POSIX time in microseconds.
+
+    Raises:
+        CommandError: it is none.
+    """
+    age = _DAYS.fullmatch(text)
+    if age is not None:
+        return round((time.time() - int(age[1]) * _DAY_S) * 1e6)
+    try:
+        return round(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() * 1e6)
+    except ValueError as error:
+        problem = f'"{text}" is no day and no age'
+        raise CommandError(problem, "Write a day as 2026-11-01, or an age as 30d.") from error
