@@ -28,6 +28,7 @@ SERVER = {
         "Admission",
         "ConnectionSettings",
         "ListenFailedError",
+        "RefusalRecords",
         "ResultWriter",
         "ServerContext",
         "Serving",
