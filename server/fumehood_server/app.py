@@ -264,6 +264,7 @@ async def _serve_recorded(
                     catalog=catalog,
                     executor=executor,
                     journal=journal,
+                    journal_reads=journal.reads,
                     resolver=Resolver(journal),
                     results=ResultWriter(unrecorded=config.journal.store is JournalStore.OFF),
                     pools=pools,

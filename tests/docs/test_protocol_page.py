@@ -18,8 +18,21 @@ from fumehood_sandbox import Limits
 from fumehood_server.calls import deadlines
 from fumehood_server.config.config_file import ServerTable
 from fumehood_server.egress import Reason as EgressReason
+from fumehood_server.journal.query import Bounds
+from fumehood_server.model.events import EVENTS
 from fumehood_server.plugins.manifest_file import PluginTable
-from fumehood_server.rpc import admission, cancelling, listing, outcomes, paging, plugin_service
+from fumehood_server.rpc import (
+    admission,
+    cancelling,
+    journal_events,
+    journal_requests,
+    journal_service,
+    journal_watching,
+    listing,
+    outcomes,
+    paging,
+    plugin_service,
+)
 from fumehood_server.rpc.status import REFUSALS
 from fumehood_server.secrets import source
 from fumehood_server.validation import budget, documents, normaliser, process, strict_json
@@ -102,6 +115,10 @@ def test_every_word_of_a_failed_request_is_listed_as_retryable_or_not() -> None:
 
 def test_every_phase_is_listed_and_no_other() -> None:
     assert first_words(section("The phases of")) == found(r'"phase": "(\w+)"') | {"call", "start"}
+
+
+def test_every_type_of_event_is_listed_and_no_other() -> None:
+    assert first_words(section("## 2.5")) == set(EVENTS)
 
 
 def test_every_way_to_end_a_call_is_listed() -> None:
@@ -191,6 +208,32 @@ LIMITS = Limits()
             "1,000; 0 means 100",
             (plugin_service.MAX_LINES, plugin_service.DEFAULT_LINES) == (1000, 100),
         ),
+        (
+            "## 3.5",
+            "`ListEvents` at",
+            "8 of one TCP connection, 24 of all, 24 of unix sockets, 32 in all",
+            (journal_service.MAX_LISTINGS_OF_CONNECTION, journal_service.MAX_LISTINGS) == (8, 32),
+        ),
+        (
+            "## 3.5",
+            "`WatchEvents`",
+            "16 of one TCP connection, 48 of all, 48 of unix sockets, 64 in all",
+            (journal_service.MAX_WATCHERS_OF_CONNECTION, journal_service.MAX_WATCHERS) == (16, 64),
+        ),
+        (
+            "## 3.5",
+            "`VerifyJournal`",
+            "1 of one TCP connection, 3 of all, 3 of unix sockets, 4 in all",
+            journal_service.MAX_VERIFICATIONS == 4,
+        ),
+        (
+            "## 3.5",
+            "events that a watcher",
+            "10,000 (`max_lag`, up to 1,000,000)",
+            (journal_watching.DEFAULT_LAG, journal_watching.MAX_LAG) == (10_000, 1_000_000),
+        ),
+        ("## 3.5", "a payload that is sent", "1 MiB", journal_events.MAX_PAYLOAD_BYTES == MIB),
+        ("## 3.5", "`types`, `outcomes`", "64 each", journal_requests.MAX_NAMES == 64),
         ("## 3.6", "`memory_bytes`", "2 GiB", LIMITS.memory_bytes == 2 << 30),
         ("## 3.6", "`cpu_s`", "600", LIMITS.cpu_s == 600),
         ("## 3.6", "`processes`", "64", LIMITS.processes == 64),
@@ -223,6 +266,7 @@ def test_a_limit_is_what_the_page_says(title: str, row: str, told: str, *, kept:
         ("`page_size` 0 means 100, 1,000 at most", (paging.DEFAULT_PAGE, paging.MAX_PAGE) == (100, 1000)),
         ("ends early at 3 MiB", paging.MAX_PAGE_BYTES == 3 * MIB),
         ("up to 20 of `{pointer, rule, message}`", documents.MAX_FAULTS == 20),
+        ("a page looks at 50,000 events and no more", Bounds(1, 1).looked_at == 50_000),
         ("that would exceed 64 KiB", outcomes.MAX_DETAILS_BYTES == 64 * KIB),
         ("`[server] drain_s` (20 s)", ServerTable().drain_s == 20),
     ],

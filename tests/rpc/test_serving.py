@@ -56,6 +56,7 @@ async def test_reflection_names_the_services_and_describes_each(channel: grpc.ai
     assert named == {
         "fumehood.v1.ToolService",
         "fumehood.v1.PluginService",
+        "fumehood.v1.JournalService",
         "grpc.health.v1.Health",
         *reflections,
     }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from fumehood.v1 import error_pb2, tool_pb2
+from fumehood.v1 import journal_service_pb2 as journal_pb
 from fumehood.v1 import plugin_service_pb2 as plugin_pb
 from fumehood.v1 import tool_service_pb2 as tool_pb
 from fumehood_sandbox import Level
@@ -8,6 +9,7 @@ from fumehood_server.errors import RefusalReason
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.taxonomy import Category, Code
 from fumehood_server.model.tool import ExecutionMode, Isolation, Permission
+from fumehood_server.rpc.journal_service import JournalService
 from fumehood_server.rpc.outcomes import SIDE_EFFECTS
 from fumehood_server.rpc.plugin_service import PluginService
 from fumehood_server.rpc.plugins import STATES
@@ -38,7 +40,11 @@ def test_every_word_of_ours_has_its_number() -> None:
 
 
 def test_every_method_of_the_protocol_is_served() -> None:
-    for servicer, descriptor in ((ToolService, tool_pb.DESCRIPTOR), (PluginService, plugin_pb.DESCRIPTOR)):
+    for servicer, descriptor in (
+        (ToolService, tool_pb.DESCRIPTOR),
+        (PluginService, plugin_pb.DESCRIPTOR),
+        (JournalService, journal_pb.DESCRIPTOR),
+    ):
         (service,) = descriptor.services_by_name.values()
         served = {name for name in vars(servicer) if not name.startswith("_")} - {"handler"}
         assert served == {_snake(method.name) for method in service.methods}

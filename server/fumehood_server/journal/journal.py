@@ -13,6 +13,7 @@ from typing import Self
 from fumehood_server.errors import JournalUnavailableError
 from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry
+from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.recent_ids import RecentIds, words_of
 from fumehood_server.journal.recorded import JournalReader, read_call, read_pins
 from fumehood_server.journal.store import Reader, Store, StoreError
@@ -58,14 +59,17 @@ class StoredJournal:
         on_state: Callable[[str | None], None],
         window_s: float,
         upkeep: Upkeep | None = None,
+        reads: JournalReads | None = None,
         settings: WriterSettings | None = None,
         commit_s: float = COMMIT_S,
         on_closed: Callable[[], None] | None = None,
     ) -> None:
         """`sidecar` names this process in each event. `on_state` is told why nothing can be written; None: it can.
 
-        `window_s`: how long a call's id stands for that call. `on_closed` is called in a thread at the end.
+        `window_s`: how long a call's id stands for that call. `on_closed` is called in a thread at the end. `reads` is
+        told of commits, and closed with the journal.
         """
+        self.reads = reads
         self._open_store = open_store
         self._open_reader = open_reader
         self._reader = JournalReader(open_reader)
@@ -76,7 +80,13 @@ class StoredJournal:
         self._recent = RecentIds(window_s)
         self._loading: asyncio.Task[None] | None = None
         self._first: Store | None = None
-        self._writer = Writer(self._store, settings=settings, on_state=on_state, upkeep=upkeep)
+        self._writer = Writer(
+            self._store,
+            settings=settings,
+            on_state=on_state,
+            upkeep=upkeep,
+            on_committed=None if reads is None else reads.commits.committed,
+        )
         self._last_us = 0
         self._numbers: dict[str, int] = {}
         """Events so far of each call under way."""
@@ -92,6 +102,8 @@ class StoredJournal:
         """
         try:
             self._first = await asyncio.to_thread(self._open_store)
+            # Events are found by their times: they must not fall where the clock was set back between two sidecars.
+            self._last_us = await self._reader.run(lambda reader: reader.last_time_us())
         except StoreError as exc:
             self._writer.begins_with(str(exc))
         await self._writer.__aenter__()
@@ -109,6 +121,8 @@ class StoredJournal:
         await asyncio.to_thread(self._reader.close)
         if self._on_closed is not None:
             await asyncio.to_thread(self._on_closed)
+        if self.reads is not None:
+            await asyncio.to_thread(self.reads.close)
 
     @property
     def problem(self) -> str | None:

@@ -16,6 +16,7 @@ class NoJournal:
     problem: str | None = None
     recording = False
     is_full = False
+    reads = None
 
     async def __aenter__(self) -> Self:
         """Nothing to open."""

@@ -15,7 +15,8 @@ from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.handover.handover import Handover
 from fumehood_server.journal.handover.prove import Prove
 from fumehood_server.journal.journal import StoredJournal
-from fumehood_server.journal.keys import load_or_make_key
+from fumehood_server.journal.keys import load_or_make_key, public_keys
+from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.recovery import recover
 from fumehood_server.journal.retention import Retention
 from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
@@ -81,4 +82,5 @@ def open_journal(
         window_s=window_s,
         upkeep=upkeep,
         on_closed=None if handover is None else handover.close,
+        reads=JournalReads(lambda: SqliteReader(path), lambda: public_keys(folder), str(path)),
     )

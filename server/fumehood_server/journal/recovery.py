@@ -31,9 +31,9 @@ def recover(store: Store, reader: Reader, *, sidecar: str) -> int:
 
 def _ends(rows: Sequence[CallRow], reader: Reader, sidecar: str) -> list[Entry]:
     entries = []
+    now = max(time.time_ns() // 1_000, reader.last_time_us())
     for row in rows:
         events = reader.events_of_call(row.call_id)
-        last = events[-1]
         error = _error(row)
         outcome = CallOutcome(
             call_id=row.call_id,
@@ -56,7 +56,6 @@ def _ends(rows: Sequence[CallRow], reader: Reader, sidecar: str) -> list[Entry]:
             plugin=events[0].plugin,
             context=decode(events[0].body)["context"],
         )
-        now = max(time.time_ns() // 1_000, last.time_us)
         entries.append(encode(event, about, time_us=now, sidecar=sidecar, number=len(events) + 1, payloads=(payload,)))
     return entries
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fumehood_server.errors import FumehoodError
 from fumehood_server.journal.entry import CallRow, Entry
 from fumehood_server.journal.tree import Tree
+
+if TYPE_CHECKING:
+    from fumehood_server.journal.query import Bounds, EventQuery, Found, Span
 
 
 class StoreError(FumehoodError):
@@ -96,8 +99,17 @@ class Store(Protocol):
 class Reader(Protocol):
     """For any one thread at a time, beside the writer's."""
 
+    def size(self) -> int:
+        """How many events there are."""
+
+    def last_time_us(self) -> int:
+        """When the newest event happened. 0: there is none."""
+
+    def search(self, query: EventQuery, span: Span, bounds: Bounds) -> Found:
+        """The first events of a span that fit. Bounded in memory and time whatever is asked."""
+
     def counts(self) -> Counts:
-        """How much there is."""
+        """How much there is. Takes longer the more there is."""
 
     def last(self, kind: str) -> StoredEvent | None:
         """The newest event of a type."""
@@ -128,6 +140,9 @@ class Reader(Protocol):
 
     def payloads(self, start: int, end: int) -> dict[tuple[int, int], bytes]:
         """Payloads of events `start` to `end`, by position and part: those that are kept."""
+
+    def payloads_of(self, position: int, *, max_bytes: int) -> list[bytes | None]:
+        """Those of an event that are kept, by part; None for one of more bytes."""
 
     def document(self, digest: bytes) -> bytes | None:
         """What events name by this digest."""

@@ -53,6 +53,8 @@ class _Batch:
 
 OnState = Callable[[str | None], None]
 """Told on the event loop that the database failed, with the reason, or that it works again, with None."""
+OnCommitted = Callable[[int], None]
+"""Called in the writer's thread after each commit, with the journal's size. Must neither block nor raise."""
 Upkeep = Callable[[Store], float | None]
 """Called in the writer's thread at most once a second, when something was written since the last time, and at the end.
 It returns in how many seconds it is to be called though nothing is written; None: not before.
@@ -69,9 +71,11 @@ class Writer:
         settings: WriterSettings | None = None,
         on_state: OnState | None = None,
         upkeep: Upkeep | None = None,
+        on_committed: OnCommitted | None = None,
     ) -> None:
         """`open_store` is called in the thread, and again after a failure."""
         self._open_store = open_store
+        self._on_committed = on_committed
         self._settings = settings or WriterSettings()
         self._on_state = on_state
         self._upkeep = upkeep
@@ -183,7 +187,9 @@ class Writer:
             try:
                 store = store or self._open_store()
                 if batch.entries:
-                    store.write(batch.entries)
+                    size = store.write(batch.entries)
+                    if self._on_committed is not None:
+                        self._on_committed(size)
                     if self._upkeep is not None:
                         due = min(due or math.inf, time.monotonic() + self._settings.upkeep_s)
                 self._written(batch)

@@ -29,8 +29,14 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
         plugin_serves: Callable[[str], bool | None],
         journal_serves: Callable[[], bool],
         shutdown: Drain,
+        *,
+        never: frozenset[str] = frozenset(),
     ) -> None:
-        """`plugin_serves` is None for a plugin that the configuration doesn't name; `shutdown` ends the watches."""
+        """`plugin_serves` is None for a plugin that the configuration doesn't name; `shutdown` ends the watches.
+
+        Those of `services` that are in `never` refuse every request as this sidecar is configured.
+        """
+        self._never = never
         self._shutdown = shutdown
         self._services = services | {""}
         self._plugin_serves = plugin_serves
@@ -89,7 +95,7 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
         elif service == JOURNAL:
             serves = self._journal_serves()
         else:
-            serves = True if service in self._services else None
+            serves = service not in self._never if service in self._services else None
         if serves is None:
             status = response.SERVICE_UNKNOWN
         else:

@@ -13,9 +13,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
-from fumehood_server.rpc import plugin_service, tool_service
+from fumehood_server.rpc import journal_service, plugin_service, tool_service
 from fumehood_server.rpc.hang_up import keep_hang_ups_from_log
 from fumehood_server.rpc.health import HealthService
+from fumehood_server.rpc.journal_service import JournalService
 from fumehood_server.rpc.plugin_service import PluginService
 from fumehood_server.rpc.plugins import live_state
 from fumehood_server.rpc.reflection import add_reflection
@@ -110,11 +111,19 @@ async def serving(
         ListenFailedError: an address can't be had.
     """
     keep_hang_ups_from_log()
-    names = (tool_service.SERVICE, plugin_service.SERVICE)
+    names = (tool_service.SERVICE, plugin_service.SERVICE, journal_service.SERVICE)
     health = HealthService(
-        frozenset(names), _plugin_serves(context), lambda: context.journal.problem is None, context.drain
+        frozenset(names),
+        _plugin_serves(context),
+        lambda: context.journal.problem is None,
+        context.drain,
+        never=frozenset() if context.journal_reads is not None else frozenset({journal_service.SERVICE}),
     )
-    handlers = (ToolService(context).handler(), PluginService(context, on_change=health.changed).handler())
+    handlers = (
+        ToolService(context).handler(),
+        PluginService(context, on_change=health.changed).handler(),
+        JournalService(context).handler(),
+    )
 
     def make_server() -> grpc.aio.Server:
         server = grpc.aio.server(options=_options(settings))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
+from fumehood_server.journal.reads import JournalReads
 from fumehood_server.model.events import Journal
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugins.catalog import Catalog
@@ -34,6 +35,8 @@ class ServerContext:
     catalog: Catalog
     executor: Executor
     journal: Journal
+    journal_reads: JournalReads | None
+    """None: nothing is recorded."""
     resolver: Resolver
     pools: WorkerPools
     logs: LogSink

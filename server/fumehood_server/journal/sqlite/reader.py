@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fumehood_server.journal.entry import CallRow, CallState
+from fumehood_server.journal.query import Bounds, EventQuery, Found, Span
 from fumehood_server.journal.sqlite.database import ENDS, OF_CALLS, check_version, connect, told
+from fumehood_server.journal.sqlite.search import search
 from fumehood_server.journal.store import Counts, EventFilter, StoredEvent
 from fumehood_server.journal.tree import TILE_HASHES, Tree
 
@@ -32,6 +34,19 @@ class SqliteReader:
             self._connection = stack.enter_context(contextlib.closing(connect(path, readonly=True)))
             check_version(self._connection, path)
             stack.pop_all()
+
+    def size(self) -> int:
+        """See `Reader`."""
+        return int(self._one("SELECT coalesce(max(position) + 1, 0) FROM events"))
+
+    def last_time_us(self) -> int:
+        """See `Reader`."""
+        return int(self._one("SELECT coalesce((SELECT time_us FROM events ORDER BY position DESC LIMIT 1), 0)"))
+
+    def search(self, query: EventQuery, span: Span, bounds: Bounds) -> Found:
+        """See `Reader`."""
+        with told(self.path):
+            return search(self._connection, query, span, bounds)
 
     def counts(self) -> Counts:
         """See `Reader`."""
@@ -144,6 +159,12 @@ class SqliteReader:
         sql = "SELECT position, part, data FROM payloads WHERE position >= ? AND position < ?"
         with told(self.path):
             return {(position, part): data for position, part, data in self._connection.execute(sql, (start, end))}
+
+    def payloads_of(self, position: int, *, max_bytes: int) -> list[bytes | None]:
+        """See `Reader`."""
+        sql = "SELECT CASE WHEN length(data) <= ? THEN data END FROM payloads WHERE position = ? ORDER BY part"
+        with told(self.path):
+            return [data for (data,) in self._connection.execute(sql, (max_bytes, position))]
 
     def document(self, digest: bytes) -> bytes | None:
         """See `Reader`."""

@@ -1,0 +1,102 @@
+"""Reads of the journal beside the writer: a thread pool with a read-only connection each, and who waits for commits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from fumehood_evidence.note import Verifier
+
+from fumehood_server.journal.store import Reader
+
+THREADS = 2
+"""What waits for one waits in a queue, which the bounds of who asks keep short."""
+
+_Value = TypeVar("_Value")
+
+
+class JournalReads:
+    """For one event loop. `close` it."""
+
+    def __init__(self, open_reader: Callable[[], Reader], keys: Callable[[], Sequence[Verifier]], place: str) -> None:
+        """`open_reader` is called on a thread of the pool, at its first need and after a failure.
+
+        `keys` gives the public keys that have signed checkpoints here, and `place` is what `open_reader` by name opens.
+        """
+        self.keys = keys
+        self.place = place
+        self.commits = Commits()
+        self._open_reader = open_reader
+        self._own = threading.local()
+        self._readers: set[Reader] = set()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="journal-reads")
+
+    async def run(self, read: Callable[[Reader], _Value]) -> _Value:
+        """What `read` returns, on a thread. It must be bounded: nobody interrupts it.
+
+        Raises:
+            StoreError: the journal can't be read.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, read)
+
+    def close(self) -> None:
+        """Wait for what is being read, and let go of the connections. Blocks."""
+        self._threads.shutdown(cancel_futures=True)
+        for reader in self._readers:
+            reader.close()
+
+    def _run(self, read: Callable[[Reader], _Value]) -> _Value:
+        reader: Reader | None = getattr(self._own, "reader", None)
+        if reader is None:
+            reader = self._own.reader = self._open_reader()
+            self._readers.add(reader)
+        try:
+            return read(reader)
+        except BaseException:
+            self._own.reader = None
+            self._readers.discard(reader)
+            reader.close()
+            raise
+
+
+class Commits:
+    """How far the journal is committed: told by the writer's thread, waited for on one event loop."""
+
+    def __init__(self) -> None:
+        """Of a journal of which nothing was written yet since the start."""
+        self.size = 0
+        """Events that were on disk after the last commit. 0: there was none."""
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """That of who waits. None: nobody does."""
+
+    def committed(self, size: int) -> None:
+        """Called on the writer's thread."""
+        self.size = size
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._wake)
+
+    async def beyond(self, position: int) -> None:
+        """Return once an event of this position is committed."""
+        while self.size <= position:
+            self._loop = asyncio.get_running_loop()
+            future = self._loop.create_future()
+            self._waiting.add(future)
+            try:
+                if self.size <= position:  # else it was committed before anybody could know of this one
+                    await future
+            finally:
+                self._waiting.discard(future)
+                if not self._waiting:
+                    self._loop = None
+
+    def _wake(self) -> None:
+        for each in self._waiting:
+            if not each.done():
+                each.set_result(None)

@@ -1,0 +1,155 @@
+"""`fumehood.v1.JournalService`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+from fumehood.v1 import journal_service_pb2 as pb
+
+from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.journal.query import Bounds
+from fumehood_server.journal.reads import JournalReads
+from fumehood_server.journal.store import Reader, StoreError
+from fumehood_server.rpc.hang_up import hang_ups_end_it
+from fumehood_server.rpc.journal_events import page_of
+from fumehood_server.rpc.journal_requests import page_span, page_token, read_filter
+from fumehood_server.rpc.journal_verifying import read_keys, verification
+from fumehood_server.rpc.journal_watching import watched
+from fumehood_server.rpc.paging import MAX_PAGE_BYTES, page_size
+from fumehood_server.rpc.stream_slots import StreamSlots
+from fumehood_server.rpc.unread import STREAM_BYTES
+
+if TYPE_CHECKING:
+    from fumehood_server.rpc.server_context import ServerContext
+
+SERVICE = pb.DESCRIPTOR.services_by_name["JournalService"].full_name
+
+MAX_LISTINGS = 32
+MAX_LISTINGS_OF_CONNECTION = 8
+"""At a time. Each has its turn on the threads that read."""
+
+MAX_WATCHERS = 64
+MAX_WATCHERS_OF_CONNECTION = 16
+
+MAX_VERIFICATIONS = 4
+"""At a time, of which unix sockets and TCP have three each: processes of lower priority."""
+
+_Request = TypeVar("_Request")
+_Context = grpc.aio.ServicerContext[_Request, bytes]
+
+
+class JournalService:
+    """The methods. Each returns or writes serialised messages, or raises RefusedError."""
+
+    def __init__(self, server: ServerContext) -> None:
+        """Serve the journal of this sidecar, where it has one."""
+        self._server = server
+        self._listings = StreamSlots(
+            "listings of the journal", total=MAX_LISTINGS, connection=MAX_LISTINGS_OF_CONNECTION
+        )
+        self._watchers = StreamSlots(
+            "watchers of the journal", total=MAX_WATCHERS, connection=MAX_WATCHERS_OF_CONNECTION
+        )
+        self._verifications = StreamSlots("verifications", total=MAX_VERIFICATIONS, connection=1)
+
+    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
+        """The service for `add_generic_rpc_handlers`."""
+        reader = self._server.reader
+        handlers = {
+            "ListEvents": reader.unary(self.list_events, pb.ListEventsRequest),
+            "WatchEvents": reader.streaming(self.watch_events, pb.WatchEventsRequest),
+            "VerifyJournal": reader.streaming(self.verify_journal, pb.VerifyJournalRequest),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    async def list_events(self, request: pb.ListEventsRequest, context: _Context[pb.ListEventsRequest]) -> bytes:
+        """See journal_service.proto, as for every method."""
+        reads = self._reads()
+        query, count = read_filter(request.filter), page_size(request.page_size)
+        page_span(request, 0)  # refused before anything is read
+
+        def read(reader: Reader) -> bytes:
+            size = reader.size()
+            span = page_span(request, size)
+            found = reader.search(query, span, Bounds(count, MAX_PAGE_BYTES))
+            events, rest = page_of(reader, found, span, payloads=request.include_payloads, max_bytes=MAX_PAGE_BYTES)
+            response = pb.ListEventsResponse(
+                events=events, next_page_token=page_token(request, rest), journal_size=size
+            )
+            return response.SerializeToString()
+
+        caller, unread = context.peer(), self._server.unread
+        unread.check(caller)
+        with self._listings.take(caller), _unavailable():
+            answer = await reads.run(read)
+        size = len(answer) + STREAM_BYTES
+        unread.add(caller, size)
+        context.add_done_callback(lambda _: unread.remove(caller, size))  # type: ignore[arg-type] # no class
+        return answer
+
+    async def watch_events(self, request: pb.WatchEventsRequest, context: _Context[pb.WatchEventsRequest]) -> None:
+        """Events from a position on, and new ones."""
+        messages = watched(self._reads(), request)
+        with self._watchers.take(context.peer()):
+            await self._send(messages, context)
+
+    async def verify_journal(
+        self, request: pb.VerifyJournalRequest, context: _Context[pb.VerifyJournalRequest]
+    ) -> None:
+        """Progress, and then the verdict."""
+        reads = self._reads()
+        keys = await read_keys(request.public_keys, reads)
+        with self._verifications.take(context.peer()):
+            await self._send(verification(keys, reads), context)
+
+    async def _send(self, messages: AsyncGenerator[bytes, None], context: _Context[Any]) -> None:
+        """Write messages until there are no more, the caller leaves or the sidecar has drained.
+
+        Raises:
+            RefusedError: as `messages` does; the journal can't be read.
+        """
+        turn, unread, caller = self._server.pacer.turn, self._server.unread, context.peer()
+        refused: list[RefusedError] = []  # past a task group, which would wrap it
+
+        async def send() -> None:
+            try:
+                async with contextlib.aclosing(messages):
+                    with _unavailable():
+                        async for message in messages:
+                            await turn()
+                            size = len(message) + STREAM_BYTES
+                            unread.add(caller, size)
+                            try:
+                                await context.write(message)
+                            finally:
+                                unread.remove(caller, size)
+            except RefusedError as exc:
+                refused.append(exc)
+
+        with hang_ups_end_it():
+            await self._server.drain.until_end(send())
+        if refused:
+            raise refused[0]
+
+    def _reads(self) -> JournalReads:
+        reads = self._server.journal_reads
+        if reads is None:
+            text = (
+                'this sidecar records nothing: its operator has to set store = "sqlite" in [journal] of fumehood.toml,'
+                " and start it again"
+            )
+            raise RefusedError(Refusal(RefusalReason.JOURNAL_OFF, text))
+        return reads
+
+
+@contextlib.contextmanager
+def _unavailable() -> Iterator[None]:
+    """Refuse where the journal can't be read."""
+    try:
+        yield
+    except StoreError as exc:
+        text = f"the journal can't be read: {exc}"
+        raise RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, text)) from exc

@@ -1,0 +1,103 @@
+"""`VerifyJournal`: a process that reads the whole journal, and what it says as messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from fumehood.v1 import journal_service_pb2 as pb
+from fumehood_evidence.errors import NoteError
+from fumehood_evidence.note import Verifier
+
+import fumehood_server
+from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.journal.keys import JournalKeyError
+from fumehood_server.journal.reads import JournalReads
+from fumehood_server.rpc.journal_requests import MAX_NAMES, invalid
+
+_PROGRAM = (
+    "import sys; path, *sys.path[:] = sys.argv[1:]; "
+    "from fumehood_server.journal.verify_process import main; sys.exit(main([path]))"
+)
+
+
+async def read_keys(given: Sequence[str], reads: JournalReads) -> list[Verifier]:
+    """The caller's public keys, or the sidecar's own where it gives none.
+
+    Raises:
+        RefusedError: one is none, or the sidecar's can't be read.
+    """
+    if len(given) > MAX_NAMES:
+        raise invalid(f"public_keys has more than {MAX_NAMES} entries")
+    try:
+        return [Verifier.parse(each) for each in given] or list(await asyncio.to_thread(reads.keys))
+    except NoteError as exc:
+        raise invalid(f"public_keys: {exc}") from exc
+    except JournalKeyError as exc:
+        raise _unavailable(str(exc)) from exc
+
+
+async def verification(keys: Sequence[Verifier], reads: JournalReads) -> AsyncGenerator[bytes, None]:
+    """Progress, and then the verdict, serialised. Leaving it ends the process.
+
+    Raises:
+        RefusedError: the journal can't be read.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", "-c", _PROGRAM, reads.place, *_import_path()),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        cwd="/",
+        env={},
+        start_new_session=True,
+    )
+    try:
+        if process.stdin is None or process.stdout is None:
+            raise AssertionError("both are pipes")
+        process.stdin.write(orjson.dumps([str(each) for each in keys]))
+        process.stdin.close()
+        async for line in process.stdout:
+            said = orjson.loads(line)
+            if isinstance(said, list):
+                progress = pb.VerifyProgress(verified_events=said[0], total_events=said[1])
+                yield pb.VerifyJournalResponse(progress=progress).SerializeToString()
+            elif "error" in said:
+                raise _unavailable(said["error"])
+            else:
+                yield pb.VerifyJournalResponse(verdict=_verdict(said)).SerializeToString()
+                return
+        raise _unavailable("the process that verified it has ended")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await asyncio.shield(process.wait())
+
+
+def _verdict(said: Mapping[str, Any]) -> pb.VerifyVerdict:
+    fault = said["fault"]
+    verdict = pb.VerifyVerdict(
+        verified=fault is None,
+        verified_events=said["events"],
+        signed_events=said["signed"],
+        payloads=said["payloads"],
+    )
+    if fault is not None:
+        verdict.fault.problem = fault["problem"]
+        if fault["position"] >= 0:
+            verdict.fault.position = fault["position"]
+    return verdict
+
+
+def _unavailable(problem: str) -> RefusedError:
+    return RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, f"the journal can't be read: {problem}"))
+
+
+def _import_path() -> list[str]:
+    package = str(Path(fumehood_server.__file__).resolve().parents[1])
+    return list(dict.fromkeys([package, *(each for each in sys.path if each.startswith("/"))]))

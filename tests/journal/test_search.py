@@ -1,0 +1,144 @@
+"""A filter finds the same events by an index as by looking at each, in both orders and whatever the pages."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fumehood_server.journal.encoding import encode
+from fumehood_server.journal.entry import Entry
+from fumehood_server.journal.query import Bounds, EventQuery, Span
+from fumehood_server.journal.sqlite import MIGRATIONS, SqliteReader, SqliteStore, search
+from fumehood_server.journal.store import StoredEvent
+from fumehood_server.model.events import About, EventsLost, ExecuteCancelled, Fault
+
+from .bench import ATTEMPT, STARTED_US, Clock, end, entries, start, written
+
+MIB = 1024 * 1024
+FAULT = Fault(code="TOOL_TIMEOUT", category="tool", retryable=True, message="took too long")
+
+
+def odd_entries(clock: Clock) -> Iterator[Entry]:
+    """A call of another session, caller, tool and plugin that times out, and something rare."""
+    about = About(
+        call_id="odd",
+        run_id="odd-run",
+        tool="fetch",
+        plugin="web",
+        context={"request_id": "odd-run", "session_id": "s"},
+    )
+    started = start()
+    started.caller = "ipv4:10.0.0.1:99"
+    ended = end(error=FAULT)
+    cancelled = ExecuteCancelled(error=FAULT, outcome_unknown=False, result=None, attempts=1)
+    for number, event in enumerate((started, ATTEMPT, ended), 1):
+        yield encode(event, about, time_us=clock(), sidecar="0a0b0c0d", number=number)
+    yield encode(EventsLost(count=3, reason="full"), About(), time_us=clock(), sidecar="0a0b0c0d")
+    yield encode(EventsLost(count=4, reason="full"), About(run_id="odd-run"), time_us=clock(), sidecar="0a0b0c0d")
+    for number, event in enumerate((start(), cancelled), 1):
+        other = About(call_id="cancelled", tool="fetch", plugin="web")
+        yield encode(event, other, time_us=clock(), sidecar="0a0b0c0d", number=number)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteReader]:
+    path = tmp_path_factory.mktemp("journal") / "journal.db"
+    clock = Clock()
+    many = [*entries(1000, clock=clock)]
+    written(path, [many, [*odd_entries(clock)], [*entries(1000, clock=clock, first=1000)]])
+    reader = SqliteReader(path)
+    yield reader
+    reader.close()
+
+
+def everything(
+    reader: SqliteReader, query: EventQuery, bounds: Bounds, *, newest_first: bool = False, start: int = 0
+) -> tuple[list[StoredEvent], int]:
+    """All that fits, page by page, and how many pages."""
+    found: list[StoredEvent] = []
+    span: Span | None = Span(start, reader.size(), newest_first)
+    for pages in itertools.count(1):
+        assert span is not None
+        page = reader.search(query, span, bounds)
+        assert len(page.events) <= bounds.events
+        found += page.events
+        if page.rest is None:
+            return found, pages
+        span = page.rest
+    raise AssertionError
+
+
+QUERIES = {
+    "everything": (EventQuery(), 6008),
+    "a call": (EventQuery(call_id="call-00000500"), 3),
+    "a call there is not": (EventQuery(call_id="nothing"), 0),
+    "a run": (EventQuery(run_id="run-120"), 30),
+    "a run with an event of its own": (EventQuery(run_id="odd-run"), 4),
+    "a session": (EventQuery(session_id="s"), 3),
+    "a session and another run": (EventQuery(session_id="s", run_id="run-1"), 0),
+    "a rare type": (EventQuery(types=frozenset({"events_lost", "sidecar_started"})), 3),
+    "a rare and a common type": (EventQuery(types=frozenset({"events_lost", "execute_attempt"})), 2003),
+    "a type that there is not": (EventQuery(types=frozenset({"x"})), 0),
+    "a tool": (EventQuery(tool="fetch"), 5),
+    "a plugin and a type": (EventQuery(plugin="web", types=frozenset({"execute_end"})), 1),
+    "a caller": (EventQuery(caller="ipv4:10.0.0.1:99"), 1),
+    "an error": (EventQuery(outcomes=frozenset({"TOOL_TIMEOUT"})), 2),
+    "an error of a type": (EventQuery(outcomes=frozenset({"TOOL_TIMEOUT"}), types=frozenset({"execute_end"})), 1),
+    "an error of what is no end": (
+        EventQuery(outcomes=frozenset({"TOOL_TIMEOUT"}), types=frozenset({"events_lost"})),
+        0,
+    ),
+    "successes": (EventQuery(outcomes=frozenset({"OK"})), 2000),
+    "from a time on": (EventQuery(since_us=STARTED_US + 6000), 9),
+    "up to a time": (EventQuery(until_us=STARTED_US + 6), 5),
+    "a tool at a time": (EventQuery(tool="fetch", until_us=STARTED_US + 3005), 3),
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_filter_finds_what_fits_in_every_page_size_and_order(reader: SqliteReader, name: str) -> None:
+    query, count = QUERIES[name]
+    whole, _ = everything(reader, query, Bounds(100_000, 100 * MIB, 100_000))
+    assert len(whole) == count
+    assert [event.position for event in whole] == sorted({event.position for event in whole})
+    for bounds in (Bounds(7, MIB, 100_000), Bounds(1000, 2000, 100_000), Bounds(1000, MIB, 100)):
+        assert everything(reader, query, bounds)[0] == whole
+        assert everything(reader, query, bounds, newest_first=True)[0] == whole[::-1]
+
+
+def test_a_filter_that_nothing_fits_is_answered_in_bounded_looks(reader: SqliteReader) -> None:
+    query = EventQuery(caller="nobody")
+    page = reader.search(query, Span(0, reader.size()), Bounds(100, MIB, 2048))
+    assert (page.events, page.rest) == ([], Span(2048, reader.size()))
+    assert everything(reader, query, Bounds(100, MIB, 2048)) == ([], 3)
+    assert everything(reader, query, Bounds(100, MIB)) == ([], 1)
+
+
+def test_a_run_of_very_many_calls_is_found_by_looking_at_all(
+    reader: SqliteReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_MAX_POSITIONS", 20)
+    for name in ("a run", "a session", "a run with an event of its own"):
+        query, count = QUERIES[name]
+        assert len(everything(reader, query, Bounds(1000, MIB))[0]) == count
+
+
+def test_an_index_of_types_is_there_in_a_journal_of_before(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(f"{MIGRATIONS[0]} PRAGMA user_version = 1;")
+    connection.close()
+    written(path, [[*entries(3)]])
+    with sqlite3.connect(path) as connection:
+        plan = connection.execute(
+            "EXPLAIN QUERY PLAN SELECT position FROM events WHERE type = ? AND type NOT IN "
+            "('execute_start', 'execute_attempt', 'execute_end', 'execute_cancelled') ORDER BY position DESC",
+            ("sidecar_started",),
+        ).fetchall()
+    connection.close()
+    assert "events_by_type" in plan[0][3]
+    assert "SORT" not in str(plan).upper() or "TEMP" not in str(plan).upper()
+    SqliteStore(path).close()
