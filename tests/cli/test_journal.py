@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import select
+import signal
 import sqlite3
+import subprocess
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet
 import pytest
+from click.testing import CliRunner
 from fumehood_evidence.__main__ import _keys
 from fumehood_evidence.bundle import verify
 from fumehood_evidence.page import read
+from fumehood_server.cli.commands.journal.list import list_runs
 from fumehood_server.journal import JOURNAL_NAME
+from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.keys import load_or_make_key
+from fumehood_server.model.events import About, EventsLost, Fault
 
-from tests.cli.command import Done, fumehood
-from tests.journal.bench import entries, written
+from tests.cli.command import COMMAND, Done, fumehood, on_terminal
+from tests.cli.conftest import SAMPLE
+from tests.journal.bench import ATTEMPT, STARTED_US, about, end, entries, start, written
+from tests.sidecar import Sidecar, running_sidecar, write_plugin
+
+BOUND_S = 30
 
 
 @pytest.fixture
@@ -45,9 +59,142 @@ def test_list_shows_the_newest_calls_first(config: Path) -> None:
     assert {each["state"] for each in calls} == {"ended"}
 
 
+def test_list_finds_calls_and_events_by_what_is_asked(config: Path) -> None:
+    def listed(*asked: str) -> Any:
+        done = CliRunner().invoke(list_runs, [*asked, "--config", str(config)], catch_exceptions=False)
+        return json.loads(done.stdout) if "--json" in asked else done.stdout
+
+    def calls(*asked: str) -> list[str]:
+        return [each["call_id"] for each in listed("--json", *asked)["calls"]]
+
+    assert calls("--call", "call-00000004") == ["call-00000004"]
+    assert calls("--after", "87") == ["call-00000029"]
+    assert calls("--before", "5", "--tool", "write_file") == ["call-00000001", "call-00000000"]
+    assert calls("--outcome", "OK", "-n", "1") == ["call-00000029"]
+    assert calls("--outcome", "TOOL_TIMEOUT") == calls("--since", "-1h") == calls("--plugin", "web") == []
+    assert len(calls("--since", "2023-11-14T22:13:20Z", "--until", "2023-11-15", "-n", "50")) == 30
+    events = listed("--json", "--type", "execute_attempt", "--run", "run-2", "-n", "2")["events"]
+    assert [(each["position"], each["event"]["call_id"]) for each in events] == [
+        (89, "call-00000029"),
+        (86, "call-00000028"),
+    ]
+    table = listed("--events", "-n", "3").splitlines()
+    assert [line.split()[0] for line in table] == ["AT", "90", "89", "88"]
+    assert "attempt 1 on files-1" in table[2]
+    wrong = journal(config, "list", "--since", "yesterday", "--json")
+    assert (wrong.status, "-1h" in wrong.error["todo"]) == (2, True)
+
+
+def test_tail_prints_the_newest_events_oldest_first(config: Path) -> None:
+    lines = journal(config, "tail", "-n", "2", "--type", "execute_end", "--json").lines
+    assert [each["position"] for each in lines] == [87, 90]
+    assert journal(config, "tail", "-n", "1").stdout.split() == [
+        *("22:13:20.000", "90", "execute_end", "write_file", "call-00000029", "OK"),
+    ]
+
+
+def first_lines(process: subprocess.Popen[str], count: int) -> list[dict[str, Any]]:
+    assert process.stdout is not None
+    return [json.loads(process.stdout.readline())["event"] for _ in range(count)]
+
+
+def test_tail_follows_the_file_where_no_sidecar_serves(config: Path) -> None:
+    command = [*COMMAND, "journal", "tail", "-f", "-n", "1", "--tool", "write_file", "--json", "--config", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert [each["call_id"] for each in first_lines(process, 1)] == ["call-00000029"]
+        written(config.parent / ".fumehood" / JOURNAL_NAME, [[*entries(1, first=30)]])
+        assert [each["number"] for each in first_lines(process, 3)] == [1, 2, 3]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(BOUND_S) == 0
+
+
+def test_tail_follows_the_sidecar_that_serves(sidecar: Sidecar, tmp_path: Path) -> None:
+    done = fumehood("journal", "tail", address=sidecar.target)
+    assert (done.status, "[journal]" in done.stderr) == (2, True)
+    with running_sidecar(
+        [write_plugin(tmp_path / "sample", "sample", SAMPLE)], more='[journal]\nstore = "sqlite"\n'
+    ) as recording:
+        command = [*COMMAND, "journal", "tail", "-f", "-n", "0", "--tool", "say", "--json"]
+        with subprocess.Popen([*command, "--address", recording.target], stdout=subprocess.PIPE, text=True) as process:
+            # It follows from some moment on: calls are made until it shows one.
+            assert process.stdout is not None
+            while not select.select([process.stdout], [], [], 0.1)[0]:
+                assert fumehood("call", "say", "text=hello", address=recording.target).status == 0
+            (event,) = first_lines(process, 1)
+            assert (event["type"], event["tool"]) == ("execute_start", "say")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(BOUND_S) == 0
+        newest = fumehood("journal", "tail", "-n", "1", "--type", "execute_end", "--json", address=recording.target)
+        assert [each["event"]["data"]["error"] for each in newest.lines] == [None]
+
+
+def waterfall(tmp_path: Path) -> Path:
+    """A run: one call that waited, was tried and met a limit, and one that goes on."""
+    path = tmp_path / "fumehood.toml"
+    path.write_text("")
+    state = tmp_path / ".fumehood"
+    state.mkdir(mode=0o700)
+    fault = Fault(code="TOOL_TIMEOUT", category="tool", retryable=True, message="\x1b[31mtook too long\nreally")
+    ended = end(error=fault)
+    ended.queue_us, ended.wall_us, ended.updates = 250_000, 750_000, 2
+    made = [
+        (0, start(), about("slow", tool="slow\x1b[2J")),
+        (250_000, ATTEMPT, about("slow", tool="slow\x1b[2J")),
+        (500_000, start(), about("open", tool="open_one")),
+        (1_000_000, ended, about("slow", tool="slow\x1b[2J")),
+        (1_000_000, EventsLost(count=3, reason="disk full"), About(run_id="run-1")),
+    ]
+    written(
+        state / JOURNAL_NAME,
+        [[encode(event, of, time_us=STARTED_US + at, sidecar="0a0b0c0d") for at, event, of in made]],
+    )
+    return path
+
+
+def test_show_draws_waits_attempts_and_outcomes_on_one_axis_as_wide_as_the_terminal(tmp_path: Path) -> None:
+    status, drawn = on_terminal("journal", "show", "run-1", "--config", waterfall(tmp_path))
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", drawn)
+    assert status == 0
+    assert "\x1b[2J" not in drawn
+    lines = [line.rstrip() for line in plain.splitlines() if line.strip()]
+    assert max(map(len, lines)) <= 100
+    heading, slow, attempt, *rest = lines
+    opened, lost = (next(line for line in rest if word in line) for word in ("open_one", "events_lost"))
+    axis = heading.index("0 ")
+    width = heading.index("HOW") - 2 - axis
+    assert slow[axis : axis + width].count("░") == pytest.approx(width / 4, abs=1)
+    assert slow[axis : axis + width].count("█") == pytest.approx(width * 3 / 4, abs=1)
+    assert attempt.index("│") - axis == pytest.approx(width / 4, abs=1)
+    assert opened.index("▒") - axis == pytest.approx(width / 2, abs=1)
+    assert lost.index("│") == axis + width - 1
+    assert slow.startswith("0 ms")
+    assert "TOOL_TIMEOUT" in plain
+
+
+def test_show_as_json_has_every_event(tmp_path: Path) -> None:
+    shown = journal(waterfall(tmp_path), "show", "run-1", "--json").json
+    assert [each["type"] for each in shown["events"]] == [
+        *("execute_start", "execute_attempt", "execute_start", "execute_end", "events_lost"),
+    ]
+    assert shown["complete"]
+
+
+def test_runs_calls_and_types_are_completed(config: Path) -> None:
+    def completed(words: str) -> list[str]:
+        more = {"_FUMEHOOD_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        done = fumehood(folder=config.parent, more=more)
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert completed("fumehood journal show run-1") == ["run-1"]
+    assert completed("fumehood journal evidence --call call-0000002") == [
+        f"call-000000{number}" for number in range(29, 19, -1)
+    ]
+    assert completed("fumehood journal list --type execute_e") == ["execute_end"]
+
+
 def test_show_draws_a_run_and_a_call(config: Path) -> None:
     run = journal(config, "show", "run-1")
-    assert run.stdout.count("execute_end") == 10
+    assert [run.stdout.count(f"call-0000001{number} OK") for number in range(10)] == [1] * 10
     call = journal(config, "show", "call-00000003", "--json").json["events"]
     assert [each["type"] for each in call] == ["execute_start", "execute_attempt", "execute_end"]
     unknown = journal(config, "show", "nothing", "--json")
@@ -96,6 +243,28 @@ def test_export_writes_each_event_on_a_line(config: Path) -> None:
     assert [each["position"] for each in lines] == [81, 84, 87, 90]
     assert {each["event"]["type"] for each in lines} == {"execute_end"}
     assert "execute_start" in journal(config, "export", "--type", "execute_stop").stderr
+
+
+def test_export_writes_parquet_with_the_same_events(config: Path, tmp_path: Path) -> None:
+    file = tmp_path / "events.parquet"
+    done = journal(config, "export", "--format", "parquet", "--type", "execute_end", "-o", str(file))
+    assert (done.status, done.stderr) == (0, f"{file}: 30 events\n")
+    rows = pyarrow.parquet.read_table(file).to_pylist()
+    lines = journal(config, "export", "--type", "execute_end").lines
+    assert [{"position": row["position"], "event": json.loads(row["body"])} for row in rows] == lines
+    assert {(row["outcome"], row["run_id"]) for row in rows} == {("OK", f"run-{number}") for number in range(3)}
+    assert rows[0]["time"].timestamp() == pytest.approx(lines[0]["event"]["time_us"] / 1e6, abs=1e-6)
+
+
+def test_parquet_without_its_extra_names_the_command_that_brings_it(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "pyarrow.py").write_text("raise ImportError\n")
+    arguments = ("journal", "export", "--format", "parquet", "-o", tmp_path / "x", "--config", config)
+    done = fumehood(*arguments, more={"PYTHONPATH": str(tmp_path / "none")})
+    assert done.status == 1
+    assert "pip install 'fumehood-server[parquet]'" in done.stderr
+    assert journal(config, "export", "-o", str(tmp_path / "x")).status == 0
+    assert len((tmp_path / "x").read_text().splitlines()) == 91
 
 
 def test_keygen_keeps_what_old_keys_have_signed_proven(config: Path) -> None:

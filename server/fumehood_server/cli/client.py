@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
+from fumehood.v1 import journal_service_pb2 as journal_pb
+from fumehood.v1 import journal_service_pb2_grpc as journal_grpc
 from fumehood.v1 import plugin_service_pb2 as plugin_pb
 from fumehood.v1 import plugin_service_pb2_grpc as plugin_grpc
 from fumehood.v1 import tool_pb2
@@ -60,6 +62,7 @@ class SidecarClient:
         )
         self._tools = tool_grpc.ToolServiceStub(self._channel)
         self._plugins = plugin_grpc.PluginServiceStub(self._channel)
+        self._journal = journal_grpc.JournalServiceStub(self._channel)
 
     def __enter__(self) -> Self:
         """Connect.
@@ -162,6 +165,23 @@ class SidecarClient:
         """The last lines of a plugin's log and, with `follow`, new ones until the caller leaves."""
         request = plugin_pb.TailPluginLogsRequest(name=name, lines=lines, follow=follow)
         return self._stream(self._plugins.TailPluginLogs(request, timeout=None if follow else LOOKUP_TIMEOUT_S))
+
+    def newest_events(self, wanted: journal_pb.EventFilter, number: int) -> tuple[list[journal_pb.JournalEvent], int]:
+        """The newest events that fit, newest first, and the journal's size before which they are."""
+        events: list[journal_pb.JournalEvent] = []
+        request = journal_pb.ListEventsRequest(filter=wanted, page_size=max(number, 1), newest_first=True)
+        size = -1
+        while True:
+            page = self._ask(lambda: self._journal.ListEvents(request, timeout=LOOKUP_TIMEOUT_S))
+            size = page.journal_size if size < 0 else size
+            events.extend(page.events[: number - len(events)])
+            request.page_token = page.next_page_token
+            if len(events) >= number or not page.next_page_token:
+                return events, size
+
+    def watch_events(self, wanted: journal_pb.EventFilter) -> Iterator[journal_pb.WatchEventsResponse]:
+        """Events from a position on, until the caller leaves."""
+        return self._stream(self._journal.WatchEvents(journal_pb.WatchEventsRequest(filter=wanted)))
 
     def _ask(self, ask: Callable[[], _T]) -> _T:
         try:

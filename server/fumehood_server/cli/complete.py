@@ -10,6 +10,9 @@ import click
 CONNECT_TIMEOUT_S = 1.0
 """Short, since it is waited for at each press of Tab."""
 
+_RECORDED = 100
+"""Calls that completion looks at, the newest."""
+
 
 def tool_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
     """Tools that can be called now."""
@@ -47,6 +50,42 @@ def configured_names(ctx: click.Context, param: click.Parameter, incomplete: str
     except ConfigError:
         return []
     return _typed(each.name for each in configured_plugins(config) if each.name.startswith(incomplete))
+
+
+def event_types(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Types of events."""
+    from fumehood_server.model.events import EVENTS
+
+    return [each for each in EVENTS if each.startswith(incomplete)]
+
+
+def run_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Runs of the newest calls in the journal."""
+    return _recorded(ctx, incomplete, "run_id")
+
+
+def call_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """The newest calls in the journal."""
+    return _recorded(ctx, incomplete, "call_id")
+
+
+def run_or_call_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Runs and sessions of the newest calls in the journal, and these calls."""
+    return _recorded(ctx, incomplete, "run_id", "session_id", "call_id")
+
+
+def _recorded(ctx: click.Context, incomplete: str, *names: str) -> list[str]:
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.cli.journal_file import open_journal
+    from fumehood_server.errors import ConfigError
+
+    try:
+        with open_journal(ctx.params.get("config_path")) as journal:
+            rows = journal.reader.newest_calls(limit=_RECORDED)
+    except (CommandError, ConfigError):
+        return []
+    ids = dict.fromkeys(getattr(row, name) for name in names for row in rows)
+    return _typed(each for each in ids if each and each.startswith(incomplete))
 
 
 def argument_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's

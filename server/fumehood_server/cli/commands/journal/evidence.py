@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from fumehood_server.cli.complete import call_ids, run_ids
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.cli.journal_file import config_option, open_journal
 
 
 @click.command(short_help="Write what proves a call or a run to somebody else.")
-@click.option("--call", "call_id", metavar="ID", help="Of one call.")
-@click.option("--run", "run_id", metavar="ID", help="Of a run: all calls of one request_id.")
+@click.option("--call", "call_id", metavar="ID", shell_complete=call_ids, help="Of one call.")
+@click.option(*("--run", "run_id"), metavar="ID", shell_complete=run_ids, help="Of a run: all calls of one request_id.")
 @click.option(
     "--since",
     "earlier",

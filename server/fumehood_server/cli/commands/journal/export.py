@@ -1,38 +1,60 @@
-"""`fumehood journal export`: writes events as JSON Lines."""
+"""`fumehood journal export`: writes events as JSON Lines, or as Parquet."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fumehood_server.cli.journal_file import config_option, open_journal
+from fumehood_server.cli.journal_filter import chosen, filter_options
 
 
-@click.command(short_help="Write events as JSON Lines.")
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only events of this type, such as execute_end.")
-@click.option("--tool", default="", metavar="NAME", help="Only events of this tool.")
-@click.option("--plugin", default="", metavar="NAME", help="Only events of this plugin.")
-@click.option("--after", default=-1, metavar="POSITION", help="Only events after this one: goes on where you left off.")
+@click.command(short_help="Write events as JSON Lines, or as Parquet.")
+@filter_options
+@click.option(
+    *("--format", "form"),
+    type=click.Choice(["jsonl", "parquet"]),
+    default="jsonl",
+    help="Default: jsonl.",
+    metavar="FORM",
+)
+@click.option("-o", "--output", "target", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
 @config_option
-def export(types: tuple[str, ...], tool: str, plugin: str, after: int, config_path: Path | None) -> None:
-    """Write each event on a line of its own, as it was hashed, with its position.
+def export(form: str, target: Path | None, config_path: Path | None, **options: Any) -> None:  # noqa: ANN401 - click's
+    """Write each event, as it was hashed, with its position: JSON Lines (jsonl) or Parquet, to FILE or stdout.
 
     \b
     Examples:
       fumehood journal export > journal.jsonl
       fumehood journal export --type execute_end | jq -r 'select(.event.data.error != null) | .event.call_id'
+      fumehood journal export --since -1d --format parquet -o today.parquet
+
+    Parquet takes `pip install 'fumehood-server[parquet]'`.
     """
-    import orjson
-
     from fumehood_server.cli import output
-    from fumehood_server.cli.journal_file import check_types
-    from fumehood_server.journal.store import EventFilter
+    from fumehood_server.cli.journal_lines import event_json, selected
 
-    check_types(types)
-    wanted = EventFilter(types=frozenset(types), tool=tool, plugin=plugin)
+    wanted = chosen(options)
+    if form == "parquet" and target is None and sys.stdout.isatty():
+        raise click.UsageError("Parquet is no text for a terminal: give -o FILE.")
     with open_journal(config_path) as journal:
-        while events := journal.reader.events(wanted, after=after, limit=1_000):
+        events = selected(journal.reader, wanted, wanted.span(journal.reader.size()))
+        if form == "parquet":
+            from fumehood_server.cli.journal_parquet import write_parquet
+
+            if target is None:
+                write_parquet(events, sys.stdout.buffer)
+                return
+            with target.open("wb") as file:
+                written = write_parquet(events, file)
+            output.note(f"{target}: {output.plural(written, 'event')}")
+        elif target is None:
             for event in events:
-                output.print_json({"position": event.position, "event": orjson.loads(event.body)}, compact=True)
-            after = events[-1].position
+                output.print_json(event_json(event.position, event.body), compact=True)
+        else:
+            with target.open("w", encoding="utf-8") as lines:
+                for event in events:
+                    lines.write(output.to_json(event_json(event.position, event.body), compact=True) + "\n")

@@ -1,59 +1,146 @@
-"""`fumehood journal list`: lists the newest calls."""
+"""`fumehood journal list`: lists calls, or events."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fumehood_server.cli.journal_file import config_option, open_journal
+from fumehood_server.cli.journal_filter import Chosen, chosen, filter_options
+
+if TYPE_CHECKING:
+    from fumehood_server.journal.entry import CallRow
+    from fumehood_server.journal.sqlite import SqliteReader
+    from fumehood_server.journal.store import StoredEvent
 
 STATE_STYLES = {"ended": "", "unknown": "red", "resolved": "yellow", "started": "cyan", "dispatched": "cyan"}
+_PORTION = 500
 
 
-@click.command("list", short_help="List the newest calls.")
-@click.option("--run", "run_id", default="", metavar="ID", help="Only calls of this run, or of this session.")
+@click.command("list", short_help="List the newest calls, or events.")
+@filter_options
+@click.option("--events", "of_events", is_flag=True, help="List events instead of calls. --type does so, too.")
 @click.option("-n", "number", default=20, type=click.IntRange(1, 10_000), help="So many. Default: 20.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @config_option
-def list_runs(run_id: str, number: int, as_json: bool, config_path: Path | None) -> None:
-    """List calls, the newest first.
+def list_runs(of_events: bool, number: int, as_json: bool, config_path: Path | None, **options: Any) -> None:  # noqa: ANN401 - click's
+    """List calls, the newest first; with --events or --type list events. --run takes a session, too.
 
     \b
     States: started and dispatched have no outcome yet; unknown may have had effects that nobody knows of.
+    \b
+    Examples:
+      fumehood journal list --since -1h --outcome TOOL_TIMEOUT --outcome TOOL_RESOURCE_EXHAUSTED
+      fumehood journal list --tool write_file -n 5
+      fumehood journal list --type limit_reached --since 2026-01-31
     """
-    from datetime import UTC, datetime
+    from fumehood_server.cli import output
+    from fumehood_server.cli.journal_lines import event_json, selected
 
+    wanted = chosen(options)
+    with open_journal(config_path) as journal:
+        reader = journal.reader
+        wanted = _run_or_session(reader, wanted)
+        if of_events or wanted.types:
+            events = [*islice(selected(reader, wanted, wanted.span(reader.size(), newest_first=True)), number)]
+            if as_json:
+                output.print_json({"events": [event_json(each.position, each.body) for each in events]})
+            else:
+                _print_events(events)
+            return
+        rows = [*islice(_calls(reader, wanted), number)]
+    if as_json:
+        output.print_json({"calls": [_call_json(row) for row in rows]})
+    else:
+        _print_calls(rows, wanted)
+
+
+def _run_or_session(reader: SqliteReader, wanted: Chosen) -> Chosen:
+    """`--run` may name a session."""
+    from fumehood_server.journal.query import Bounds, EventQuery, Span
+
+    if not wanted.run_id or wanted.session_id:
+        return wanted
+    found = reader.search(EventQuery(run_id=wanted.run_id), Span(0, reader.size()), Bounds(1, 1))
+    return wanted if found.events else replace(wanted, run_id="", session_id=wanted.run_id)
+
+
+def _calls(reader: SqliteReader, wanted: Chosen) -> Iterator[CallRow]:
+    """The calls whose end, where an outcome is asked for, or else whose start is wanted, the newest first."""
+    from fumehood_server.cli.journal_lines import selected
+    from fumehood_server.journal.query import ENDS_OF_CALLS
+    from fumehood_server.model.events import ExecuteStart
+
+    types = (*ENDS_OF_CALLS,) if wanted.outcomes else (ExecuteStart.TYPE,)
+    events = selected(reader, replace(wanted, types=types), wanted.span(reader.size(), newest_first=True))
+    while some := [*islice(events, _PORTION)]:
+        rows = reader.calls({each.subject for each in some})
+        for event in some:
+            row = rows.get(event.subject)
+            if row is not None and event.position in {row.start_position, row.end_position}:
+                yield row
+
+
+def _call_json(row: CallRow) -> dict[str, Any]:
+    return {
+        "call_id": row.call_id,
+        "run_id": row.run_id,
+        "session_id": row.session_id,
+        "tool": row.tool,
+        "state": row.state.name.lower(),
+        "started_us": row.started_us,
+        "position": row.start_position,
+    }
+
+
+def _print_calls(rows: Sequence[CallRow], wanted: Chosen) -> None:
     from fumehood_server.cli import output
 
-    with open_journal(config_path) as journal:
-        rows = journal.reader.newest_calls(run_id=run_id, limit=number)
-    if as_json:
-        calls = [
-            {
-                "call_id": row.call_id,
-                "run_id": row.run_id,
-                "session_id": row.session_id,
-                "tool": row.tool,
-                "state": row.state.name.lower(),
-                "started_us": row.started_us,
-            }
-            for row in rows
-        ]
-        output.print_json({"calls": calls})
-        return
     console = output.console()
     if not rows:
-        console.print("No calls are recorded" + (" of that run." if run_id else " yet."))
+        console.print("No calls are recorded" + (" that fit." if wanted.is_narrow else " yet."))
         return
     table = output.table("STARTED (UTC)", "TOOL", "STATE", "CALL", "RUN")
     for row in rows:
         state = row.state.name.lower()
         table.add_row(
-            datetime.fromtimestamp(row.started_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            _clock(row.started_us),
             output.styled(row.tool, "bold"),
             output.styled(state, STATE_STYLES[state]),
             output.styled(row.call_id),
             output.styled(row.run_id, "dim"),
         )
     output.show_rows(console, table)
+
+
+def _print_events(events: Sequence[StoredEvent]) -> None:
+    from fumehood_server.cli import output
+    from fumehood_server.cli.journal_lines import what_happened
+    from fumehood_server.journal.encoding import decode
+
+    console = output.console()
+    if not events:
+        console.print("No events are recorded that fit.")
+        return
+    table = output.table("AT", "TIME (UTC)", "TYPE", "TOOL", "CALL", "WHAT")
+    for event in events:
+        fields = decode(event.body)
+        table.add_row(
+            str(event.position),
+            _clock(event.time_us),
+            output.styled(event.type, "bold"),
+            output.styled(event.tool),
+            output.styled(fields["call_id"]),
+            output.styled(output.one_line(what_happened(fields))),
+        )
+    output.show_rows(console, table)
+
+
+def _clock(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -2,85 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from fumehood_server.cli.complete import run_or_call_ids
 from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.journal_file import config_option, open_journal
 
-_BAR = 32
-_MAX_EVENTS = 5_000
+if TYPE_CHECKING:
+    from fumehood_server.cli.journal_waterfall import Bar
+    from fumehood_server.journal.sqlite import SqliteReader
+
+_MAX_EVENTS = 20_000
+_MIN_COLUMNS = 16
+_TEXT_COLUMNS = 30
+"""Left for what the bars say, at least."""
 
 
-@click.command(short_help="Draw a run, or a call, event by event.")
-@click.argument("run", metavar="RUN|CALL")
+@click.command(short_help="Draw a run, or a call, on an axis of time.")
+@click.argument("run", metavar="RUN|CALL", shell_complete=run_or_call_ids)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @config_option
 def show(run: str, as_json: bool, config_path: Path | None) -> None:
-    """Draw what happened in a run (a request_id or a session_id) or in one call, and when."""
+    """Draw what happened in a run (a request_id or a session_id) or in one call: a bar for each call.
+
+    \b
+    ░ waits for a worker, █ runs, ▒ has no outcome yet, │ a moment: an attempt, a limit, a word from the operator.
+    A line beneath a call is what happened within it: requests through the broker, secrets, limits.
+    """
     from fumehood_server.cli import output
-    from fumehood_server.journal.encoding import decode
-    from fumehood_server.journal.store import EventFilter
+    from fumehood_server.cli.journal_waterfall import axis_of, bars_of
 
     with open_journal(config_path) as journal:
-        reader = journal.reader
-        events = reader.events_of_call(run)
-        if not events:
-            events = reader.events(EventFilter(subjects=(run,)), limit=_MAX_EVENTS)
-            for call_id in reader.calls_of_run(run)[:_MAX_EVENTS]:
-                events += reader.events_of_call(call_id)
-        found = [decode(each.body) | {"position": each.position} for each in sorted(events, key=_position)]
+        found, is_all = _events(journal.reader, run)
     if not found:
         raise CommandError(f"no run and no call {run} is recorded", "See fumehood journal list.", code="NOT_FOUND")
     if as_json:
-        output.print_json({"events": found})
+        output.print_json({"events": found, "complete": is_all})
         return
-    start, end = found[0]["time_us"], found[-1]["time_us"]
+    bars = bars_of(found)
     console = output.console()
-    table = output.table("AFTER", "", "EVENT", "TOOL", "WHAT")
-    for event in found:
-        table.add_row(
-            output.seconds((event["time_us"] - start) / 1e6),
-            output.styled(_bar(event["time_us"], start, end, _began(event, found)), "cyan"),
-            output.styled(event["type"], "bold"),
-            output.styled(event["tool"]),
-            output.styled(_what(event)),
-        )
+    names = max(max(len(bar.name), *(len(each.name) for each in bar.within), 0) for bar in bars)
+    columns = max(console.width - _TEXT_COLUMNS - min(names, _TEXT_COLUMNS) - 30, _MIN_COLUMNS)
+    axis = axis_of(bars, columns)
+    length = output.seconds((axis.end_us - axis.start_us) / 1e6)
+    table = output.table("AFTER", "TOOK", "WHAT", f"0 {length:>{columns - 2}}", "HOW")
+    for bar in bars:
+        for each in (bar, *bar.within):
+            table.add_row(
+                output.seconds((each.start_us - axis.start_us) / 1e6),
+                "" if each.end_us in {None, each.start_us} else output.seconds(_took_s(each)),
+                output.styled(each.name, "bold" if each is bar else each.style),
+                output.styled(axis.draw(each), each.style),
+                output.styled(output.one_line(" ".join(filter(None, (each.id, each.text))))),
+            )
+    table.columns[-1].no_wrap, table.columns[-1].overflow = True, "ellipsis"
     output.show_rows(console, table)
+    if not is_all:
+        output.note(f"These are its first {_MAX_EVENTS:,} events: fumehood journal export --run has the others.")
 
 
-def _position(event: Any) -> int:  # noqa: ANN401 - a stored event
-    position: int = event.position
-    return position
+def _took_s(bar: Bar) -> float:
+    return ((bar.end_us or bar.start_us) - bar.start_us) / 1e6
 
 
-def _began(event: dict[str, Any], events: Sequence[dict[str, Any]]) -> int:
-    """When what ends here began: the start of its call."""
-    if event["type"] not in {"execute_end", "execute_cancelled"}:
-        return int(event["time_us"])
-    return next(int(each["time_us"]) for each in events if each["call_id"] == event["call_id"])
+def _events(reader: SqliteReader, run: str) -> tuple[list[dict[str, Any]], bool]:
+    """The events of a call, else of a run, else of a session, and whether they are all."""
+    from fumehood_server.journal.encoding import decode
+    from fumehood_server.journal.query import Bounds, EventQuery, Span
 
-
-def _bar(time_us: int, start: int, end: int, began: int) -> str:
-    scale = (_BAR - 1) / max(end - start, 1)
-    first, last = round((began - start) * scale), round((time_us - start) * scale)
-    return " " * first + ("━" * (last - first) if last > first else "") + "╸"
-
-
-def _what(event: dict[str, Any]) -> str:
-    data = event["data"]
-    match event["type"]:
-        case "execute_start":
-            return f"{event['call_id']} {data['side_effects'] or 'no tool'}"
-        case "execute_attempt":
-            return f"attempt {data['attempt']} on {data['worker_id']}"
-        case "execute_end" | "execute_cancelled":
-            error = data["error"]
-            how = "OK" if error is None else f"{error['code']}: {error['message']}"
-            updates = f", {data['updates']} updates" if data["updates"] else ""
-            return f"{how}{updates}"
-        case _:
-            return ", ".join(f"{name}={value}" for name, value in data.items())
+    size = reader.size()
+    for query in (EventQuery(call_id=run), EventQuery(run_id=run), EventQuery(session_id=run)):
+        found: list[dict[str, Any]] = []
+        rest: Span | None = Span(0, size)
+        while rest is not None and len(found) < _MAX_EVENTS:
+            page = reader.search(query, rest, Bounds(events=1_000, body_bytes=4 * 1024 * 1024))
+            room = _MAX_EVENTS - len(found)
+            found += [decode(each.body) | {"position": each.position} for each in islice(page.events, room)]
+            rest = page.rest
+        if found:
+            return found, rest is None
+    return [], True

@@ -1,0 +1,93 @@
+"""Events as lines for people, and as objects for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fumehood_server.cli.journal_filter import Chosen
+    from fumehood_server.journal.query import Span
+    from fumehood_server.journal.sqlite import SqliteReader
+    from fumehood_server.journal.store import StoredEvent
+
+_STYLES = {"execute_start": "cyan", "limit_reached": "red", "events_lost": "red", "outcome_resolved": "yellow"}
+
+
+def selected(reader: SqliteReader, wanted: Chosen, span: Span) -> Iterator[StoredEvent]:
+    """All events of a span that are wanted, some hundred at a time in memory."""
+    from fumehood_server.journal.query import Bounds
+
+    query, bounds = wanted.query(), Bounds(events=1_000, body_bytes=4 * 1024 * 1024)
+    rest: Span | None = span
+    while rest is not None:
+        found = reader.search(query, rest, bounds)
+        yield from found.events
+        rest = found.rest
+
+
+def event_json(position: int, body: bytes | str) -> dict[str, Any]:
+    """An event as `--json` prints it: as it was hashed, with its position."""
+    import orjson
+
+    return {"position": position, "event": orjson.loads(body)}
+
+
+def print_line(position: int, fields: Mapping[str, Any]) -> None:
+    """Print one line: UTC time, position, type, tool, and what it says."""
+    from fumehood_server.cli.output import Part, one_line, say
+    from fumehood_server.model.text import visible_line
+
+    clock = datetime.fromtimestamp(fields["time_us"] / 1e6, UTC).strftime("%H:%M:%S.%f")[:-3]
+    colour = _STYLES.get(fields["type"])
+    error = fields["data"].get("error")
+    if fields["type"] in {"execute_end", "execute_cancelled"}:
+        colour = "green" if error is None else "red"
+    tool = f" {fields['tool']}" if fields["tool"] else ""
+    call = f" {fields['call_id']}" if fields["call_id"] else ""
+    say(
+        Part(visible_line(f"{clock} {position:>8} "), dim=True),
+        Part(visible_line(f"{fields['type']:<17}"), fg=colour),
+        Part(visible_line(tool), bold=True),
+        Part(visible_line(call), dim=True),
+        visible_line(f" {one_line(what_happened(fields))}"),
+    )
+
+
+def what_happened(fields: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one return a type
+    """What an event says beside its type and its call, in a few words."""
+    from fumehood_server.cli.output import plural, seconds
+
+    data = fields["data"]
+    match fields["type"]:
+        case "execute_start":
+            return str(data["side_effects"] or "no tool")
+        case "execute_attempt":
+            return f"attempt {data['attempt']} on {data['worker_id']}"
+        case "execute_end" | "execute_cancelled":
+            took = seconds(data["wall_us"] / 1e6) if data["wall_us"] else ""
+            updates = plural(data["updates"], "update") if data["updates"] else ""
+            return ", ".join(filter(None, (outcome_text(data), took, updates)))
+        case "egress":
+            hosts = " → ".join(f"{hop['host']}:{hop['port']} {hop['status'] or ''}".strip() for hop in data["hops"])
+            return " ".join(filter(None, (data["method"], hosts, data["outcome"], data["reason"])))
+        case "secret_requested":
+            return f"{data['name']} {data['refused'] or 'handed over'}"
+        case "limit_reached":
+            told = "" if data["value"] is None else f" of {data['value']:g} {data['unit']}"
+            return f"{data['limit']}{told}"
+        case _:
+            return ", ".join(_pairs(data.items()))
+
+
+def outcome_text(data: Mapping[str, Any]) -> str:
+    """How a call ended, by the data of its end."""
+    error = data["error"]
+    return "OK" if error is None else f"{error['code']}: {error['message']}"
+
+
+def _pairs(items: Iterable[tuple[str, object]]) -> Iterator[str]:
+    for name, value in items:
+        if value not in (None, "", [], {}):
+            yield f"{name}={value}"
