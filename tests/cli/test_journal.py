@@ -27,7 +27,7 @@ from fumehood_server.model.events import About, EventsLost, Fault
 from tests.cli.command import COMMAND, Done, fumehood, on_terminal
 from tests.cli.conftest import SAMPLE
 from tests.journal.bench import ATTEMPT, STARTED_US, about, end, entries, start, written
-from tests.sidecar import Sidecar, running_sidecar, write_plugin
+from tests.sidecar import running_sidecar, write_plugin
 
 BOUND_S = 30
 
@@ -108,12 +108,8 @@ def test_tail_follows_the_file_where_no_sidecar_serves(config: Path) -> None:
         assert process.wait(BOUND_S) == 0
 
 
-def test_tail_follows_the_sidecar_that_serves(sidecar: Sidecar, tmp_path: Path) -> None:
-    done = fumehood("journal", "tail", address=sidecar.target)
-    assert (done.status, "[journal]" in done.stderr) == (2, True)
-    with running_sidecar(
-        [write_plugin(tmp_path / "sample", "sample", SAMPLE)], more='[journal]\nstore = "sqlite"\n'
-    ) as recording:
+def test_tail_follows_the_sidecar_that_serves(tmp_path: Path) -> None:
+    with running_sidecar([write_plugin(tmp_path / "sample", "sample", SAMPLE)]) as recording:
         command = [*COMMAND, "journal", "tail", "-f", "-n", "0", "--tool", "say", "--json"]
         with subprocess.Popen([*command, "--address", recording.target], stdout=subprocess.PIPE, text=True) as process:
             # It follows from some moment on: calls are made until it shows one.

@@ -293,7 +293,13 @@ async def test_a_journal_is_verified_and_the_first_bad_record_named(recording: S
     )
 
 
-async def test_where_nothing_is_recorded_every_method_says_how_to_have_it(sidecar: Sidecar, recording: Sidecar) -> None:
+async def test_where_nothing_is_recorded_every_method_says_how_to_have_it(recording: Sidecar) -> None:
+    off = running_sidecar(more='[journal]\nstore = "off"\n')
+    with off as sidecar:
+        await _says_how_to_have_it(sidecar, recording)
+
+
+async def _says_how_to_have_it(sidecar: Sidecar, recording: Sidecar) -> None:
     async with sidecar.channel() as channel, recording.channel() as other:
         journal: Any = JournalServiceStub(channel)
         for answer in (

@@ -138,8 +138,8 @@ class JournalService:
         reads = self._server.journal_reads
         if reads is None:
             text = (
-                'this sidecar records nothing: its operator has to set store = "sqlite" in [journal] of fumehood.toml,'
-                " and start it again"
+                'this sidecar records nothing: its operator has set [journal] store = "off" in fumehood.toml. Without '
+                "that line it does, from its next start on"
             )
             raise RefusedError(Refusal(RefusalReason.JOURNAL_OFF, text))
         return reads

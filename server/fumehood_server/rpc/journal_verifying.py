@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
@@ -48,35 +50,44 @@ async def verification(keys: Sequence[Verifier], reads: JournalReads) -> AsyncGe
     Raises:
         RefusedError: the journal can't be read.
     """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", "-c", _PROGRAM, reads.place, *_import_path()),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = _launch(reads.place, theirs)
+        try:
+            lines, writer = await asyncio.open_unix_connection(sock=ours)
+            with contextlib.closing(writer):
+                writer.write(orjson.dumps([str(each) for each in keys]) + b"\n")
+                async for line in lines:
+                    said = orjson.loads(line)
+                    if isinstance(said, list):
+                        progress = pb.VerifyProgress(verified_events=said[0], total_events=said[1])
+                        yield pb.VerifyJournalResponse(progress=progress).SerializeToString()
+                    elif "error" in said:
+                        raise _unavailable(said["error"])
+                    else:
+                        yield pb.VerifyJournalResponse(verdict=_verdict(said)).SerializeToString()
+                        return
+            raise _unavailable("the process that verified it has ended")
+        except (OSError, ValueError) as exc:  # half a line
+            raise _unavailable(f"the process that verified it has ended: {exc}") from exc
+        finally:
+            process.kill()
+            await asyncio.shield(asyncio.to_thread(process.wait))
+
+
+def _launch(place: str, stream: socket.socket) -> subprocess.Popen[bytes]:
+    # Not by the loop, which forks by itself: gRPC does not support that, and Popen takes vfork(2). No environment: an
+    # operator may keep secrets there.
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _PROGRAM, place, *_import_path()],
+        stdin=stream.fileno(),
+        stdout=stream.fileno(),
+        stderr=subprocess.DEVNULL,
         cwd="/",
         env={},
         start_new_session=True,
     )
-    try:
-        if process.stdin is None or process.stdout is None:
-            raise AssertionError("both are pipes")
-        process.stdin.write(orjson.dumps([str(each) for each in keys]))
-        process.stdin.close()
-        async for line in process.stdout:
-            said = orjson.loads(line)
-            if isinstance(said, list):
-                progress = pb.VerifyProgress(verified_events=said[0], total_events=said[1])
-                yield pb.VerifyJournalResponse(progress=progress).SerializeToString()
-            elif "error" in said:
-                raise _unavailable(said["error"])
-            else:
-                yield pb.VerifyJournalResponse(verdict=_verdict(said)).SerializeToString()
-                return
-        raise _unavailable("the process that verified it has ended")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await asyncio.shield(process.wait())
 
 
 def _verdict(said: Mapping[str, Any]) -> pb.VerifyVerdict:
