@@ -28,7 +28,7 @@ LIBRARIES := numpy pandas lxml cryptography pillow httpx sqlalchemy polars
 # What mypy reads besides the packages that pyproject.toml names.
 TYPED := bench tools examples tests/repository tests/soak tests/recovery
 
-.PHONY: help setup gen lint type test test-libraries test-kernels test-containers test-kills clients bench soak demo check
+.PHONY: help setup gen lint type test test-libraries test-kernels test-containers test-kills test-large clients bench soak demo check
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ test-kernels: $(S)/dev ## Boot other kernels under qemu and run the sandbox's te
 test-containers: $(S)/dev ## Run each line of docs/deploy/docker.md under podman
 	tools/setup/containers.sh
 	python -m tools.kernels.containers
+
+test-large: $(S)/runtime $(S)/dev ## Read a journal of a million events, in the memory of a small one; some minutes
+	pytest tests/journal/million_events.py $(ARGS)
 
 clients: setup ## Build and run the clients of docs/clients.md in Java and Rust, and grpcurl; downloads what they need
 	pytest tests/examples/compiled_clients.py

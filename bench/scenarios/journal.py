@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import median
@@ -10,6 +11,7 @@ from bench.harness.processes import python
 from bench.harness.report import Report, Row, Target
 from bench.harness.rounds import Effort, Entrant, ratio, take_turns
 from bench.harness.sidecar import ECHO, sidecar, until_serving, write_config
+from bench.scenarios.journal_reading import measure_reading
 from bench.scenarios.journal_writing import measure_writing
 
 RECORDED, UNRECORDED = "recorded", "journal off"
@@ -45,4 +47,6 @@ async def measure(effort: Effort, folder: Path) -> Report:
             )
     writing = await measure_writing(effort, folder)
     report.add(writing.rows, writing.targets)
+    reading = await asyncio.to_thread(measure_reading, effort, folder)
+    report.add(reading.rows, reading.targets)
     return report

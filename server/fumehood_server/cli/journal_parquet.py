@@ -12,8 +12,8 @@ from fumehood_server.journal.query import outcome_of
 if TYPE_CHECKING:
     from fumehood_server.journal.store import StoredEvent
 
-ROWS_OF_GROUP = 10_000
-"""That are in memory before they are written: some 10 MB."""
+ROWS_OF_GROUP = 5_000
+"""That are in memory before they are written: some 5 MB of events."""
 
 _COLUMNS = ("position", "time", "type", "sidecar", "number", "call_id", "run_id", "session_id", "tool", "plugin")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fumehood_server.errors import FumehoodError
 from fumehood_server.journal.entry import CallRow, Entry
@@ -33,9 +33,8 @@ class NewerJournalError(FumehoodError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """An event as it lies in the journal."""
+class StoredEvent(NamedTuple):
+    """An event as it lies in the journal. No dataclass: a frozen one takes several times as long to make."""
 
     position: int
     time_us: int

@@ -7,7 +7,7 @@ reads three tiles.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fumehood_evidence.merkle import HASH_BYTES, Frontier, leaf_hash, root_of
@@ -64,13 +64,13 @@ class Tree:
             raise ValueError(f"{len(tree._edge[0])} events follow the last tile of a log of {size}")
         return tree
 
-    def append(self, body: bytes) -> list[Tile]:
+    def append(self, body: bytes) -> Sequence[Tile]:
         """Add an event. Returns the tiles that it completes, lowest level first."""
         edge = self._edge
         edge[0].append(leaf_hash(body))
         self.size += 1
         if len(edge[0]) < TILE_HASHES:
-            return []
+            return ()
         tiles = []
         for level in range(len(edge)):
             if len(edge[level]) < TILE_HASHES:

@@ -16,6 +16,7 @@ from fumehood_server.journal.tree import TILE_HASHES, Tree
 
 _SELECT = "SELECT position, time_us, type, subject, tool, plugin, body FROM events"
 _PORTION = 256
+_STATES = {int(each): each for each in CallState}
 _IDS = 4_096
 
 
@@ -256,7 +257,7 @@ def _call_row(row: tuple[Any, ...]) -> CallRow:
         arguments_hash=arguments_hash,
         has_effects=bool(effects),
         started_us=started_us,
-        state=CallState(state),
+        state=_STATES[state],
         start_position=start_position,
         end_position=end_position,
     )
