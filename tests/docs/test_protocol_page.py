@@ -19,7 +19,7 @@ from fumehood_server.calls import deadlines
 from fumehood_server.config.config_file import ServerTable
 from fumehood_server.egress import Reason as EgressReason
 from fumehood_server.journal.query import Bounds
-from fumehood_server.model.events import EVENTS
+from fumehood_server.model.event_types import EVENTS
 from fumehood_server.plugins.manifest_file import PluginTable
 from fumehood_server.rpc import (
     admission,

@@ -54,7 +54,7 @@ def configured_names(ctx: click.Context, param: click.Parameter, incomplete: str
 
 def event_types(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
     """Types of events."""
-    from fumehood_server.model.events import EVENTS
+    from fumehood_server.model.event_types import EVENTS
 
     return [each for each in EVENTS if each.startswith(incomplete)]
 

@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.journal.query import EventQuery, Span
-from fumehood_server.model.events import EVENTS
+from fumehood_server.model.event_types import EVENTS
 from fumehood_server.model.nearest import nearest
 from fumehood_server.rpc.paging import make_token, read_token
 
