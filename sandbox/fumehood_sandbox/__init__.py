@@ -9,6 +9,7 @@ from fumehood_sandbox.fork.process import ForkedProcess
 from fumehood_sandbox.fork.server import ForkServer
 from fumehood_sandbox.inside.speculation import speculation_control
 from fumehood_sandbox.launch import launch, start
+from fumehood_sandbox.launch_thread import LaunchThread, launch_thread
 from fumehood_sandbox.level import Level
 from fumehood_sandbox.limits import Limits
 from fumehood_sandbox.outside.bubblewrap import Bubblewrap, bubblewraps
@@ -32,6 +33,7 @@ __all__ = [
     "ForkedProcess",
     "IsolationProblem",
     "LaunchError",
+    "LaunchThread",
     "Launching",
     "Layer",
     "Leaf",
@@ -53,6 +55,7 @@ __all__ = [
     "check",
     "isolation_problem",
     "launch",
+    "launch_thread",
     "probe",
     "python_runtime",
     "speculation_control",

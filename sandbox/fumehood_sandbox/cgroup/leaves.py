@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import os
 import threading
 from dataclasses import dataclass
@@ -46,6 +45,8 @@ class Cgroups:
         self.controls: frozenset[Control] = frozenset().union(*(each.controls for each in parents))
         self._left: list[Leaf] = []
         self._lock = threading.Lock()
+        self._joining_thread: JoiningThread | None = None
+        self._join_tried = False
         if parents:
             atexit.register(self.remove_leftovers)
 
@@ -95,9 +96,16 @@ class Cgroups:
             path = str(error.filename or "")
             raise LaunchError("cgroup", error.strerror or "", path=path, errno=error.errno or 0) from error
 
-    @functools.cached_property
+    @property
     def joining_thread(self) -> JoiningThread | None:
         """What starts processes inside a leaf. None where a thread can't join one: then they are moved."""
+        # Not a cached_property: Python 3.11's keeps a lock meanwhile, for which the thread that is tried may wait.
+        if not self._join_tried:
+            self._joining_thread = self._find_joining_thread()
+            self._join_tried = True
+        return self._joining_thread
+
+    def _find_joining_thread(self) -> JoiningThread | None:
         if not self.parents or any(parent.version.name != Cgroup1.name for parent in self.parents):
             return None
         thread = JoiningThread([parent.own_folder for parent in self.parents])

@@ -106,7 +106,9 @@ class Launching:
         return self._status_fd
 
     def advance(self) -> SandboxedProcess | None:
-        """Take in what was reported. Never blocks, but for the death of what failed to start.
+        """Take in what was reported, and make a process of it when that is all: `read_reports` and `finish` in one.
+
+        Never blocks, but for the death of what failed to start.
 
         Returns:
             The process once every layer is in force and the program is about to run, or None: not yet.
@@ -114,15 +116,29 @@ class Launching:
         Raises:
             LaunchError: a step failed. What was started is dead.
         """
-        if self._over:
-            raise LaunchError("launch", "it is over")
         try:
-            if not self._read_status():
-                return None
-            process = self._finish()
+            return self.finish() if self.read_reports() else None
         except BaseException:
             self.abort()
             raise
+
+    def read_reports(self) -> bool:
+        """Take in what was reported, and say whether that was all. Never blocks.
+
+        Raises:
+            LaunchError: it is more than any stage writes, or the start is over. `abort` it.
+        """
+        if self._over:
+            raise LaunchError("launch", "it is over")
+        return self._read_status()
+
+    def finish(self) -> SandboxedProcess:
+        """The process, when all was reported. May wait for the death of what failed to start.
+
+        Raises:
+            LaunchError: a step failed. `abort` it.
+        """
+        process = self._finish()
         self._over = True
         os.close(self._status_fd)
         return process

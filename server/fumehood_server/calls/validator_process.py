@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import fumehood_server
+from fumehood_server.launches import start_off_loop
 from fumehood_server.validation.documents import Document, Verdict
 from fumehood_server.validation.wire import (
     ANSWER_HEAD,
@@ -72,20 +74,22 @@ class ValidatorProcess:
 async def start_validator() -> ValidatorProcess:
     """Start one. It must be ended.
 
-    Call it on the sidecar's main thread: the process dies with the thread that started it (PR_SET_PDEATHSIG).
-
     Raises:
         OSError: the machine has no process or no memory for it.
     """
     ours, theirs = socket.socketpair()
     with theirs, contextlib.ExitStack() as undo:
         undo.enter_context(ours)
-        process = _launch(theirs)
-        undo.callback(process.wait)
-        undo.callback(process.kill)
+        process = await start_off_loop(functools.partial(_launch, theirs), undo=_end)
+        undo.callback(_end, process)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_READ_BYTES)
         undo.pop_all()
     return ValidatorProcess(process, reader, writer)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
 
 
 def _launch(stream: socket.socket) -> subprocess.Popen[bytes]:

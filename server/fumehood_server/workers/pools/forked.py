@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fumehood_sandbox import LaunchError, PythonModule
 
 from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.launches import end_off_loop
 from fumehood_server.model.plugin import PREWARMED_FORKS
 from fumehood_server.workers import faults
 from fumehood_server.workers.pools.zygote import Zygote, refusal, started_zygote
@@ -169,13 +170,13 @@ class ForkedWorkers:
         try:
             await zygote.cgroups.move(child)
         except BaseException:
-            child.close()
+            await end_off_loop(child.close)
             raise
         if zygote.stopped:
-            child.close()
+            await end_off_loop(child.close)
             return None
         zygote.ordered -= 1
-        return make_worker(
+        return await make_worker(
             context.spec,
             context.new_id(),
             child,

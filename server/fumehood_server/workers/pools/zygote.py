@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from fumehood_sandbox import SUPERVISOR_STEP, ForkServer, LaunchError, PythonModule, SandboxError
+from fumehood_sandbox import SUPERVISOR_STEP, ForkServer, LaunchError, PythonModule
 
 from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.launches import end_off_loop
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.text import printable
@@ -19,7 +21,7 @@ from fumehood_server.model.worker import WorkerState
 from fumehood_server.workers import faults
 from fumehood_server.workers.pools.call_cgroups import CallCgroups
 from fumehood_server.workers.process.lifecycle import EndRequest
-from fumehood_server.workers.process.start import launch_error, launched, make_worker
+from fumehood_server.workers.process.start import launch_error, launched, make_worker, started
 
 if TYPE_CHECKING:
     from fumehood_sandbox import ForkedProcess
@@ -169,24 +171,28 @@ async def greeted_zygote(context: PoolContext) -> AsyncIterator[Zygote]:
     clock = asyncio.get_running_loop().time
     deadline = clock() + settings.start_timeout_s
     worker_id = context.new_id("zygote-")
+    server = await started(spec, functools.partial(ForkServer, spec.policy, spec.program), undo=_abandon)
     try:
-        server = ForkServer(spec.policy, spec.program)
-    except (SandboxError, OSError) as error:
-        raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
-    with contextlib.closing(server):
         process = await launched(server.launching, spec, settings)
         try:
-            server.start_supervisor(process)
-        except (SandboxError, OSError) as error:
-            process.close()
-            raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
-        async with make_worker(spec, worker_id, process, log=context.log, settings=settings) as worker:
+            await started(spec, lambda: server.start_supervisor(process), undo=lambda _: None)
+        except BaseException:
+            await end_off_loop(process.close)
+            raise
+        async with await make_worker(spec, worker_id, process, log=context.log, settings=settings) as worker:
             await worker.greet(deadline - clock())
             zygote = Zygote(server, worker, answer_s=settings.fork_answer_s)
             try:
                 yield zygote
             finally:
-                zygote.cgroups.close()
+                await end_off_loop(zygote.cgroups.close)
+    finally:
+        await end_off_loop(server.close)
+
+
+def _abandon(server: ForkServer) -> None:
+    server.launching.abort()
+    server.close()
 
 
 async def approve(zygote: Zygote, within_s: float) -> None:

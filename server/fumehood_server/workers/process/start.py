@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import fumehood_sandbox
 from fumehood_sandbox import LaunchError, PolicyError, SandboxError, SandboxUnavailableError
 
 from fumehood_server.errors import WorkerUnavailableError
+from fumehood_server.launches import end_off_loop, start_off_loop
 from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.text import printable
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from fumehood_server.workers.output.logs import PluginLog
     from fumehood_server.workers.settings import WorkerSettings
 
+_Started = TypeVar("_Started")
+
 
 @asynccontextmanager
 async def started_worker(
@@ -38,8 +41,7 @@ async def started_worker(
 ) -> AsyncIterator[ProcessWorker]:
     """A worker that is ready, within the block. Leaving the block ends it; see `ProcessWorker`.
 
-    Must be entered on the thread whose loop runs for as long as the worker: the kernel kills the worker when the
-    thread that started it ends (PR_SET_PDEATHSIG). Cancelling it leaves no process behind.
+    Cancelling it leaves no process behind.
 
     Raises:
         WorkerUnavailableError: on entering: it could not be launched, or was not ready within
@@ -47,12 +49,11 @@ async def started_worker(
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + settings.start_timeout_s
-    try:
-        launching = fumehood_sandbox.start(spec.policy, spec.program)
-    except (SandboxError, OSError) as error:
-        raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
+    launching = await started(
+        spec, lambda: fumehood_sandbox.start(spec.policy, spec.program), undo=lambda made: made.abort()
+    )
     process = await launched(launching, spec, settings)
-    worker = make_worker(
+    worker = await make_worker(
         spec, worker_id, process, log=log, settings=settings, plugin_requests=plugin_requests, one_call=one_call
     )
     async with worker:
@@ -60,7 +61,7 @@ async def started_worker(
         yield worker
 
 
-def make_worker(
+async def make_worker(
     spec: WorkerSpec,
     worker_id: str,
     process: SandboxedProcess,
@@ -80,7 +81,19 @@ def make_worker(
             spec, worker_id, process, log=log, settings=settings, plugin_requests=plugin_requests, one_call=one_call
         )
     except OSError as error:
-        process.close()
+        await end_off_loop(process.close)
+        raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
+
+
+async def started(spec: WorkerSpec, start: Callable[[], _Started], undo: Callable[[_Started], object]) -> _Started:
+    """What `start` returns on the launch thread. Cancelling it leaves nothing behind: that is undone.
+
+    Raises:
+        WorkerUnavailableError: it could not be started.
+    """
+    try:
+        return await start_off_loop(start, undo)
+    except (SandboxError, OSError) as error:
         raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
 
 
@@ -90,36 +103,31 @@ async def launched(launching: Launching, spec: WorkerSpec, settings: WorkerSetti
     Raises:
         WorkerUnavailableError: it could not be launched within `settings.start_timeout_s`.
     """
-    loop = asyncio.get_running_loop()
-    finished = asyncio.Event()
-    loop.add_reader(launching.fileno(), finished.set)
     try:
         async with asyncio.timeout(settings.start_timeout_s):
-            return await _advanced(launching, finished)
+            try:
+                await _all_reported(launching)
+                return await start_off_loop(launching.finish, undo=lambda process: process.close())
+            except BaseException:
+                await end_off_loop(launching.abort)
+                raise
     except TimeoutError as error:
         raise WorkerUnavailableError(faults.never_ready_error(spec.plugin, settings.start_timeout_s, ())) from error
     except (SandboxError, OSError) as error:
         raise WorkerUnavailableError(launch_error(spec.plugin, error)) from error
-    finally:
-        launching.abort()
 
 
-async def _advanced(launching: Launching, reported: asyncio.Event) -> SandboxedProcess:
-    """Wait for reports until the process is there, with its descriptor watched no more."""
-    loop = asyncio.get_running_loop()
+async def _all_reported(launching: Launching) -> None:
+    """Wait until the stages have nothing more to report."""
+    loop, reported = asyncio.get_running_loop(), asyncio.Event()
     watched = launching.fileno()
-    try:
-        while True:
+    while not launching.read_reports():
+        reported.clear()
+        loop.add_reader(watched, reported.set)
+        try:
             await reported.wait()
-            reported.clear()
-            # advance() closes the descriptor when it is done, and a closed one can't be taken out of the loop.
+        finally:
             loop.remove_reader(watched)
-            process = launching.advance()
-            if process is not None:
-                return process
-            loop.add_reader(watched, reported.set)
-    finally:
-        loop.remove_reader(watched)
 
 
 def launch_error(plugin: str, error: SandboxError | OSError) -> CallError:
