@@ -43,7 +43,7 @@ def _tell(report: Report) -> None:
     for name, latency, echo, mib, faults in rows:
         numbers = (latency.p50_ms, latency.p99_ms, latency.longest_ms, latency.p99_with_processor_ms, echo.p99_ms, mib)
         _say(f"{name:18} {latency.calls:8}" + "".join(f" {number:8.1f}" for number in numbers) + f"  {faults}")
-    _say("p99 run: without the time in which the sidecar's loop was ready and had no processor; echo: a bare server")
+    _say("p99 run: without the time in which sidecar or worker was ready and had no processor; echo: a bare server")
     _say(f"\nafterwards {report.after_mib:.0f} MiB")
     _say(", ".join(f"{name} {value}" for name, value in report.loop.items()))
     for skipped in report.skipped:

@@ -12,6 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import grpc
+from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
+
+from tests.rpc.support import call
 from tests.soak.arena import NO_CONNECTION
 from tests.soak.attacks import KINDS
 from tests.soak.house import House, open_house
@@ -21,8 +25,12 @@ QUIET_S = 5.0
 LATENCY_MS = 50.0
 """The p99 of the caller that behaves well stays within so much of its quiet one.
 
-Neither counts the time in which the sidecar's loop was ready and had no processor, nor what the control was late for.
+On a machine where the median of quiet calls is above `QUIET_P50_MS` it is as many times more. Neither counts the time
+in which a thread of the sidecar, or of the worker that runs the call, was ready and had no processor, nor what the
+control was late for. A kind beside which calls are later is tried once more, and judged by that: the machine may have
+been busy otherwise.
 """
+QUIET_P50_MS = 5.0
 MEMORY_MIB = 1331.0
 """The sidecar's own process never holds more: the 1.3 GiB that docs/operations.md states."""
 BACK_SHARE = 1.2
@@ -34,6 +42,8 @@ EXIT_S = 90.0
 """Calls under way when an attack ends have their outcomes by then."""
 ALL = "all at once"
 _MIN_S = 2.0
+_VALIDATED_BYTES = 500_000
+"""Of arguments that a process of their own validates."""
 _TOO_MANY = "refused:_TOO_MANY_CALLS"
 
 Say = Callable[[str], None]
@@ -52,6 +62,8 @@ class Row:
     """How long the sidecar's event loop was ready and had no processor."""
     outcomes: dict[str, int] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
+    late: str = ""
+    """The one of them that the machine may be to blame for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,8 @@ def soak(seconds: float, *, only: Sequence[str], nice: int, folder: Path, say: S
         with watching(process.pid, house.private, folder, nice=nice) as watch:
             for each in (watch.caller, watch.echo):
                 each.wait_until_answered()
+            _use_everything(house)
+            watch.sidecar.watch_workers()
             begin = time.time()
             time.sleep(QUIET_S)
             end = time.time() - SETTLE_S
@@ -93,8 +107,12 @@ def soak(seconds: float, *, only: Sequence[str], nice: int, folder: Path, say: S
                 if process.poll() is not None:
                     break
                 attacks = kinds if turn == ALL else [turn]
-                rows.append(_beside(turn, attacks, turn_s, house, watch=watch, quiet=quiet, quiet_echo=quiet_echo))
-                say(_line(rows[-1]))
+                row = _beside(turn, attacks, turn_s, house, watch=watch, quiet=quiet, quiet_echo=quiet_echo)
+                say(_line(row))
+                if row.late and row.faults == (row.late,):
+                    row = _beside(turn, attacks, turn_s, house, watch=watch, quiet=quiet, quiet_echo=quiet_echo)
+                    say(_line(row))
+                rows.append(row)
             after_mib = _after(watch, quiet_mib)
         faults = [f"{row.kind}: {fault}" for row in rows for fault in row.faults]
         if process.poll() is not None:
@@ -102,6 +120,17 @@ def soak(seconds: float, *, only: Sequence[str], nice: int, folder: Path, say: S
         elif after_mib > BACK_SHARE * quiet_mib:
             faults.append(f"memory afterwards: {after_mib:.0f} MiB, {quiet_mib:.0f} MiB when quiet")
     return Report(quiet, quiet_echo, quiet_mib, rows, after_mib, faults, skipped, _loop(log))
+
+
+def _use_everything(house: House) -> None:
+    """Have the sidecar import what it imports when that is first needed: it is no memory that an attack leaves."""
+    with grpc.insecure_channel(house.private) as channel:
+        tools = ToolServiceStub(channel)
+        for tool, arguments in (
+            ("fetcher_fetch", {"url": "http://127.0.0.1:1/", "times": 1}),  # which isn't granted
+            ("echo", {"text": "x" * _VALIDATED_BYTES}),
+        ):
+            tools.CallTool(call(tool, arguments), timeout=EXIT_S)
 
 
 def _beside(
@@ -136,8 +165,10 @@ def _beside(
     # All at once share two processors with the sidecar on a small machine: what is late then is told and not judged.
     late_ms = latency.p99_with_processor_ms - quiet.p99_with_processor_ms
     late_ms -= max(echo.p99_ms - quiet_echo.p99_ms, 0.0)
-    if turn != ALL and late_ms > LATENCY_MS:
-        faults.append(f"p99 {late_ms:.0f} ms above the quiet one")
+    late = ""
+    if turn != ALL and late_ms > LATENCY_MS * max(quiet.p50_ms / QUIET_P50_MS, 1.0):
+        late = f"p99 {late_ms:.0f} ms above the quiet one"
+        faults.append(late)
     not_ok = latency.not_ok
     if turn == ALL:  # it calls every 10 ms, however late its answers are, and so has all the calls that it may
         not_ok = {name: count for name, count in not_ok.items() if name != _TOO_MANY}
@@ -146,7 +177,7 @@ def _beside(
         faults.append(f"of {latency.calls} good calls {ends}")
     if peak_mib > MEMORY_MIB:
         faults.append(f"memory {peak_mib:.0f} MiB")
-    return Row(turn, latency, echo, peak_mib, watch.sidecar.waited_s(begin, end), outcomes, tuple(faults))
+    return Row(turn, latency, echo, peak_mib, watch.sidecar.loop_waited_s(begin, end), outcomes, tuple(faults), late)
 
 
 @contextlib.contextmanager
