@@ -26,7 +26,7 @@ from fumehood_server.allocator import trimmed_memory
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
 from fumehood_server.checkpoint_handover import hand_over
-from fumehood_server.config.config import ServerConfig, SidecarConfig, load_config
+from fumehood_server.config.config import SandboxConfig, ServerConfig, SidecarConfig, load_config
 from fumehood_server.config.config_file import JournalStore
 from fumehood_server.config.effective import effective_document
 from fumehood_server.config.listen import SocketAccess
@@ -215,7 +215,7 @@ async def _serve_recorded(
     )
     settings = WorkerSettings(idle_s=server.idle_stop_s, start_timeout_s=server.start_timeout_s)
     async with Pools(logs, settings, verify=verify, plugin_requests=plugin_requests, journal=journal) as pools:
-        sandbox = _sandbox_problem(config.sandbox.minimum)
+        sandbox = _sandbox_problem(config.sandbox, log)
         if sandbox is not None:
             log.error("sandbox_unavailable", message=sandbox.message, remedy=sandbox.remedy)
         catalog = await _unless(
@@ -441,12 +441,19 @@ _END = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 _NO_ORDERS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
-def _sandbox_problem(minimum: Backend) -> Reason | None:
-    """Why this machine can't sandbox. The sidecar serves all the same, so that callers are told."""
+def _sandbox_problem(sandbox: SandboxConfig, log: FilteringBoundLogger) -> Reason | None:
+    """Why this machine can't sandbox. The sidecar serves all the same, so that callers are told.
+
+    What it can only do more weakly is logged once, since each receipt says no more than that.
+    """
     try:
-        fumehood_sandbox.check(minimum)
+        findings = fumehood_sandbox.check(sandbox.minimum).findings
     except SandboxUnavailableError as exc:
         return Reason("sandbox_unavailable", str(exc), exc.remedy or "run `fumehood doctor`")
+    for each in findings:
+        if each.status == "weaker" and (each.layer != "cgroup" or sandbox.cgroups):
+            message = f"{each.feature}: {each.detail}"
+            log.warning("sandbox_weaker", layer=each.layer, message=message, remedy=each.remedy)
     return None
 
 
