@@ -26,7 +26,6 @@ def test_missing_cgroups_are_logged_once_with_the_remedy(prefix: tuple[str, ...]
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root: cgroups are hidden in a mount namespace")
 def test_an_operator_who_wants_no_cgroups_is_not_told_that_there_are_none() -> None:
-    with running_sidecar(
-        more="[sandbox]\ncgroups = false\n", interpreter=(*_WITHOUT_CGROUPS, sys.executable)
-    ) as sidecar:
+    off = '[sandbox]\ncgroups = "off"\n'
+    with running_sidecar(more=off, interpreter=(*_WITHOUT_CGROUPS, sys.executable)) as sidecar:
         assert [line for line in sidecar.log() if line["event"] == "sandbox_weaker"] == []
