@@ -93,6 +93,23 @@ async def test_a_pinned_tool_of_a_changed_plugin_takes_no_name_that_another_plug
     assert codes(catalog, "one") == ["definition_changed", "duplicate_tool"]
 
 
+async def test_a_changed_plugin_that_stands_first_keeps_its_names_from_later_ones(tmp_path: Path) -> None:
+    executable(tmp_path / "one", tool_toml("echo"))
+    executable(tmp_path / "two", tool_toml("say"))
+    await catalog_of(tmp_path, ONE + TWO)
+    executable(tmp_path / "one", tool_toml("speak"))
+    executable(tmp_path / "three", tool_toml("echo"))
+    catalog = await catalog_of(tmp_path, ONE + TWO + ONE.replace("one", "three"))
+    echo, say = catalog.tools
+    assert (echo.plugin, say.plugin) == ("one", "two")
+    assert catalog.find("echo") is echo
+    assert [each.code for each in catalog.availability(echo, catalog.scan()).reasons] == ["definition_changed"]
+    assert catalog.availability(say, catalog.scan()).available
+    (refused,) = catalog.plugins[2].reasons
+    assert refused.code == "duplicate_tool"
+    assert "one has it pinned and waits to be pinned again" in refused.message
+
+
 async def test_files_that_changed_behind_the_same_definitions_are_refused_too(tmp_path: Path) -> None:
     executable(tmp_path / "one")
     await catalog_of(tmp_path, ONE)

@@ -85,6 +85,8 @@ def _tool_conflicts(
 ) -> dict[str, Reason]:
     """By tool, why it can't have the name that callers would know it by: no tool has it, or another one already."""
     holders = {tool.name: other.plugin.name for other in others for tool in other.plugin.tools}
+    # A caller who knows a name must not reach another plugin by it because its owner's folder was touched.
+    waiting = {tool.name for other in others if other.loaded is None for tool in other.plugin.tools}
     found: dict[str, Reason] = {}
     for tool in tools:
         name = exposed_name(plugin, tool.name)
@@ -93,7 +95,8 @@ def _tool_conflicts(
             remedy = f"give it an alias in its [plugin.tools.{tool.name}]"
             found[tool.name] = Reason("name_invalid", message, remedy)
         elif name in holders:
-            message = f'two plugins declare the tool "{name}": {holders[name]} serves it, {plugin_name} can\'t'
+            has = "has it pinned and waits to be pinned again" if name in waiting else "serves it"
+            message = f'two plugins declare the tool "{name}": {holders[name]} {has}, {plugin_name} can\'t'
             if holders[name] == plugin_name:
                 message = f'two tools of {plugin_name} would have the name "{name}"'
             remedy = f'prefix = "..." in its [[plugin]], or alias = "..." in its [plugin.tools.{tool.name}]'
