@@ -84,6 +84,7 @@ class Executor:
             await self._tasks.__aexit__(None, None, None)
         finally:
             await self._needs.checks.__aexit__(None, None, None)
+            self._needs.records.close()
 
     def start(self, request: CallRequest, on_update: OnUpdate | None = None) -> Call:
         """Admit a call and give it a task, which begins in the loop's next iteration.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from typing import Any, TypeVar
 
 from fumehood_sandbox import Receipt
 
@@ -39,6 +42,9 @@ from fumehood_server.secrets import Redactor
 _CONTEXT = tuple(each.name for each in fields(CallContext))
 _LIMITS = frozenset({Code.TOOL_RESOURCE_EXHAUSTED, Code.TOOL_TIMEOUT, Code.CANCELLED_TIMEOUT})
 _MAX_RECEIPTS = 1024
+_INLINE_CHARS = 64 * 1024
+"""Of arguments or a result, up to which what is kept of them takes well under a millisecond."""
+_Made = TypeVar("_Made")
 
 RedactorOf = Callable[[str, Sequence[str]], Awaitable[Redactor]]
 """Given a plugin and the names of the secrets that it may read: takes their values as they are now out of text."""
@@ -47,7 +53,7 @@ RedactorOf = Callable[[str, Sequence[str]], Awaitable[Redactor]]
 class CallRecords:
     """Records calls. A call with effects is sent to no worker, and answered to nobody, before that is on disk."""
 
-    __slots__ = ("_configuration", "_journal", "_payloads", "_receipts", "_redactor_of")
+    __slots__ = ("_configuration", "_journal", "_large", "_payloads", "_receipts", "_redactor_of")
 
     def __init__(
         self,
@@ -65,6 +71,17 @@ class CallRecords:
         self._payloads = payloads
         self._redactor_of = redactor_of
         self._receipts: dict[int, tuple[Receipt, str, Document]] = {}
+        self._large = ThreadPoolExecutor(1, thread_name_prefix="journal-payloads")
+        """Large payloads are made one after the other, and everybody else has a turn between them."""
+
+    def close(self) -> None:
+        """No further call is recorded."""
+        self._large.shutdown(wait=False)
+
+    async def _made(self, size: int, make: Callable[..., _Made], *values: Any) -> _Made:  # noqa: ANN401 - as `make` has them
+        if size <= _INLINE_CHARS:
+            return make(*values)
+        return await asyncio.get_running_loop().run_in_executor(self._large, make, *values)
 
     async def find_secrets(self, progress: Progress) -> None:
         """Have the values of what the tool's plugin may read at hand, to be taken out of what is recorded."""
@@ -74,18 +91,14 @@ class CallRecords:
         if progress.redactor is None:
             progress.redactor = await self._redactor_of(tool.plugin, tool.plugin_secrets)
 
-    def start(self, call: Call, progress: Progress) -> None:
+    async def start(self, call: Call, progress: Progress) -> None:
         """The call is admitted, and may come to run. Once for each call, after `find_secrets`."""
         if not self._journal.recording:
             return
         request, tool = call.request, progress.tool
         policy = self._payloads if tool is None else tool.payloads
         text = progress.arguments_json or request.arguments_json
-        data = text.encode(errors="surrogatepass")
-        arguments_hash = progress.arguments_hash or hashlib.sha256(data).hexdigest()
-        if progress.redactor is not None:
-            data = progress.redactor.data(data)
-        arguments, kept = payload_of(data, policy)
+        arguments_hash, arguments, kept = await self._made(len(text), _arguments, text, progress, policy)
         about = call.about = About(
             call_id=request.call_id,
             run_id=request.context.request_id,
@@ -139,14 +152,15 @@ class CallRecords:
             await self._journal.room()
         if call.about is None:
             await self.find_secrets(progress)
-            self.start(call, progress)
+            await self.start(call, progress)
         documents: tuple[Document, ...] = ()
         receipt = ""
         if outcome.receipt is not None:
             receipt, document = self._receipt(outcome.receipt)
             documents = (document,)
         tool, error, usage = progress.tool, outcome.error, outcome.usage
-        fault, result, kept = self._kept(progress, outcome)
+        size = len(outcome.details_json) + sum(len(block.text or block.data or "") for block in outcome.content)
+        fault, result, kept = await self._made(size, self._kept, progress, outcome)
         limit = None if error is None else limit_reached(error)
         if limit is not None:
             self._journal.record(limit, _about(call))
@@ -209,6 +223,15 @@ class CallRecords:
         digest = document.digest.hex()
         self._receipts[id(receipt)] = (receipt, digest, document)
         return digest, document
+
+
+def _arguments(text: str, progress: Progress, policy: Payloads) -> tuple[str, Digested | None, tuple[bytes, ...]]:
+    """The hash of a call's arguments, and what is kept of them, without secrets."""
+    data = text.encode(errors="surrogatepass")
+    arguments_hash = progress.arguments_hash or hashlib.sha256(data).hexdigest()
+    if progress.redactor is not None:
+        data = progress.redactor.data(data)
+    return arguments_hash, *payload_of(data, policy)
 
 
 def limit_reached(error: CallError) -> LimitReached | None:

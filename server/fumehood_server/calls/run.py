@@ -102,7 +102,7 @@ async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -
     # Here: quotas.
     if tool.plugin_secrets:
         await needs.records.find_secrets(progress)
-    needs.records.start(call, progress)
+    await needs.records.start(call, progress)
     with await acquire_worker(call, tool, spec, needs.pools, needs.turns) as worker:
         await needs.records.attempt(call, progress, worker.worker_id, worker.receipt)
         result = progress.result = await invoke_tool(call, tool, worker, progress, linger_s=needs.linger_s)

@@ -85,7 +85,10 @@ class Writer:
         """Entries and their bytes that are not on disk, those of the batch under way included."""
         self._waiting_bytes = 0
         self._for_room: list[asyncio.Future[None]] = []
-        self._urgent = False
+        self._due = False
+        """Whether the group is to be written now."""
+        self._timer: asyncio.TimerHandle | None = None
+        """The event loop's, for a group that nobody waits for: so the thread is woken once for each."""
         self._closing = False
         self._problem: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,6 +110,8 @@ class Writer:
         self, _kind: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Write what is left, unless the database refuses it, and end the thread."""
+        if self._timer is not None:
+            self._timer.cancel()
         with self._condition:
             self._closing = True
             self._condition.notify()
@@ -152,8 +157,7 @@ class Writer:
         with self._condition:
             self._add(entry)
             self._batch.waiters.append(done)
-            self._urgent = True
-            self._condition.notify()
+            self._wake()
         return done
 
     async def flush(self) -> None:
@@ -164,8 +168,7 @@ class Writer:
             done = asyncio.get_running_loop().create_future()
             # Of the next group also where only the one under way holds anything: groups are written in order.
             self._batch.waiters.append(done)
-            self._urgent = True
-            self._condition.notify()
+            self._wake()
         await done
 
     def _add(self, entry: Entry) -> None:
@@ -174,8 +177,21 @@ class Writer:
         batch.size += size
         self._waiting += 1
         self._waiting_bytes += size
-        if len(batch.entries) == 1:
-            self._condition.notify()
+        if len(batch.entries) >= BATCH_ENTRIES or batch.size >= BATCH_BYTES:
+            self._wake()
+        elif self._timer is None and self._loop is not None:
+            self._timer = self._loop.call_later(self._settings.group_s, self._group_is_due)
+
+    def _group_is_due(self) -> None:
+        self._timer = None
+        with self._condition:
+            if self._batch.is_wanted:
+                self._wake()
+
+    def _wake(self) -> None:
+        """Have the thread take the group. Under the lock."""
+        self._due = True
+        self._condition.notify()
 
     # In the thread.
 
@@ -211,20 +227,14 @@ class Writer:
     def _take(self, due: float | None) -> _Batch | None:
         """The next group; an empty one when upkeep is due first. None: there is none and there will be none."""
         with self._condition:
-            while not self._batch.is_wanted and not self._closing:
+            while not self._due and not self._closing:
                 if not self._condition.wait(None if due is None else max(due - time.monotonic(), 0)):
                     return _Batch()
+            self._due = False
             if not self._batch.is_wanted:
                 return None if due is None else _Batch()
-            if not self._urgent and not self._closing:
-                self._condition.wait_for(self._is_due, self._settings.group_s)
             batch, self._batch = self._batch, _Batch()
-            self._urgent = False
             return batch
-
-    def _is_due(self) -> bool:
-        batch = self._batch
-        return self._urgent or self._closing or len(batch.entries) >= BATCH_ENTRIES or batch.size >= BATCH_BYTES
 
     def _put_back(self, batch: _Batch) -> bool:
         """Keep what could not be written for the next try, and wait for that. False: the sidecar ends."""
@@ -237,6 +247,7 @@ class Writer:
             if self._closing:
                 return False
             self._condition.wait_for(lambda: self._closing, self._settings.retry_s)
+            self._due = True
             return True
 
     @property
