@@ -94,7 +94,7 @@ async def _find(server: ServerContext, call_id: str) -> RecordedCall:
 
 def _check_recording(server: ServerContext) -> None:
     if not server.journal.recording:
-        text = 'this sidecar records nothing: its operator has no [journal] store = "sqlite"'
+        text = 'this sidecar records nothing: its operator has switched that off ([journal] store = "off")'
         raise RefusedError(Refusal(RefusalReason.JOURNAL_OFF, text))
 
 
