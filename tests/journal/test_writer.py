@@ -152,6 +152,16 @@ async def test_a_full_disk_refuses_what_waits_and_loses_nothing(kept: Kept, smal
     assert kept.types() == ["sidecar_started", *["execute_start"] * 100, "execute_attempt", "execute_end"]
 
 
+async def test_text_that_is_not_whole_is_recorded_all_the_same(kept: Kept) -> None:
+    """As from a file whose name is no text."""
+    async with kept.open() as journal:
+        journal.record(SidecarStarted(version="1\udcff2"))
+        await journal.commit(STARTED)
+    with contextlib.closing(SqliteReader(kept.path)) as reader:
+        assert b'"version":"1?2"' in reader.events(EventFilter(), limit=9)[0].body
+    assert kept.types() == ["sidecar_started"] * 2
+
+
 async def test_a_fault_of_the_writers_own_is_said_and_it_goes_on(kept: Kept) -> None:
     faults = [AttributeError("no such thing")]
 

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -37,20 +39,22 @@ def encode(
     documents: tuple[Document, ...] = (),
 ) -> Entry:
     """The event as it is written."""
-    body = orjson.dumps(
-        {
-            "type": event.TYPE,
-            "time_us": time_us,
-            "sidecar": sidecar,
-            "number": number,
-            "call_id": about.call_id,
-            "run_id": about.run_id,
-            "tool": about.tool,
-            "plugin": about.plugin,
-            "context": about.context,
-            "data": event,
-        }
-    )
+    fields = {
+        "type": event.TYPE,
+        "time_us": time_us,
+        "sidecar": sidecar,
+        "number": number,
+        "call_id": about.call_id,
+        "run_id": about.run_id,
+        "tool": about.tool,
+        "plugin": about.plugin,
+        "context": about.context,
+        "data": event,
+    }
+    try:
+        body = orjson.dumps(fields)
+    except TypeError:  # halves of surrogate pairs, as in names of files that are no text
+        body = orjson.dumps(_with_whole_characters({**fields, "data": asdict(event)}))
     return Entry(
         body,
         time_us,
@@ -74,6 +78,14 @@ def decode(body: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict) or not isinstance(fields.get("type"), str) or "data" not in fields:
         raise ValueError("is no event")
     return fields
+
+
+def _with_whole_characters(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, Mapping):
+        return {_with_whole_characters(key): _with_whole_characters(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_whole_characters(each) for each in value]
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def has_effects(side_effects: str) -> bool:
