@@ -196,7 +196,7 @@ async def test_calls_that_are_faster_than_the_disk_wait_for_it_and_nothing_is_lo
         async def call(number: int) -> None:
             nonlocal fullest
             for event, payload in ((start(), b"{}"), (end(), b"[]")):
-                while journal.is_full:
+                while not journal.has_room():
                     await journal.room()
                 journal.record(event, about(f"call-{number}"), (payload,))
                 fullest = max(fullest, journal._writer._waiting)
@@ -206,6 +206,18 @@ async def test_calls_that_are_faster_than_the_disk_wait_for_it_and_nothing_is_lo
     types = kept.types()
     assert (len(types), set(types)) == (1000, {"execute_start", "execute_end"})
     assert fullest == 10
+
+
+async def test_a_small_event_does_not_wait_for_large_ones(kept: Kept) -> None:
+    large = b"x" * 100_000
+    async with kept.open(WriterSettings(max_bytes=150_000)) as journal:
+        for number in range(2):
+            journal.record(start(large), about(f"large-{number}"), (large,))
+        assert (journal.has_room(len(large)), journal.has_room(100)) == (False, True)
+        journal.record(start(), about("small"), (b"{}",))
+        await journal.room(len(large))
+        assert journal.has_room(len(large))
+    assert kept.types() == ["execute_start"] * 3
 
 
 async def test_the_end_of_a_call_that_began_is_kept_where_no_other_begins(kept: Kept, tmp_path: Path) -> None:

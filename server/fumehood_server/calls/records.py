@@ -148,8 +148,9 @@ class CallRecords:
         """The call has its outcome. Returns what its caller is told: that one, once it is on disk where it must be."""
         if not self._journal.recording:
             return outcome
-        if self._journal.is_full:
-            await self._journal.room()
+        size = len(outcome.details_json) + sum(len(block.text or block.data or "") for block in outcome.content)
+        if not self._journal.has_room(size):
+            await self._journal.room(size)
         if call.about is None:
             await self.find_secrets(progress)
             await self.start(call, progress)
@@ -159,7 +160,6 @@ class CallRecords:
             receipt, document = self._receipt(outcome.receipt)
             documents = (document,)
         tool, error, usage = progress.tool, outcome.error, outcome.usage
-        size = len(outcome.details_json) + sum(len(block.text or block.data or "") for block in outcome.content)
         fault, result, kept = await self._made(size, self._kept, progress, outcome)
         limit = None if error is None else limit_reached(error)
         if limit is not None:

@@ -129,17 +129,16 @@ class StoredJournal:
         """Why nothing can be written now. None: it can."""
         return self._writer.problem
 
-    @property
-    def is_full(self) -> bool:
+    def has_room(self, size: int = 0) -> bool:
         """See `fumehood_server.model.events.Journal`."""
-        return self._writer.is_full
+        return self._writer.has_room(size)
 
-    async def room(self) -> None:
+    async def room(self, size: int = 0) -> None:
         """See `fumehood_server.model.events.Journal`."""
-        if self._writer.is_full:
+        if not self._writer.has_room(size):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._commit_s):
-                    await self._writer.room()
+                    await self._writer.room(size)
 
     def record(
         self,
@@ -163,7 +162,7 @@ class StoredJournal:
         documents: tuple[Document, ...] = (),
     ) -> None:
         """See `fumehood_server.model.events.Journal`."""
-        await self.room()
+        await self.room(sum(map(len, payloads)))
         if self._writer.is_full:
             raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
         done = self._writer.commit(self._entry(event, about, payloads, documents))

@@ -15,7 +15,6 @@ class NoJournal:
 
     problem: str | None = None
     recording = False
-    is_full = False
     reads = None
 
     async def __aenter__(self) -> Self:
@@ -27,8 +26,12 @@ class NoJournal:
     ) -> None:
         """Nothing to close."""
 
-    async def room(self) -> None:
+    def has_room(self, size: int = 0) -> bool:  # noqa: ARG002 - as in the protocol
         """There is always room for nothing."""
+        return True
+
+    async def room(self, size: int = 0) -> None:
+        """There is."""
 
     def record(
         self,

@@ -26,11 +26,17 @@ RETRY_S = 0.5
 UPKEEP_S = 1.0
 BATCH_ENTRIES = 2_048
 BATCH_BYTES = 2 * 1024 * 1024
+SMALL_BYTES = 64 * 1024
+"""Payloads up to this don't wait for larger ones."""
+_FOR_SMALL, _FOR_ENDS = 4, 4
 
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """Bounds of what waits for the database. What is full takes the ends of calls up to four times as much."""
+    """Bounds of what waits for the database.
+
+    `max_bytes` is for large payloads; small ones may make it four times as much, ends of calls eight times.
+    """
 
     max_entries: int = 16_384
     max_bytes: int = 8 * 1024 * 1024
@@ -122,25 +128,29 @@ class Writer:
         """Why nothing can be written now. None: it can."""
         return self._problem
 
+    def has_room(self, size: int) -> bool:
+        """Whether an event with a payload of so many bytes may be added now, or should wait for `room`."""
+        return self._holds_less(entries=1, sizes=1 if size > SMALL_BYTES else _FOR_SMALL)
+
     @property
     def is_full(self) -> bool:
-        """Whether what waits has reached its bound: nothing more should be admitted."""
-        return self._is_over(1)
+        """Whether what waits has reached its bound also for small payloads: nothing more should be added."""
+        return not self._holds_less(entries=1, sizes=_FOR_SMALL)
 
     @property
     def is_overfull(self) -> bool:
-        """Whether not even the ends of calls should be taken."""
-        return self._is_over(4)
+        """Whether not even the ends of calls should be added."""
+        return not self._holds_less(entries=_FOR_ENDS, sizes=2 * _FOR_SMALL)
 
-    def _is_over(self, times: int) -> bool:
+    def _holds_less(self, *, entries: int, sizes: int) -> bool:
         settings = self._settings
-        return self._waiting >= settings.max_entries * times or self._waiting_bytes >= settings.max_bytes * times
+        return self._waiting < settings.max_entries * entries and self._waiting_bytes < settings.max_bytes * sizes
 
-    async def room(self) -> None:
-        """Return once it isn't full, or the database has failed: see `problem`."""
+    async def room(self, size: int) -> None:
+        """Return once there is room for such a payload, or the database has failed: see `problem`."""
         while self._problem is None:
             with self._condition:
-                if not self.is_full:
+                if self.has_room(size):
                     return
                 free = asyncio.get_running_loop().create_future()
                 self._for_room.append(free)

@@ -299,12 +299,14 @@ class Journal(Protocol):
     def problem(self) -> str | None:
         """Why nothing can be written now. None: it can."""
 
-    @property
-    def is_full(self) -> bool:
-        """Whether calls are ahead of the disk, so that what comes next should wait for `room`."""
+    def has_room(self, size: int = 0) -> bool:
+        """Whether an event whose payload has so many bytes can be recorded now: else it should wait for `room`.
 
-    async def room(self) -> None:
-        """Return once more can be recorded: at once, unless the disk is behind. Waits for some seconds at most."""
+        Large payloads wait earlier than others, so that a caller with small ones does not wait for theirs.
+        """
+
+    async def room(self, size: int = 0) -> None:
+        """Return once there is, or after some seconds."""
 
     def record(
         self,

@@ -19,9 +19,10 @@ async def await_journal(call: Call, tool: RegisteredTool, journal: Journal, *, r
     Raises:
         EndedEarlyError: the call was cancelled or met a deadline before.
     """
-    if journal.is_full:
+    size = len(call.request.arguments_json)
+    if not journal.has_room(size):
         deadline = call.deadline(Bound.WAIT, call.admitted_at, max(MIN_WAIT_S, tool.timeout_s))
-        await call.wait_for(journal.room, deadline)
+        await call.wait_for(lambda: journal.room(size), deadline)
     problem = journal.problem
     if problem is None or (not required and safe_to_repeat(tool.definition.side_effects)):
         return None
