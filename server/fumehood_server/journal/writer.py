@@ -90,7 +90,7 @@ class Writer:
         self._waiting = 0
         """Entries and their bytes that are not on disk, those of the batch under way included."""
         self._waiting_bytes = 0
-        self._for_room: list[asyncio.Future[None]] = []
+        self._for_room: list[tuple[int, asyncio.Future[None]]] = []
         self._due = False
         """Whether the group is to be written now."""
         self._timer: asyncio.TimerHandle | None = None
@@ -147,14 +147,32 @@ class Writer:
         return self._waiting < settings.max_entries * entries and self._waiting_bytes < settings.max_bytes * sizes
 
     async def room(self, size: int) -> None:
-        """Return once there is room for such a payload, or the database has failed: see `problem`."""
+        """Return once there is room for such a payload, or the database has failed: see `problem`.
+
+        One after the other, in the order in which they came: all at once they would take the event loop's time.
+        """
+        loop = asyncio.get_running_loop()
         while self._problem is None:
             with self._condition:
                 if self.has_room(size):
                     return
-                free = asyncio.get_running_loop().create_future()
-                self._for_room.append(free)
-            await free
+                free = loop.create_future()
+                self._for_room.append((size, free))
+            try:
+                await free
+            finally:
+                loop.call_soon(self._wake_next)  # once this one has added what it waited with
+
+    def _wake_next(self) -> None:
+        """Let the first go on for whom there is room. On the event loop."""
+        for place, (size, free) in enumerate(self._for_room):
+            if free.done() or self._problem is not None or self.has_room(size):
+                del self._for_room[place]
+                if free.done():  # it was cancelled
+                    self._wake_next()
+                else:
+                    free.set_result(None)
+                return
 
     def add(self, entry: Entry) -> None:
         """Have an entry written with the next group. Never blocks on the database."""
@@ -272,7 +290,7 @@ class Writer:
             self._waiting_bytes -= batch.size
         if batch.waiters:
             self._on_loop(_resolve, batch.waiters)
-        self._tell_room()
+        self._on_loop(self._wake_next)
         batch.entries, batch.waiters, batch.size = [], [], 0  # what fails after this is not theirs
 
     def _tell(self, problem: str | None) -> None:
@@ -281,14 +299,7 @@ class Writer:
         self._problem = problem
         if self._on_state is not None:
             self._on_loop(self._on_state, problem)
-        self._tell_room()
-
-    def _tell_room(self) -> None:
-        with self._condition:
-            if not self._for_room or (self.is_full and self._problem is None):
-                return
-            waiters, self._for_room = self._for_room, []
-        self._on_loop(_resolve, waiters)
+        self._on_loop(self._wake_next)
 
     def _on_loop(self, call: Callable[..., None], *values: object) -> None:
         if self._loop is None:
