@@ -12,7 +12,7 @@ from fumehood_server.errors import JournalUnavailableError
 from fumehood_server.journal.recent_ids import RecentIds, words_of
 from fumehood_server.journal.writer import WriterSettings
 
-from .bench import about, end, start
+from .bench import ATTEMPT, about, end, start
 from .test_writer import STARTED, Kept, until
 
 RESULT = b'{"content":[],"details_json":"1","terminate":false,"error":null}'
@@ -66,9 +66,14 @@ async def test_a_new_id_is_not_looked_up_and_a_recorded_one_is(tmp_path: Path) -
         journal.record(start(), about("known"), (b"{}",))
         assert await journal.recent("known") is not None
         with contextlib.closing(sqlite3.connect(kept.path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")  # nothing can be written, so nobody who reads gets an answer
+            other.execute("BEGIN IMMEDIATE")  # nothing can be written
             journal.record(start(), about("later"), (b"{}",))
             assert await journal.recent("unknown") is None
+            assert await journal.recent("known") is not None, "it is on disk, so nobody waits for the others"
+            with pytest.raises(JournalUnavailableError):
+                await journal.recent("later")
+            with pytest.raises(JournalUnavailableError):
+                await journal.commit(ATTEMPT, about("known"))
             with pytest.raises(JournalUnavailableError):
                 await journal.recent("known")
 

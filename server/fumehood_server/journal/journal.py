@@ -88,6 +88,8 @@ class StoredJournal:
             on_committed=None if reads is None else reads.commits.committed,
         )
         self._last_us = 0
+        self._unwritten: dict[str, int] = {}
+        """Calls whose newest event may not be on disk, oldest first: how many entries must be for that."""
         self._numbers: dict[str, int] = {}
         """Events so far of each call under way."""
         self._ended: dict[str, int] = {}
@@ -153,6 +155,8 @@ class StoredJournal:
             return
         self._tell_losses()
         self._writer.add(self._entry(event, about, payloads, documents))
+        if about.call_id:
+            self._note_unwritten(about.call_id)
 
     async def commit(
         self,
@@ -166,6 +170,8 @@ class StoredJournal:
         if self._writer.is_full:
             raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
         done = self._writer.commit(self._entry(event, about, payloads, documents))
+        if about.call_id:
+            self._note_unwritten(about.call_id)
         try:
             async with asyncio.timeout(self._commit_s):
                 await done
@@ -182,7 +188,8 @@ class StoredJournal:
         """See `fumehood_server.model.events.Journal`."""
         try:
             async with asyncio.timeout(self._commit_s):
-                await self._writer.flush()
+                if not self._writer.has_written(self._unwritten.get(call_id, 0)):
+                    await self._writer.flush()
                 return await self._reader.run(lambda reader: read_call(reader, call_id))
         except TimeoutError as exc:
             raise JournalUnavailableError(self.problem or f"nothing was read for {self._commit_s:g} s") from exc
@@ -222,6 +229,14 @@ class StoredJournal:
                 return await self._reader.run(read_pins)
         except (TimeoutError, StoreError):
             return {}
+
+    def _note_unwritten(self, call_id: str) -> None:
+        """Remember until when the call's newest event is not to be read: so few look-ups wait for a commit."""
+        unwritten = self._unwritten
+        unwritten.pop(call_id, None)
+        unwritten[call_id] = self._writer.added
+        while unwritten and self._writer.has_written(unwritten[first := next(iter(unwritten))]):
+            del unwritten[first]
 
     def _tell_losses(self) -> None:
         if self._lost:

@@ -87,6 +87,7 @@ class Writer:
         self._upkeep = upkeep
         self._condition = threading.Condition()
         self._batch = _Batch()
+        self._added = 0
         self._waiting = 0
         """Entries and their bytes that are not on disk, those of the batch under way included."""
         self._waiting_bytes = 0
@@ -174,6 +175,15 @@ class Writer:
                     free.set_result(None)
                 return
 
+    @property
+    def added(self) -> int:
+        """Number of entries so far."""
+        return self._added
+
+    def has_written(self, added: int) -> bool:
+        """Whether the first so many entries are on disk."""
+        return self._added - self._waiting >= added
+
     def add(self, entry: Entry) -> None:
         """Have an entry written with the next group. Never blocks on the database."""
         with self._condition:
@@ -203,6 +213,7 @@ class Writer:
         batch, size = self._batch, entry.size
         batch.entries.append(entry)
         batch.size += size
+        self._added += 1
         self._waiting += 1
         self._waiting_bytes += size
         if len(batch.entries) >= BATCH_ENTRIES or batch.size >= BATCH_BYTES:

@@ -39,7 +39,10 @@ def outcome_from_json(data: bytes, *, call_id: str, tool: str, attempts: int) ->
     Raises:
         ValueError: it is none.
     """
-    fields = json.loads(data)  # takes halves of surrogate pairs, which orjson does not
+    try:
+        fields = orjson.loads(data)
+    except ValueError:  # halves of surrogate pairs, which `json` takes
+        fields = json.loads(data)
     try:
         return CallOutcome(
             call_id=call_id,
