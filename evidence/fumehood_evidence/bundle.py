@@ -27,6 +27,8 @@ from fumehood_evidence.note import Signature, Signer, Verifier, opened, signed
 
 FORMAT = "fumehood-evidence/1"
 MAX_BYTES = 256 * 1024 * 1024
+_PAYLOADS = {"execute_start": "arguments", "execute_values": "values"}
+"""What lies beside events of a type; beside others it is their result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,7 @@ def _check_payloads(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> _Pay
     left = {position: dict(parts) for position, parts in bundle.payloads.items()}
     for event, body in zip(bundle.events, bodies, strict=True):
         found.nothing += body["data"].get("payloads") == "off"
-        for part, name in enumerate(("arguments",) if body["type"] == "execute_start" else ("result",)):
+        for part, name in enumerate((_PAYLOADS.get(body["type"], "result"),)):
             said = body["data"].get(name)
             if said is None:
                 continue

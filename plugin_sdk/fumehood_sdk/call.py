@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fumehood_sdk.http import HttpRequest, HttpResponse
+
+if TYPE_CHECKING:
+    from fumehood_sdk.wire.recorded_values import RecordedValue
 
 MAX_TIMEOUT_S = 3600.0
 """The longest that a call may run."""
@@ -24,6 +27,9 @@ class CallSink(Protocol):
 
     def write_log(self, call: Call, level: int, message: str, fields_json: bytes) -> None:
         """Write a line to the log. A call that has ended is no longer named in it."""
+
+    def write_values(self, call: Call, frames: bytes) -> None:
+        """Send recorded values, in frames with their lengths before them. Ignored once the call has ended."""
 
 
 class SidecarCalls(Protocol):
@@ -77,6 +83,9 @@ class Call:
         "grants",
         "interruption",
         "invocation_id",
+        "max_recorded_bytes",
+        "recording",
+        "replay",
         "sink",
         "task",
         "thread_id",
@@ -95,6 +104,8 @@ class Call:
         timeout_s: float = 0.0,
         context: bytes = b"",
         grants: Grants = NO_GRANTS,
+        max_recorded_bytes: int = 0,
+        replay: Sequence[RecordedValue] | None = None,
     ) -> None:
         self.invocation_id = invocation_id
         self.tool = tool
@@ -105,6 +116,12 @@ class Call:
         self.deadline = time.monotonic() + timeout_s
         self.context = context
         self.grants = grants
+        self.max_recorded_bytes = max_recorded_bytes
+        """Most bytes of values that are recorded. 0: none are."""
+        self.replay = replay
+        """The values of its record, where it is run again from that."""
+        self.recording: Any = None
+        """The `Recording` of what it took from outside. None: nothing yet."""
         self.cancel_reason: str | None = None
         self.closed = False
         """Whether its result was written: nothing may be said of it afterwards."""

@@ -13,6 +13,9 @@ from fumehood_sdk.wire.plugin_frames import DEBUG, ERROR, INFO, WARNING
 from fumehood_sdk.wire.sidecar_frames import decode_call_context
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+    from random import Random
     from typing import Any
 
     from fumehood_sdk.http_client import Http
@@ -120,7 +123,10 @@ class Context:
 
     def secret_bytes(self, name: str, /) -> bytes:
         """The same as bytes."""
-        return self._call.grants.sidecar().fetch_secret(self._call, name)
+        from fumehood_sdk.outside_values import take_secret  # noqa: PLC0415 - most calls take nothing from outside
+
+        call = self._call
+        return take_secret(call, name, lambda: call.grants.sidecar().fetch_secret(call, name))
 
     async def asecret(self, name: str, /) -> str:
         """Like `secret`, for asynchronous tools."""
@@ -128,7 +134,53 @@ class Context:
 
     async def asecret_bytes(self, name: str, /) -> bytes:
         """The same as bytes."""
-        return await self._call.grants.sidecar().fetch_secret_async(self._call, name)
+        from fumehood_sdk.outside_values import take_secret_async  # noqa: PLC0415 - most calls take nothing from outside
+
+        call = self._call
+        fetch = call.grants.sidecar().fetch_secret_async
+        return await take_secret_async(call, name, lambda: fetch(call, name))
+
+    def now(self) -> datetime:
+        """The time of day in UTC. It is recorded, and the same again when the call is replayed."""
+        from fumehood_sdk.outside_values import take_now  # noqa: PLC0415 - most calls take nothing from outside
+
+        return take_now(self._call)
+
+    def random(self) -> Random:
+        """The call's generator of random numbers, one for all of the call: `ctx.random().choice(...)`.
+
+        It is seeded by the call's id, so that attempts and replays of the call draw the same numbers. Whoever knows the
+        id knows them: never make keys or passwords of them, `secrets` and `side_effect` do that.
+        """
+        from fumehood_sdk.outside_values import draw  # noqa: PLC0415 - most calls take nothing from outside
+
+        return draw(self._call)
+
+    def side_effect(self, name: str, fn: Callable[[], Any], /) -> Any:  # noqa: ANN401 - anything that JSON can hold
+        """Run a function that gives something else each time, and record what it gives.
+
+        When the call is replayed, what was recorded is returned, or raised, and the function isn't run. What it takes
+        by `now`, `http` and `secret` is not recorded beside it.
+
+        Args:
+            name: What it is called in the record; the same name may be used again.
+            fn: Takes nothing, and returns what JSON can hold. Its exceptions are recorded and go on.
+
+        Returns:
+            What was returned, read back from JSON: a tuple becomes a list.
+
+        Raises:
+            ValueError: what was returned can't be written as JSON.
+        """
+        from fumehood_sdk.outside_values import take_side_effect  # noqa: PLC0415 - most calls take nothing from outside
+
+        return take_side_effect(self._call, name, fn)
+
+    async def aside_effect(self, name: str, fn: Callable[[], Awaitable[Any]], /) -> Any:  # noqa: ANN401
+        """Like `side_effect`, for asynchronous tools: `fn` returns what is awaited."""
+        from fumehood_sdk.outside_values import take_side_effect_async  # noqa: PLC0415 - most calls take nothing from outside
+
+        return await take_side_effect_async(self._call, name, fn)
 
     @property
     def http(self) -> Http:

@@ -66,5 +66,12 @@ class Cancelled(BaseException):
     """
 
 
+class ReplayDiverged(BaseException):
+    """A call that is run again from its record asks for what the record doesn't have: it does not run as it ran before.
+
+    Not an `Exception`, so that `except Exception` lets it pass.
+    """
+
+
 class WireError(Exception):
     """The sidecar's bytes are not the wire that was agreed on. Ends the process: nothing after them can be trusted."""

@@ -9,6 +9,7 @@ from fumehood_sdk.call import MAX_TIMEOUT_S, Call
 from fumehood_sdk.errors import HttpRefused
 from fumehood_sdk.http import HttpRequest, HttpResponse
 from fumehood_sdk.json_text import dumps
+from fumehood_sdk.outside_values import take_http, take_http_async
 
 _NOTHING: Any = object()
 _MAX_SHOWN_BITS = 64
@@ -94,7 +95,8 @@ class Http:
             max_bytes=max_bytes,
             max_redirects=max_redirects,
         )
-        return self._call.grants.sidecar().send_http(self._call, request)
+        call = self._call
+        return take_http(call, request, lambda: call.grants.sidecar().send_http(call, request))
 
     async def aget(
         self,
@@ -144,7 +146,8 @@ class Http:
             max_bytes=max_bytes,
             max_redirects=max_redirects,
         )
-        return await self._call.grants.sidecar().send_http_async(self._call, request)
+        call = self._call
+        return await take_http_async(call, request, lambda: call.grants.sidecar().send_http_async(call, request))
 
 
 def _checked_request(

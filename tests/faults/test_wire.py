@@ -30,6 +30,7 @@ VIOLATIONS = [
     ("log_for_unknown_invocation", "unknown_invocation"),
     ("second_ready", "second_ready"),
     ("endless_updates", "too_many_updates"),
+    ("endless_values", "too_many_values"),
     ("stdout_flood_of_text", "frame_malformed"),
     ("stdout_flood_of_empty_frames", "too_many_unknown_frames"),
 ]

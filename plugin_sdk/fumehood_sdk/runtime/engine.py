@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fumehood_sdk.runtime.frame_writer import FrameWriter
     from fumehood_sdk.runtime.sidecar_calls import PipeSidecarCalls
     from fumehood_sdk.wire.framing import FrameReader
+    from fumehood_sdk.wire.recorded_values import RecordedValue
 
 TICK_S = 0.002
 """How long a call may hold its lease. Shorter costs more ticks, longer delays the calls behind a slow one."""
@@ -182,6 +183,8 @@ class Engine:
             timeout_s=frame.timeout_s,
             context=frame.context,
             grants=self._grants,
+            max_recorded_bytes=frame.max_recorded_bytes,
+            replay=None if frame.replay is None else _decode_replay(frame.replay),
         )
         self._calls[frame.invocation_id] = call
         return call
@@ -355,3 +358,9 @@ class Engine:
 
     def _has_ended(self) -> bool:
         return self._stop_at is not None and (not (self._calls or self._writing) or time.monotonic() >= self._stop_at)
+
+
+def _decode_replay(data: bytes) -> list[RecordedValue]:
+    from fumehood_sdk.wire.recorded_values import decode_replay  # noqa: PLC0415 - calls are seldom replayed
+
+    return decode_replay(data)

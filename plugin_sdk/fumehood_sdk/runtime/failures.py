@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fumehood_sdk.call import MAX_LINE_BYTES, Call
-from fumehood_sdk.errors import Cancelled, ToolError
+from fumehood_sdk.errors import Cancelled, ReplayDiverged, ToolError
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.runtime.missing_module import explain_missing_module
 from fumehood_sdk.runtime.reached_limit import reached_limit
@@ -23,6 +23,8 @@ def describe_exception(call: Call, error: BaseException) -> Failure:
     try:
         if isinstance(error, ToolError):
             return _intended(call, error)
+        if isinstance(error, ReplayDiverged):
+            return Failure(_cut(f"the call does not run as it ran before: {error}"), "replay_diverged")
         if call.cancel_reason is not None and type(error).__name__ in ("Cancelled", "CancelledError"):
             return cancelled_failure(call)
         return _unexpected(call, error)

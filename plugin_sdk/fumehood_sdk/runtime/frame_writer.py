@@ -56,6 +56,8 @@ class FrameWriter:
                 call.invocation_id, failures.output_too_large(size, self.max_frame_bytes)
             )
         frame = plugin_frames.delimited_frame(plugin_frames.RESULT, body)
+        if call.recording is not None:
+            frame = call.recording.take_frames() + frame
         with self.lock:
             call.closed = True
             self._pending.append(frame)
@@ -104,6 +106,12 @@ class FrameWriter:
         with self.lock:
             if not call.closed:
                 self._write(plugin_frames.delimited_frame(plugin_frames.UPDATE, body))
+
+    def write_values(self, call: Call, frames: bytes) -> None:
+        """Write what a call has recorded."""
+        with self.lock:
+            if not call.closed:
+                self._write(frames)
 
     def write_request(self, call: Call, tag: int, body: bytes) -> None:
         """Write what a call asks of the sidecar.

@@ -41,7 +41,17 @@ class Hello:
 class Invoke:
     """Starts a call."""
 
-    __slots__ = ("arguments_json", "attempt", "call_id", "context", "invocation_id", "timeout_s", "tool")
+    __slots__ = (
+        "arguments_json",
+        "attempt",
+        "call_id",
+        "context",
+        "invocation_id",
+        "max_recorded_bytes",
+        "replay",
+        "timeout_s",
+        "tool",
+    )
 
     def __init__(self) -> None:
         self.invocation_id = 0
@@ -52,6 +62,9 @@ class Invoke:
         self.timeout_s = 0.0
         self.context = b""
         """The `CallContext`, still encoded: few tools ask for it."""
+        self.max_recorded_bytes = 0
+        self.replay: bytes | None = None
+        """The `Replay`, still encoded. None: the call runs for real."""
 
 
 class Cancel:
@@ -129,20 +142,19 @@ def _decode_invoke(data: bytes, position: int, end: int) -> Invoke:
         tag = data[position]
         if tag == 0x08:
             frame.invocation_id, position = varint.decode(data, position + 1, end)
-        elif tag == 0x28:
-            frame.attempt, position = varint.decode(data, position + 1, end)
+        elif tag in _INVOKE_NUMBERS:
+            value, position = varint.decode(data, position + 1, end)
+            setattr(frame, _INVOKE_NUMBERS[tag], value)
         elif tag in _INVOKE_SPANS:
             start, position = value_span(data, position + 1, end)
             if tag == 0x12:
                 frame.tool = decode_text(data, start, position)
-            elif tag == 0x1A:
-                frame.arguments_json = data[start:position]
             elif tag == 0x22:
                 frame.call_id = decode_text(data, start, position)
             elif tag == 0x32:
                 frame.timeout_s = decode_duration(data, start, position)
             else:
-                frame.context = data[start:position]
+                setattr(frame, _INVOKE_BYTES[tag], data[start:position])
         else:
             position = skip_field(data, position, end)
     return frame
@@ -208,7 +220,9 @@ _FRAME_DECODERS: dict[int, Callable[[bytes, int, int], HostFrame]] = {
     **ANSWER_DECODERS,
 }
 """By the tag of the frame in `HostFrame`."""
-_INVOKE_SPANS = frozenset((0x12, 0x1A, 0x22, 0x32, 0x3A))
+_INVOKE_NUMBERS = {0x28: "attempt", 0x40: "max_recorded_bytes"}
+_INVOKE_BYTES = {0x1A: "arguments_json", 0x3A: "context", 0x4A: "replay"}
+_INVOKE_SPANS = frozenset((0x12, 0x1A, 0x22, 0x32, 0x3A, 0x4A))
 _HELLO_NUMBERS = {
     0x08: "protocol_versions",
     0x20: "side_effects",

@@ -165,6 +165,7 @@ class PluginFrame(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     HTTP_REQUEST_FIELD_NUMBER: _builtins.int
     SECRET_REQUEST_FIELD_NUMBER: _builtins.int
+    RECORDED_VALUES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ready(self) -> Global___Ready:
         """Answers `Hello`. First, and once."""
@@ -189,6 +190,10 @@ class PluginFrame(_message.Message):
     def secret_request(self) -> Global___SecretRequest:
         """Asks the sidecar for a secret that the operator granted to the call's tool."""
 
+    @_builtins.property
+    def recorded_values(self) -> Global___RecordedValues:
+        """Tells what a call was given that another run of it would not be given again."""
+
     def __init__(
         self,
         *,
@@ -198,12 +203,13 @@ class PluginFrame(_message.Message):
         result: Global___Result | None = ...,
         http_request: Global___HttpRequest | None = ...,
         secret_request: Global___SecretRequest | None = ...,
+        recorded_values: Global___RecordedValues | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "http_request", b"http_request", "log", b"log", "ready", b"ready", "result", b"result", "secret_request", b"secret_request", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "http_request", b"http_request", "log", b"log", "ready", b"ready", "recorded_values", b"recorded_values", "result", b"result", "secret_request", b"secret_request", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "http_request", b"http_request", "log", b"log", "ready", b"ready", "result", b"result", "secret_request", b"secret_request", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "http_request", b"http_request", "log", b"log", "ready", b"ready", "recorded_values", b"recorded_values", "result", b"result", "secret_request", b"secret_request", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["ready", "update", "log", "result", "http_request", "secret_request"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["ready", "update", "log", "result", "http_request", "secret_request", "recorded_values"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -326,6 +332,8 @@ class Invoke(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
+    MAX_RECORDED_BYTES_FIELD_NUMBER: _builtins.int
+    REPLAY_FIELD_NUMBER: _builtins.int
     invocation_id: _builtins.int
     """Identifies the call on this wire: unique within the process's life, never 0. Every frame about the call carries
     it.
@@ -338,6 +346,8 @@ class Invoke(_message.Message):
     """The caller's id of the call, the same over attempts. Good as an idempotency key."""
     attempt: _builtins.int
     """Which attempt this is, from 1."""
+    max_recorded_bytes: _builtins.int
+    """Most bytes of `RecordedValues` that the sidecar keeps of the call, all frames together. 0 means that it wants none."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long the call may still take when the frame was sent. Always set. The sidecar ends the call then, and soon
@@ -347,6 +357,10 @@ class Invoke(_message.Message):
     @_builtins.property
     def context(self) -> _tool_pb2.CallContext:
         """What the call belongs to."""
+
+    @_builtins.property
+    def replay(self) -> Global___Replay:
+        """Set where the call is run again from its record: see `Replay`."""
 
     def __init__(
         self,
@@ -358,14 +372,44 @@ class Invoke(_message.Message):
         attempt: _builtins.int = ...,
         timeout: _duration_pb2.Duration | None = ...,
         context: _tool_pb2.CallContext | None = ...,
+        max_recorded_bytes: _builtins.int = ...,
+        replay: Global___Replay | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "replay", b"replay", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "attempt", b"attempt", "call_id", b"call_id", "context", b"context", "invocation_id", b"invocation_id", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "attempt", b"attempt", "call_id", b"call_id", "context", b"context", "invocation_id", b"invocation_id", "max_recorded_bytes", b"max_recorded_bytes", "replay", b"replay", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Invoke: _TypeAlias = Invoke  # noqa: Y015
+
+@_typing.final
+class Replay(_message.Message):
+    """Asks for a call to be run again as it ran before. What the plugin takes from outside comes from `values` and from
+    nowhere else: a value is found by kind, name and number. It asks the sidecar for nothing; where the record has no
+    such value, the call fails with the reason `replay_diverged`. Its `RecordedValues` say what it took, in order, each
+    without value or error.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordedValue]:
+        """What the call took when it was recorded."""
+
+    def __init__(
+        self,
+        *,
+        values: _abc.Iterable[Global___RecordedValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Replay: _TypeAlias = Replay  # noqa: Y015
 
 @_typing.final
 class Cancel(_message.Message):
@@ -865,3 +909,78 @@ class SecretResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SecretResponse: _TypeAlias = SecretResponse  # noqa: Y015
+
+@_typing.final
+class RecordedValues(_message.Message):
+    """What a call took from outside, so that the sidecar can have it run again from its record. Sent only where
+    `Invoke.max_recorded_bytes` asks for it: many values in one frame, before a request of the call and with its result.
+    More than 20,000 frames for one call end the process. A plugin that sends none can't be replayed where it needs any.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    invocation_id: _builtins.int
+    """The call. A frame for a call that is not under way ends the process."""
+    left_out: _builtins.int
+    """How many values were left out since there are too many, or they are too long."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordedValue]:
+        """The values, each sent once. Of all those of a call, 10,000 are kept."""
+
+    def __init__(
+        self,
+        *,
+        invocation_id: _builtins.int = ...,
+        values: _abc.Iterable[Global___RecordedValue] | None = ...,
+        left_out: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["invocation_id", b"invocation_id", "left_out", b"left_out", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordedValues: _TypeAlias = RecordedValues  # noqa: Y015
+
+@_typing.final
+class RecordedValue(_message.Message):
+    """One value that a call took from outside, or the error that it got in its place."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    VALUE_JSON_FIELD_NUMBER: _builtins.int
+    ERROR_JSON_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """What it is: `now`, `side_effect`, `http` or `secret`. At most 64 bytes."""
+    name: _builtins.str
+    """Which one: the name of the side effect or secret, the method and URL of the request, parted by a space. Empty for
+    `now`.
+    """
+    number: _builtins.int
+    """Which one of this kind and name within the call, from 1, in the order in which they were begun."""
+    value_json: _builtins.str
+    """The value as JSON. Empty for a secret, whose value is never recorded, and where there is an error."""
+    error_json: _builtins.str
+    """The error as a JSON object. Empty where there is none."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        name: _builtins.str = ...,
+        number: _builtins.int = ...,
+        value_json: _builtins.str = ...,
+        error_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_json", b"error_json", "kind", b"kind", "name", b"name", "number", b"number", "value_json", b"value_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordedValue: _TypeAlias = RecordedValue  # noqa: Y015

@@ -27,6 +27,7 @@ from fumehood_server.model.events import (
     ExecuteCancelled,
     ExecuteEnd,
     ExecuteStart,
+    ExecuteValues,
     Fault,
     Journal,
     LimitReached,
@@ -34,6 +35,8 @@ from fumehood_server.model.events import (
     receipt_document,
 )
 from fumehood_server.model.outcome_json import outcome_to_json
+from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.taken_values import TakenValues
 from fumehood_server.model.taxonomy import Category, Code
 from fumehood_server.model.tool import Payloads, safe_to_repeat
 from fumehood_server.model.worker import CancelReason
@@ -44,6 +47,8 @@ _LIMITS = frozenset({Code.TOOL_RESOURCE_EXHAUSTED, Code.TOOL_TIMEOUT, Code.CANCE
 _MAX_RECEIPTS = 1024
 _INLINE_CHARS = 64 * 1024
 """Of arguments or a result, up to which what is kept of them takes well under a millisecond."""
+MAX_VALUE_BYTES = 1024 * 1024
+"""What a call takes from outside is kept up to this size, so that it can be replayed."""
 _Made = TypeVar("_Made")
 
 RedactorOf = Callable[[str, Sequence[str]], Awaitable[Redactor]]
@@ -144,6 +149,19 @@ class CallRecords:
             why = f"the journal can't be written: {exc}"
             raise StepFailedError(not_run(call.request.tool, why)) from exc
 
+    def max_value_bytes(self, tool: RegisteredTool) -> int:
+        """Most bytes of what a call takes from outside that are recorded. 0: nothing is, and it can't be replayed."""
+        return MAX_VALUE_BYTES if self._journal.recording and tool.payloads is Payloads.FULL else 0
+
+    async def _record_values(self, call: Call, progress: Progress) -> None:
+        values = None if progress.result is None else progress.result.values
+        if values is None:
+            return
+        size = sum(len(each.value_json) + len(each.error_json) for each in values.values)
+        digested, data = await self._made(size, _values, values, progress.redactor)
+        event = ExecuteValues(count=len(values.values), left_out=values.left_out, values=digested)
+        self._journal.record(event, _about(call), (data,))
+
     async def end(self, call: Call, progress: Progress, outcome: CallOutcome) -> CallOutcome:
         """The call has its outcome. Returns what its caller is told: that one, once it is on disk where it must be."""
         if not self._journal.recording:
@@ -159,6 +177,7 @@ class CallRecords:
         if outcome.receipt is not None:
             receipt, document = self._receipt(outcome.receipt)
             documents = (document,)
+        await self._record_values(call, progress)
         tool, error, usage = progress.tool, outcome.error, outcome.usage
         fault, result, kept = await self._made(size, self._kept, progress, outcome)
         limit = None if error is None else limit_reached(error)
@@ -232,6 +251,13 @@ def _arguments(text: str, progress: Progress, policy: Payloads) -> tuple[str, Di
     if progress.redactor is not None:
         data = progress.redactor.data(data)
     return arguments_hash, *payload_of(data, policy)
+
+
+def _values(values: TakenValues, redactor: Redactor | None) -> tuple[Digested, bytes]:
+    data = values.to_json()
+    if redactor is not None:
+        data = redactor.data(data)
+    return Digested.of(data), data
 
 
 def limit_reached(error: CallError) -> LimitReached | None:

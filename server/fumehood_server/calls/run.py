@@ -105,7 +105,14 @@ async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -
     await needs.records.start(call, progress)
     with await acquire_worker(call, tool, spec, needs.pools, needs.turns) as worker:
         await needs.records.attempt(call, progress, worker.worker_id, worker.receipt)
-        result = progress.result = await invoke_tool(call, tool, worker, progress, linger_s=needs.linger_s)
+        result = progress.result = await invoke_tool(
+            call,
+            tool,
+            worker,
+            progress,
+            linger_s=needs.linger_s,
+            max_recorded_bytes=needs.records.max_value_bytes(tool),
+        )
     return await check_result(call, tool, spec, result, needs.checks)
     # Here: after-hooks.
 

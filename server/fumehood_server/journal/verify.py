@@ -21,6 +21,7 @@ from fumehood_server.model.events import (
     ExecuteCancelled,
     ExecuteEnd,
     ExecuteStart,
+    ExecuteValues,
     OutcomeResolved,
     PayloadsPruned,
 )
@@ -28,11 +29,12 @@ from fumehood_server.model.events import (
 _PORTION = 1_000
 _PAYLOADS = {
     ExecuteStart.TYPE: "arguments",
+    ExecuteValues.TYPE: "values",
     ExecuteEnd.TYPE: "result",
     ExecuteCancelled.TYPE: "result",
     OutcomeResolved.TYPE: "result",
 }
-_OF_CALLS = frozenset({*_PAYLOADS, ExecuteAttempt.TYPE})
+_OF_CALLS = frozenset({*_PAYLOADS, ExecuteAttempt.TYPE} - {ExecuteValues.TYPE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ EVENTS: Mapping[str, type[Event]] = {
         events.SidecarStopped,
         events.ExecuteStart,
         events.ExecuteAttempt,
+        events.ExecuteValues,
         events.CancelRequested,
         events.EgressRequested,
         events.SecretRequested,

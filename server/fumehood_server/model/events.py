@@ -120,6 +120,18 @@ class ExecuteAttempt(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class ExecuteValues(Event):
+    """What a call took from outside, so that it can be replayed: see `model.taken_values`. Right before its end."""
+
+    TYPE: ClassVar[str] = "execute_values"
+    count: int
+    left_out: int
+    """Values that were not kept, since there are too many or they are too long."""
+    values: Digested | None
+    """None: they are not recorded."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Fault:
     """A call's error, as the caller got it."""
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fumehood_server.model.call import Block, CallContext, CallError, CallUpdate
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import EgressUsage
+    from fumehood_server.model.taken_values import TakenValues
 
 
 class CancelReason(Enum):
@@ -46,6 +47,10 @@ class Invocation:
     attempt: int
     timeout_s: float
     on_update: Callable[[CallUpdate], None] | None
+    max_recorded_bytes: int = 0
+    """Most bytes of values that are kept of it. 0: none."""
+    replay: TakenValues | None = None
+    """What it takes from its record, where it is run again from that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,8 @@ class InvocationResult:
     """What the process used meanwhile. None when nothing was dispatched."""
     egress: EgressUsage | None = None
     """What its requests sent to hosts and received from them. None: it made none."""
+    values: TakenValues | None = None
+    """What it took from outside. None: nothing, or nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class Violation(StrEnum):
     SECOND_RESULT = "second_result"
     FRAME_AFTER_RESULT = "frame_after_result"
     TOO_MANY_UPDATES = "too_many_updates"
+    TOO_MANY_VALUES = "too_many_values"
     REQUEST_ID = "request_id"
     ANSWERS_NOT_READ = "answers_not_read"
     TOO_MANY_UNKNOWN_FRAMES = "too_many_unknown_frames"

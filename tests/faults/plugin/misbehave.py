@@ -66,6 +66,11 @@ def update(invocation: int, text: bytes = b"on") -> bytes:
     return frame(2, field(1, invocation) + field(2, text))
 
 
+def values(invocation: int, count: int = 1, size: int = 2) -> bytes:
+    value = field(1, b"now") + field(2, b"") + field(3, 1) + field(4, b'"' + b"x" * size + b'"')
+    return frame(7, field(1, invocation) + field(2, value) * count)
+
+
 def log(invocation: int, text: bytes) -> bytes:
     return frame(3, field(1, invocation) + field(2, 2) + field(3, text))
 
@@ -211,6 +216,23 @@ def second_ready(_: int) -> None:
 def endless_updates(call: int) -> None:
     many = update(call) * 1000
     forever(lambda: write(many))
+
+
+def endless_values(call: int) -> None:
+    many = values(call) * 1000
+    forever(lambda: write(many))
+
+
+def values_after_result(call: int) -> None:
+    write(result(call) + values(call))
+
+
+def too_many_values(call: int) -> None:
+    write(values(call, 1000) * 11 + values(call, 1) + result(call))
+
+
+def too_long_values(call: int) -> None:
+    write(values(call, 1, 1000) + values(call, 1, 1_000_000) * 4 + result(call))
 
 
 def log_flood(call: int) -> None:

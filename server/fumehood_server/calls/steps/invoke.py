@@ -22,7 +22,13 @@ LINGER_S = 15.0
 
 
 async def invoke_tool(
-    call: Call, tool: RegisteredTool, worker: Worker, progress: Progress, *, linger_s: float
+    call: Call,
+    tool: RegisteredTool,
+    worker: Worker,
+    progress: Progress,
+    *,
+    linger_s: float,
+    max_recorded_bytes: int = 0,
 ) -> InvocationResult:
     """Send the call and wait for its result. A call that is cancelled or meets its deadline is ended at the worker.
 
@@ -51,6 +57,7 @@ async def invoke_tool(
             attempt=1,
             timeout_s=deadline.at - now,
             on_update=None if on_update is None else hand_on,
+            max_recorded_bytes=max_recorded_bytes,
         )
     )
     progress.worker_id, progress.receipt, progress.dispatched_at = worker.worker_id, worker.receipt, now

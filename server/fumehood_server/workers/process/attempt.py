@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fumehood_server.workers.limits.exhaustion import Exhausted
     from fumehood_server.workers.limits.meter import Meter
     from fumehood_server.workers.process.lifecycle import Lifecycle
+    from fumehood_server.workers.process.value_collector import ValueCollector
     from fumehood_server.workers.settings import WorkerSettings
     from fumehood_server.workers.wire.pipes import PipeWriter
 
@@ -104,6 +105,7 @@ class WorkerAttempt:
         "output_bytes",
         "starts_at_byte",
         "updates",
+        "values",
     )
 
     def __init__(self, context: AttemptContext, invocation_id: int, invocation: Invocation) -> None:
@@ -117,6 +119,8 @@ class WorkerAttempt:
         self.starts_at_byte = -1
         """Where its `Invoke` begins among all bytes for the worker. -1: it was not sent."""
         self.updates = 0
+        self.values: ValueCollector | None = None
+        """What it says it took from outside. None: nothing yet."""
         self.output_bytes = 0
         self.egress: EgressUsage | None = None
         """What its requests have sent to hosts and received from them so far. None: it has made none."""
@@ -196,7 +200,9 @@ class WorkerAttempt:
             meter = self._context.meter
             if self.starts_at_byte >= 0:
                 used = Used((meter.cpu_ns() - self.cpu_ns_at_start) / 1e9, meter.peak_memory_bytes(), meter.source)
-                result = replace(result, used=used, egress=self.egress)
+                result = replace(
+                    result, used=used, egress=self.egress, values=None if self.values is None else self.values.taken()
+                )
             self._result = result
             self._ended.set()
 

@@ -15,6 +15,7 @@ from fumehood_server.workers.faults import EscalationStep, Violation
 from fumehood_server.workers.output.scrubbing import scrub_result, scrub_update
 from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.process.lifecycle import EndRequest
+from fumehood_server.workers.process.value_collector import MAX_FRAMES, ValueCollector
 from fumehood_server.workers.wire import messages
 
 if TYPE_CHECKING:
@@ -105,13 +106,11 @@ class FrameDispatcher:
         elif kind == "ready":
             self._take_ready(frame.ready)
         elif kind == "http_request":
-            attempt = self._requesting(frame.http_request.invocation_id, size)
-            if attempt is not None:
-                self._to.requests.take_http(attempt, frame.http_request, size)
+            self._take_http(frame.http_request, size)
         elif kind == "secret_request":
-            attempt = self._requesting(frame.secret_request.invocation_id, size)
-            if attempt is not None:
-                self._to.requests.take_secret(attempt, frame.secret_request)
+            self._take_secret(frame.secret_request, size)
+        elif kind == "recorded_values":
+            self._take_values(frame.recorded_values, size)
         elif not self._unknown.take():
             self._to.life.violated(Violation.TOO_MANY_UNKNOWN_FRAMES, "it sends nothing but frames without a meaning")
 
@@ -171,6 +170,28 @@ class FrameDispatcher:
             if to.log.redactor.active:
                 scrub_update(message, to.log.redactor)
             attempt.invocation.on_update(messages.update(message, attempt.updates))
+
+    def _take_http(self, message: plugin_pb2.HttpRequest, size: int) -> None:
+        attempt = self._requesting(message.invocation_id, size)
+        if attempt is not None:
+            self._to.requests.take_http(attempt, message, size)
+
+    def _take_secret(self, message: plugin_pb2.SecretRequest, size: int) -> None:
+        attempt = self._requesting(message.invocation_id, size)
+        if attempt is not None:
+            self._to.requests.take_secret(attempt, message)
+
+    def _take_values(self, message: plugin_pb2.RecordedValues, size: int) -> None:
+        attempt = self._to.table.under_way.get(message.invocation_id)
+        if attempt is None:
+            problem = "it sent recorded values after the result"
+            self._refuse_stray(message.invocation_id, Violation.FRAME_AFTER_RESULT, problem)
+            return
+        if attempt.values is None:
+            attempt.values = ValueCollector(attempt.invocation.max_recorded_bytes)
+        if not attempt.values.take(message, size, self._to.log.redactor):
+            problem = f"it sent over {MAX_FRAMES} frames of recorded values for one call"
+            self._to.life.violated(Violation.TOO_MANY_VALUES, problem)
 
     def _take_log_line(self, message: plugin_pb2.Log, size: int) -> None:
         to = self._to

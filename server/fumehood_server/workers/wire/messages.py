@@ -103,6 +103,11 @@ def invoke(invocation_id: int, invocation: Invocation) -> bytes:
         context.step_name = ours.step_name
     if ours.caused_by:
         context.caused_by = ours.caused_by
+    if invocation.max_recorded_bytes:
+        message.max_recorded_bytes = invocation.max_recorded_bytes
+    if invocation.replay is not None:
+        message.replay.SetInParent()
+        message.replay.values.extend(plugin_pb2.RecordedValue(**each._asdict()) for each in invocation.replay.values)
     return prefixed(frame.SerializeToString())
 
 

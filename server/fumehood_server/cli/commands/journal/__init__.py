@@ -17,6 +17,7 @@ _HERE = "fumehood_server.cli.commands.journal"
         "show": (f"{_HERE}.show:show", "Draw a run, or a call, on an axis of time."),
         "verify": (f"{_HERE}.verify:verify", "Check every record against what was signed."),
         "evidence": (f"{_HERE}.evidence:evidence", "Write what proves a call or a run to somebody else."),
+        "replay": (f"{_HERE}.replay:replay", "Give a run's outcomes again, or verify them."),
         "export": (f"{_HERE}.export:export", "Write events as JSON Lines, or as Parquet."),
         "prune": (f"{_HERE}.prune:prune", "Remove arguments and results from before a day."),
         "keygen": (f"{_HERE}.keygen:keygen", "Make the key that signs the journal, or a new one in its place."),

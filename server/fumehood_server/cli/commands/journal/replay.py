@@ -1,0 +1,124 @@
+"""`fumehood journal replay`: serves a run from its record, or runs its code again where it can have no effects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.cli.journal_file import config_option, open_journal
+
+if TYPE_CHECKING:
+    from fumehood_server.replay.record import ReplayableCall
+    from fumehood_server.replay.rerun import Rerun
+
+
+@click.command(short_help="Give a run's outcomes again, or verify them.")
+@click.argument("run", metavar="RUN|CALL")
+@click.option("--verify", is_flag=True, help="Run the tools' code again, where it can have no effects, and compare.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, each call on a line of its own.")
+@config_option
+def replay(run: str, verify: bool, as_json: bool, config_path: Path | None) -> None:
+    """Give the recorded outcome of each call of a run (a request_id or a session_id), or of one call. Nothing runs.
+
+    With --verify each tool's own code runs again in the sandbox of level none, without grants, secrets and network.
+    What it took from outside by ctx.now(), ctx.side_effect(), ctx.http and ctx.secret() comes from the record, and what
+    it returns is compared with what was recorded, byte for byte. Ends with 1 if a call diverges or can't be verified.
+
+    \b
+    Examples:
+      fumehood journal replay r-42
+      fumehood journal replay r-42 --verify
+    """
+    import asyncio
+
+    from fumehood_server.config import find_config, load_config
+    from fumehood_server.replay.record import read_run
+
+    with open_journal(config_path) as journal:
+        calls = read_run(journal.reader, run)
+    if not calls:
+        raise CommandError(f"no run and no call {run} is recorded", "See fumehood journal list.", code="NOT_FOUND")
+    if not verify:
+        _print_outcomes(calls, as_json=as_json)
+        return
+    from fumehood_server.replay.rerun import Verdict, rerun_calls
+
+    reruns = asyncio.run(rerun_calls(load_config(find_config(config_path)), calls))
+    _print_reruns(reruns, as_json=as_json)
+    bad = [each for each in reruns if each.verdict is not Verdict.VERIFIED]
+    if bad:
+        diverged = sum(each.verdict is Verdict.DIVERGED for each in bad)
+        raise CommandError(
+            f"{diverged} of {len(reruns)} calls diverge, {len(bad) - diverged} can't be run again",
+            code="REPLAY_DIVERGED" if diverged else "REPLAY_INCOMPLETE",
+            status=ExitStatus.FAILED,
+        )
+
+
+def _print_outcomes(calls: Sequence[ReplayableCall], *, as_json: bool) -> None:
+    from fumehood_server.cli import output
+
+    if as_json:
+        for call in calls:
+            output.print_json(_fields(call), compact=True)
+        return
+    table = output.table("CALL", "TOOL", "OUTCOME", "VALUES")
+    for call in calls:
+        count = "not kept" if call.values is None else str(len(call.values.values))
+        table.add_row(
+            output.styled(call.call_id), output.styled(call.tool), output.styled(_how(call)), output.styled(count)
+        )
+    output.show_rows(output.console(), table)
+
+
+def _print_reruns(reruns: Sequence[Rerun], *, as_json: bool) -> None:
+    from fumehood_server.cli import output
+
+    if as_json:
+        for each in reruns:
+            found = each.divergence
+            output.print_json(
+                {
+                    "call_id": each.call.call_id,
+                    "tool": each.call.tool,
+                    "verdict": each.verdict.value,
+                    "why": each.why,
+                    "divergence": None if found is None else found._asdict(),
+                },
+                compact=True,
+            )
+        return
+    table = output.table("CALL", "TOOL", "VERDICT", "WHY")
+    for each in reruns:
+        why = each.why if each.divergence is None else f"{each.divergence.kind}: {each.divergence.message}"
+        table.add_row(
+            output.styled(each.call.call_id),
+            output.styled(each.call.tool),
+            output.styled(each.verdict.value.replace("_", " ")),
+            output.styled(why),
+        )
+    output.show_rows(output.console(), table)
+    for each in reruns:
+        if each.divergence is not None and each.divergence.diff:
+            click.echo(f"\n{each.call.tool} {each.call.call_id}\n{each.divergence.diff}")
+
+
+def _fields(call: ReplayableCall) -> dict[str, Any]:
+    return {
+        "call_id": call.call_id,
+        "tool": call.tool,
+        "kept": call.result is not None,
+        "outcome": None if call.result is None else json.loads(call.result),
+    }
+
+
+def _how(call: ReplayableCall) -> str:
+    if call.outcome is None:
+        return "none yet"
+    error = call.outcome.error
+    return "OK" if error is None else f"{error.code.value}: {error.message}"
