@@ -137,8 +137,7 @@ class Context:
         from fumehood_sdk.outside_values import take_secret_async  # noqa: PLC0415 - most calls take nothing from outside
 
         call = self._call
-        fetch = call.grants.sidecar().fetch_secret_async
-        return await take_secret_async(call, name, lambda: fetch(call, name))
+        return await take_secret_async(call, name, lambda: call.grants.sidecar().fetch_secret_async(call, name))
 
     def now(self) -> datetime:
         """The time of day in UTC. It is recorded, and the same again when the call is replayed."""

@@ -14,9 +14,12 @@ tool keeps to its level only the sandbox shows: try it with `fumehood plugin dev
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -24,6 +27,7 @@ from pydantic_core import ValidationError, from_json, to_json
 
 from fumehood_sdk.call import Call, Grants
 from fumehood_sdk.content import Blob, Text
+from fumehood_sdk.divergence import Divergence, Key, first_divergence
 from fumehood_sdk.errors import HttpRefused, SecretRefused
 from fumehood_sdk.http import HttpRequest, HttpResponse
 from fumehood_sdk.plugin import Plugin
@@ -33,9 +37,10 @@ from fumehood_sdk.runtime.interrupt import interrupt_call
 from fumehood_sdk.tools.tool import Tool
 from fumehood_sdk.wire.fields import bytes_field, encode_text
 from fumehood_sdk.wire.plugin_frames import Failure, Sent
+from fumehood_sdk.wire.recorded_values import RecordedValue
 from fumehood_sdk.wire.sidecar_frames import CONTEXT_FIELDS
 
-__all__ = ["CallError", "CallLog", "CallResult", "CallUpdate", "RunningCall", "ToolTester"]
+__all__ = ["CallError", "CallLog", "CallResult", "CallUpdate", "ReplayFailed", "RunningCall", "ToolTester", "replay"]
 
 DEFAULT_TIMEOUT_S = 30.0
 """The sidecar's default of `timeout_s`."""
@@ -160,7 +165,15 @@ class ToolTester:
         """
         return self._start(tool, to_json(arguments))
 
-    def _start(self, name: str, arguments_json: bytes) -> RunningCall:
+    def start_replay(self, tool: str, arguments_json: bytes, values: Sequence[RecordedValue], /) -> RunningCall:
+        """Call a tool with what it took from outside when it was recorded; see `replay`.
+
+        Raises:
+            LookupError: the plugin has no such tool.
+        """
+        return self._start(tool, arguments_json, values)
+
+    def _start(self, name: str, arguments_json: bytes, values: Sequence[RecordedValue] | None = None) -> RunningCall:
         tool = self._plugin.tools.get(name)
         if tool is None:
             raise LookupError(
@@ -177,6 +190,7 @@ class ToolTester:
             timeout_s=self._timeout_s or tool.declaration.timeout_s or DEFAULT_TIMEOUT_S,
             context=self._context,
             grants=self._grants,
+            replay=values,
         )
         return RunningCall(call, tool, sink)
 
@@ -215,6 +229,11 @@ class RunningCall:
             if not self._sink.changed.wait_for(lambda: len(self._sink.updates) >= count, timeout_s):
                 raise TimeoutError(f"{len(self._sink.updates)} of {count} updates came within {timeout_s} s")
             return self._sink.updates[count - 1]
+
+    def asked(self, *, timeout_s: float = 60.0) -> list[Key]:
+        """In a replay: wait for the call's end. Returns what it asked for from outside, in order."""
+        self._thread.join(timeout_s)
+        return [] if self._call.recording is None else self._call.recording.asked
 
     def result(self, *, timeout_s: float = 60.0) -> CallResult:
         """Wait for the call's end.
@@ -285,6 +304,73 @@ class RunningCall:
         except ValidationError as error:
             return Failure(f"the tool's result does not fit its return type: {error}", "invalid_output")
         return outcome
+
+
+class ReplayFailed(AssertionError):  # noqa: N818 - says what happened
+    """Calls did not run as they were recorded. The message names each, with a diff."""
+
+
+def replay(file: str | Path, plugin: Plugin) -> tuple[str, ...]:
+    """Run the calls of a file of `fumehood journal replay RUN -o FILE` again, with what they took from outside.
+
+    Nothing of that is asked for again: `ctx.now`, `ctx.side_effect`, `ctx.http` and `ctx.secret` give what they gave.
+    What a tool does without `ctx` it does here too, since there is no sandbox.
+    Returns the ids of the calls, all of which returned what they returned.
+
+    Raises:
+        ReplayFailed: at least one did not.
+        LookupError: the plugin has no such tool.
+        ValueError: the file is none.
+    """
+    with Path(file).open("rb") as lines:
+        if json.loads(next(lines, b"null")) != {"fumehood_replay": 1}:
+            raise ValueError(f"{file} is no file of recorded calls that this version reads")
+        calls = [json.loads(line) for line in lines]
+    problems = []
+    for fields in calls:
+        divergence = _replay_call(fields, plugin)
+        if divergence is not None:
+            problems.append(
+                f"{fields['tool']} {fields['call_id']}: {divergence.kind}: {divergence.message}\n{divergence.diff}"
+            )
+    if problems:
+        raise ReplayFailed("\n".join(problems))
+    return tuple(fields["call_id"] for fields in calls)
+
+
+def _replay_call(fields: dict[str, Any], plugin: Plugin) -> Divergence | None:
+    values = [RecordedValue(*each) for each in fields["values"]]
+    own = next((name for name in plugin.tools if fields["tool"].endswith(name)), fields["tool"])  # after a prefix
+    name = fields["tool"] if fields["tool"] in plugin.tools else own
+    tester = ToolTester(plugin, call_id=fields["call_id"], correlation=fields["context"])
+    running = tester.start_replay(name, fields["arguments_json"].encode(), values)
+    return first_divergence(values, running.asked(), _recorded_result(fields["result"]), _shown(running.result()))
+
+
+def _recorded_result(result: dict[str, Any]) -> bytes:
+    error = result["error"]
+    if error is None:
+        details = json.loads(result["details_json"]) if result["details_json"] else None
+        return _sorted_json([result["content"], details, result["terminate"]])
+    facts = {name: value for name, value in error["details"].items() if name != "reason"}
+    return _sorted_json([error["message"], error["details"].get("reason", ""), error["retryable"], facts])
+
+
+def _shown(result: CallResult) -> bytes:
+    error = result.error
+    if error is None:
+        content = [
+            {"text": each.text}
+            if isinstance(each, Text)
+            else {"data": b64encode(each.data).decode(), "media_type": each.media_type}
+            for each in result.content
+        ]
+        return _sorted_json([content, result.details, result.terminate])
+    return _sorted_json([error.message, error.reason, error.retryable, error.details])
+
+
+def _sorted_json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
 
 
 class _SidecarCalls:

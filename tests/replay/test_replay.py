@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.tool_pb2 import CallContext
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
+from fumehood_sdk import Plugin, pytest_plugin
+from fumehood_sdk.testing import ReplayFailed, replay
 from fumehood_server.journal import JOURNAL_NAME
 from fumehood_server.journal.sqlite import SqliteReader
 from fumehood_server.replay.record import ReplayableCall, read_run
@@ -117,6 +121,7 @@ def greedy(ctx: Context) -> int:
         ctx.now()
     return 1
 """
+fumehood_replay = pytest_plugin.fumehood_replay
 VALUE = "a-secret-value-of-some-length"
 CALLS = 16
 TOOLS = ("gather", "note", "stumble")
@@ -277,6 +282,40 @@ def test_code_that_has_changed_is_not_run(place: Place, tmp_path: Path) -> None:
     (found,) = map(json.loads, done.stdout.splitlines())
     assert (done.status, found["verdict"]) == (1, "not_run")
     assert "has changed" in found["why"]
+
+
+def outside() -> Plugin:
+    """The plugin in this process."""
+    names: dict[str, Any] = {"__name__": "outside"}
+    exec(CODE, names)  # noqa: S102 - the code of this file
+    sys.modules["outside"] = SimpleNamespace(**names)  # type: ignore[assignment]
+    plugin: Plugin = names["plugin"]
+    return plugin
+
+
+def test_a_recorded_run_is_a_test_of_its_plugin(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    for run, count in (("eight", 8), ("errors", 2)):
+        assert place.replay(run, "-o", str(file)).status == 0
+        assert len(replay(file, outside())) == count
+    assert place.replay("mixed", "-o", str(file)).status == 0
+    with pytest.raises(ReplayFailed) as failed:
+        replay(file, outside())
+    first, *diff = str(failed.value).splitlines()
+    assert first == "clock clock: payload: its result is another one"
+    assert diff[0] == "--- recorded"
+    assert "told" not in str(failed.value)
+    file.write_text("{}\n")
+    with pytest.raises(ValueError, match="no file of recorded calls"):
+        replay(file, outside())
+
+
+def test_the_fixture_runs_recorded_calls(
+    place: Place, tmp_path: Path, fumehood_replay: Callable[..., tuple[str, ...]]
+) -> None:
+    file = tmp_path / "run.jsonl"
+    assert place.replay("secrets", "-o", str(file)).status == 0
+    assert fumehood_replay(file, outside()) == ("signs",)
 
 
 def test_recorded_values_stay_in_a_journal_that_verifies(place: Place) -> None:

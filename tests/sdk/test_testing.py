@@ -140,7 +140,8 @@ def test_the_package_exports_what_is_documented() -> None:
         "ToolError",
         "Transient",
     ]
-    assert testing.__all__ == ["CallError", "CallLog", "CallResult", "CallUpdate", "RunningCall", "ToolTester"]
+    names = ["CallError", "CallLog", "CallResult", "CallUpdate", "ReplayFailed", "RunningCall", "ToolTester", "replay"]
+    assert testing.__all__ == names
     for name in fumehood_sdk.__all__:
         assert getattr(fumehood_sdk, name).__module__.startswith("fumehood_sdk.")
     assert set(fumehood_sdk.__all__) <= set(dir(fumehood_sdk))

@@ -12,8 +12,12 @@ from fumehood_server.journal.store import Reader, StoredEvent
 from fumehood_server.model.call import CallOutcome
 from fumehood_server.model.events import ExecuteCancelled, ExecuteEnd, ExecuteStart, ExecuteValues
 from fumehood_server.model.taken_values import TakenValues
+from fumehood_server.model.taxonomy import Code
 
 _ENDS = (ExecuteEnd.TYPE, ExecuteCancelled.TYPE)
+
+_BY_THE_TOOL = frozenset({Code.TOOL_EXECUTION_FAILED, Code.CONSTRAINT_SCHEMA_INVALID, Code.CONSTRAINT_JSON_INVALID})
+"""Errors that a tool makes itself. All others are the sidecar's, a deadline's or a caller's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,22 @@ def read_run(reader: Reader, subject: str) -> list[ReplayableCall]:
     if reader.events_of_call(subject):
         return [_read(reader, subject)]
     return [_read(reader, call_id) for call_id in reader.calls_of_run(subject)]
+
+
+def why_not(call: ReplayableCall) -> str:
+    """Why a call can't be run again. Empty: it can."""
+    outcome = call.outcome
+    if outcome is None:
+        return "it has no outcome yet"
+    if not outcome.attempts:
+        return "it was never sent to its tool"
+    if outcome.error is not None and outcome.error.code not in _BY_THE_TOOL:
+        return f"its tool did not end it: {outcome.error.code.value}"
+    if call.arguments is None or call.result is None or call.values is None:
+        return "its arguments, values or result are not kept"
+    if call.values.left_out:
+        return f"{call.values.left_out} of its values were too many or too long to be recorded"
+    return ""
 
 
 def _read(reader: Reader, call_id: str) -> ReplayableCall:

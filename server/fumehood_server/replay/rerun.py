@@ -16,7 +16,6 @@ from fumehood_server.model.call import CallContext, CallOutcome
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.taken_values import TakenValues
-from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, Invocation, InvocationResult, Worker
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.plugins.loading import load_plugin
@@ -24,7 +23,7 @@ from fumehood_server.plugins.manifest import try_manifest
 from fumehood_server.plugins.refusal import PluginRefusedError
 from fumehood_server.plugins.store import PluginStore, temporary_store
 from fumehood_server.replay.harmless_tools import harmless_tools
-from fumehood_server.replay.record import ReplayableCall
+from fumehood_server.replay.record import ReplayableCall, why_not
 from fumehood_server.validation.budget import PROCESS
 from fumehood_server.validation.documents import check
 from fumehood_server.validation.schemas import Validators
@@ -33,8 +32,6 @@ from fumehood_server.workers import LogSink, Pools, WorkerSettings
 MAX_AT_A_TIME = 8
 MAX_VALUE_BYTES = 2 * 1024 * 1024
 """What a call may ask for when it is run again: twice what was recorded of it at most."""
-_BY_THE_TOOL = frozenset({Code.TOOL_EXECUTION_FAILED, Code.CONSTRAINT_SCHEMA_INVALID, Code.CONSTRAINT_JSON_INVALID})
-"""Errors that a tool makes itself. All others are the sidecar's, a deadline's or a caller's."""
 
 
 class Verdict(StrEnum):
@@ -90,7 +87,7 @@ class _Runner:
 
     async def rerun(self, call: ReplayableCall) -> Rerun:
         """Run one call again, if it can be."""
-        why = _why_not(call)
+        why = why_not(call)
         if why:
             return Rerun(call, Verdict.NOT_RUN, why)
         async with self._loading:
@@ -149,21 +146,6 @@ class _Runner:
         now = outcome_to_json(_outcome(call, checked_result(tool, spec, result, verdict)))
         divergence = first_divergence(values.values, asked, call.result or b"", now)
         return Rerun(call, Verdict.VERIFIED if divergence is None else Verdict.DIVERGED, "", divergence)
-
-
-def _why_not(call: ReplayableCall) -> str:
-    outcome = call.outcome
-    if outcome is None:
-        return "it has no outcome yet"
-    if not outcome.attempts:
-        return "it was never sent to its tool"
-    if outcome.error is not None and outcome.error.code not in _BY_THE_TOOL:
-        return f"its tool did not end it: {outcome.error.code.value}"
-    if call.arguments is None or call.result is None or call.values is None:
-        return "its arguments, values or result are not kept"
-    if call.values.left_out:
-        return f"{call.values.left_out} of its values were too many or too long to be recorded"
-    return ""
 
 
 async def _invoke(call: ReplayableCall, tool: RegisteredTool, worker: Worker, values: TakenValues) -> InvocationResult:

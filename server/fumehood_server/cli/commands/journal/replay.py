@@ -21,18 +21,30 @@ if TYPE_CHECKING:
 @click.argument("run", metavar="RUN|CALL")
 @click.option("--verify", is_flag=True, help="Run the tools' code again, where it can have no effects, and compare.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, each call on a line of its own.")
+@click.option(
+    "-o",
+    "--output",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the calls as JSON Lines, for tests of their plugin.",
+)
 @config_option
-def replay(run: str, verify: bool, as_json: bool, config_path: Path | None) -> None:
+def replay(run: str, verify: bool, as_json: bool, file: Path | None, config_path: Path | None) -> None:
     """Give the recorded outcome of each call of a run (a request_id or a session_id), or of one call. Nothing runs.
 
     With --verify each tool's own code runs again in the sandbox of level none, without grants, secrets and network.
     What it took from outside by ctx.now(), ctx.side_effect(), ctx.http and ctx.secret() comes from the record, and what
     it returns is compared with what was recorded, byte for byte. Ends with 1 if a call diverges or can't be verified.
 
+    With -o the calls are written to a file, which fumehood_sdk.testing.replay runs in the tests of their plugin: with
+    their arguments, what they took from outside, and what they returned.
+
     \b
     Examples:
       fumehood journal replay r-42
       fumehood journal replay r-42 --verify
+      fumehood journal replay r-42 -o tests/r-42.jsonl
     """
     import asyncio
 
@@ -43,6 +55,11 @@ def replay(run: str, verify: bool, as_json: bool, config_path: Path | None) -> N
         calls = read_run(journal.reader, run)
     if not calls:
         raise CommandError(f"no run and no call {run} is recorded", "See fumehood journal list.", code="NOT_FOUND")
+    if file is not None:
+        from fumehood_server.replay.file import replay_lines
+
+        file.write_bytes(b"".join(replay_lines(calls)))
+        return
     if not verify:
         _print_outcomes(calls, as_json=as_json)
         return
