@@ -9,9 +9,17 @@ from fumehood.v1 import plugin_pb2 as pb
 from fumehood.v1.tool_pb2 import CallContext, ToolDefinition
 from fumehood_sdk.errors import WireError
 from fumehood_sdk.tools.declaration import LEVELS, LIMITS, Declaration
-from fumehood_sdk.wire import plugin_frames, plugin_requests, sidecar_answers, sidecar_frames, varint
+from fumehood_sdk.wire import (
+    plugin_frames,
+    plugin_requests,
+    recorded_values,
+    sidecar_answers,
+    sidecar_frames,
+    varint,
+)
 from fumehood_sdk.wire.fields import bytes_field
 from fumehood_sdk.wire.framing import FrameReader, delimited
+from fumehood_sdk.wire.recorded_values import RecordedValue
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +27,23 @@ from hypothesis import strategies as st
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+RECORDED = st.builds(pb.RecordedValue, kind=TEXT, name=TEXT, number=U32, value_json=TEXT, error_json=TEXT)
+
+
+def told(value: pb.RecordedValue) -> RecordedValue:
+    return RecordedValue(value.kind, value.name, value.number, value.value_json, value.error_json)
+
+
+@given(U64, st.lists(RECORDED), U32)
+def test_recorded_values_are_written_field_by_field(call: int, values: list[pb.RecordedValue], left_out: int) -> None:
+    encoded = [recorded_values.encode_value(told(each)) for each in values]
+    data = recorded_values.encode_frame(call, encoded, left_out)
+    length, start = varint.decode(data, 0, len(data))
+    assert length == len(data) - start
+    frame = pb.PluginFrame.FromString(data[start:])
+    assert frame.recorded_values == pb.RecordedValues(invocation_id=call, values=values, left_out=left_out)
 
 
 @st.composite
@@ -47,6 +72,8 @@ def host_frames(draw: st.DrawFn) -> pb.HostFrame:
                 call_id=draw(TEXT),
                 attempt=draw(U32),
                 context=CallContext(request_id=draw(TEXT), turn_id=draw(TEXT), caused_by=draw(TEXT)),
+                max_recorded_bytes=draw(U32),
+                replay=draw(st.none() | st.builds(pb.Replay, values=st.lists(RECORDED))),
             )
         )
         frame.invoke.timeout.FromMilliseconds(draw(st.integers(-(10**9), 10**9)))
@@ -69,6 +96,10 @@ def test_what_the_sidecar_sends_is_read_field_by_field(frame: pb.HostFrame) -> N
             assert math.isclose(value, getattr(sent, name[:-2]).ToTimedelta().total_seconds(), abs_tol=1e-9)
         elif name == "arguments_json":
             assert value.decode() == sent.arguments_json
+        elif name == "replay":
+            assert (value is not None) == sent.HasField("replay")
+            values = recorded_values.decode_replay(value or b"")
+            assert values == [told(each) for each in sent.replay.values]
         elif name == "context":
             fields = sidecar_frames.decode_call_context(value)
             assert fields == {field: getattr(sent.context, field) for field in fields}
