@@ -40,6 +40,7 @@ from fumehood_server.model.operation_events import ConfigurationLoaded
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
+from fumehood_server.observation import Sampler
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import STORE_NAME, Catalog, Log
 from fumehood_server.plugins.leftovers import remove_unused_environments
@@ -58,7 +59,7 @@ from fumehood_server.rpc import (
     serving,
 )
 from fumehood_server.secrets import SecretStore
-from fumehood_server.telemetry import LoopFigures, LoopWatchdog, configure_logging, get_logger
+from fumehood_server.telemetry import LoopFigures, LoopWatchdog, configure_logging, get_logger, open_telemetry
 from fumehood_server.workers import LogLine, LogSink, Pools, WorkerSettings
 
 
@@ -211,7 +212,11 @@ async def _serve_recorded(
     logs = LogSink(_forward)
     refusals, request_records = RefusalRecords(journal), RequestRecords(journal)
     plugin_requests = PluginRequests(
-        SecretStore(config.secrets), logs, limits=config.egress.limits, records=request_records
+        SecretStore(config.secrets),
+        logs,
+        limits=config.egress.limits,
+        records=request_records,
+        propagate_to=config.telemetry.propagate_to,
     )
     settings = WorkerSettings(idle_s=server.idle_stop_s, start_timeout_s=server.start_timeout_s)
     async with Pools(logs, settings, verify=verify, plugin_requests=plugin_requests, journal=journal) as pools:
@@ -249,6 +254,7 @@ async def _serve_recorded(
         )
         async with (
             trimmed_memory(),
+            open_telemetry(config.telemetry) as telemetry,
             Executor(
                 catalog,
                 pools,
@@ -258,6 +264,7 @@ async def _serve_recorded(
                 configuration=lambda: reloader.digest,
                 payloads=config.journal.payloads,
                 redactor_of=plugin_requests.redactor,
+                observer=None if telemetry is None else telemetry.observer,
             ) as executor,
             serving(
                 ServerContext(
@@ -269,7 +276,11 @@ async def _serve_recorded(
                     results=ResultWriter(unrecorded=config.journal.store is JournalStore.OFF),
                     pools=pools,
                     logs=logs,
-                    admission=Admission(max_arguments_bytes=server.max_arguments_bytes),
+                    admission=Admission(
+                        max_arguments_bytes=server.max_arguments_bytes,
+                        traces=None if telemetry is None else telemetry.traces,
+                    ),
+                    metrics=None if telemetry is None else telemetry.metrics,
                     reload_config=reloader.reload,
                     refusals=refusals,
                 ),
@@ -279,6 +290,15 @@ async def _serve_recorded(
                 settings=_connection_settings(server, log),
             ) as rpc,
         ):
+            if telemetry is not None:
+                telemetry.metrics.sample = Sampler(
+                    metrics=telemetry.metrics,
+                    executor=executor,
+                    pools=pools,
+                    journal=journal,
+                    logs=logs,
+                    watchdog=watchdog,
+                ).sample
             available = sum(not tool.reasons for tool in catalog.tools)
             log.info(
                 "serving",

@@ -19,6 +19,7 @@ from fumehood_server.egress import (
     EgressRequest,
     EgressResponse,
     EventSink,
+    Headers,
     Outcome,
     RequestOrigin,
     access_for,
@@ -26,6 +27,8 @@ from fumehood_server.egress import (
     log_event,
     open_broker,
     open_relay,
+    parse_granted,
+    parse_url,
 )
 from fumehood_server.errors import PluginRequestError
 from fumehood_server.journal.off import NO_JOURNAL
@@ -58,14 +61,19 @@ class PluginRequests:
         limits: EgressLimits | None = None,
         sink: EventSink = log_event,
         records: RequestRecords | None = None,
+        propagate_to: Sequence[str] = (),
     ) -> None:
-        """`logs` has the redactor of each plugin. `sink` and `records` take the event of each request."""
+        """`logs` has the redactor of each plugin. `sink` and `records` take the event of each request.
+
+        Requests to the hosts of `propagate_to`, as an operator writes them, carry the trace of their call.
+        """
         self._secrets = secrets
         self._logs = logs
         self._limits = limits or EgressLimits()
         self._sink = sink
         self._records = records or RequestRecords(NO_JOURNAL)
         self._redaction = PayloadRedaction()
+        self._propagate_to = tuple(parse_granted(each) for each in propagate_to)
         self._broker: EgressBroker | None = None
         self._accesses: dict[tuple[object, ...], Access] = {}
         self._relay_lines: dict[str, _RelayLines] = {}
@@ -105,7 +113,7 @@ class PluginRequests:
         outgoing = EgressRequest(
             method=request.method,
             url=request.url,
-            headers=request.headers,
+            headers=self._traced(call, request),
             body=request.body,
             timeout_s=request.timeout_s,
             max_response_bytes=request.max_response_bytes,
@@ -131,6 +139,20 @@ class PluginRequests:
 
         async with open_relay(await self.broker()).serve(listener, self.access_of(spec), current_origin):
             yield
+
+    def _traced(self, call: RequestingCall, request: OutboundRequest) -> Headers:
+        """The header fields, with the trace's where the operator says so. A redirect to another origin drops them."""
+        if call.trace is None or not self._propagate_to:
+            return request.headers
+        try:
+            url = parse_url(request.url)
+        except EgressError:
+            return request.headers  # refused by the broker
+        if not any(entry.covers(url.host, url.port) for entry in self._propagate_to):
+            return request.headers
+        fields = tuple(field for field in request.headers if field[0].lower() not in {"traceparent", "tracestate"})
+        state = (("tracestate", call.trace.state),) if call.trace.state else ()
+        return (*fields, ("traceparent", call.trace.traceparent), *state)
 
     async def broker(self) -> EgressBroker:
         """The broker, made at the first request, since it imports an HTTP library: in a thread, the loop goes on."""

@@ -17,7 +17,7 @@ SERVER = {
         "EgressFailedError", "EgressLimits", "EgressRefusedError", "EgressRequest", "EgressResponse", "EventSink",
         "Headers", "Hop", "HostEntry", "HostEntryError", "HostRules", "Outcome", "Reason", "RelayServer", "access_for",
         "import_broker", "log_event", "open_broker", "open_relay", "parse_denied", "parse_granted",
-        "parse_private",
+        "parse_private", "parse_url",
     },
     "config": {"PluginConfig", "SidecarConfig", "find_config", "load_config"},
     "plugins": {
@@ -38,7 +38,10 @@ SERVER = {
         "serving",
     },
     "secrets": {"Redactor", "SecretSource", "SecretStore", "SecretUnavailableError"},
-    "telemetry": {"LoopFigures", "LoopWatchdog", "call_lines", "configure_logging", "get_logger"},
+    "telemetry": {
+        *("CallObserver", "LoopFigures", "LoopWatchdog", "SidecarMetrics", "Telemetry", "TelemetrySettings"),
+        *("TraceStarter", "call_lines", "configure_logging", "get_logger", "log_lines_dropped", "open_telemetry"),
+    },
     "workers": {
         "LogLine", "LogSink", "LogSubscription", "PluginLog", "Pools", "ReadyInfo", "WorkerSettings", "describe",
     },

@@ -21,7 +21,7 @@ from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.model.events import Journal
 from fumehood_server.model.tool import Payloads
 from fumehood_server.model.worker import CancelReason, WorkerPools
-from fumehood_server.telemetry import call_lines, get_logger
+from fumehood_server.telemetry import CallObserver, call_lines, get_logger
 
 
 class Executor:
@@ -42,11 +42,14 @@ class Executor:
         configuration: Callable[[], str] = str,
         payloads: Payloads = Payloads.FULL,
         redactor_of: RedactorOf | None = None,
+        observer: CallObserver | None = None,
     ) -> None:
         """`max_concurrent_calls` bounds the calls under way in the whole sidecar.
 
         `journal_required`: whether calls without effects are refused as well while the journal can't be written.
         `configuration`, `payloads`, `redactor_of`: see `CallRecords`.
+
+        `observer` is told of each call that has ended.
 
         `linger_s` bounds how long a call that is ended early waits for its worker.
         """
@@ -65,6 +68,7 @@ class Executor:
             records=CallRecords(journal, configuration, payloads, redactor_of),
             journal=journal,
             journal_required=journal_required,
+            observer=observer,
         )
 
     async def __aenter__(self) -> Self:

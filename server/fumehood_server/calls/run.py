@@ -28,6 +28,7 @@ from fumehood_server.model.events import Journal
 from fumehood_server.model.recorded import RecordedCall
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import WorkerPools
+from fumehood_server.telemetry import CallObserver
 from fumehood_server.telemetry.logging import CallLines, correlation
 
 _Value = TypeVar("_Value")
@@ -47,6 +48,8 @@ class CallDependencies:
     journal: Journal
     journal_required: bool
     """Whether calls without effects are refused as well while it can't be written."""
+    observer: CallObserver | None
+    """None: nobody asked for telemetry."""
     linger_s: float
     """See `invoke_tool`."""
 
@@ -73,6 +76,14 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
     try:
         outcome = await needs.records.end(call, progress, outcome)
         log_outcome(needs.lines, call, progress, outcome)
+        if needs.observer is not None:
+            needs.observer.call_ended(
+                call.request,
+                outcome,
+                plugin=None if progress.tool is None else progress.tool.plugin,
+                admitted_at=call.admitted_at,
+                worker_id=progress.worker_id,
+            )
     except Exception as exc:  # noqa: BLE001 - likewise
         _internal_error(call, needs, exc)
     return outcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fumehood_sandbox import Backend, Limits
@@ -24,11 +24,13 @@ from fumehood_server.config.grants import GrantError, Protected, check_links, pr
 from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
 from fumehood_server.config.secrets import check_secret_links, read_secrets
 from fumehood_server.config.tables import read_table
+from fumehood_server.config.telemetry import check_unreachable, read_telemetry
 from fumehood_server.config.toml_source import Key, TomlSource, read_toml
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.plugin import Grants, ToolGrant
 from fumehood_server.model.tool import DeclaredLimits, Payloads
 from fumehood_server.secrets import SecretSource
+from fumehood_server.telemetry import TelemetrySettings
 
 CONFIG_NAME = "fumehood.toml"
 LOCK_NAME = "fumehood.lock"
@@ -173,6 +175,7 @@ class SidecarConfig:
     plugins: tuple[PluginConfig, ...] = ()
     secrets: Mapping[str, SecretSource] = field(default_factory=dict)
     egress: EgressConfig = field(default_factory=EgressConfig)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
 
 
 def find_config(explicit: Path | None) -> Path | None:
@@ -242,6 +245,8 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         plugin_folders=folders,
         writable=[path for plugin in plugins for path in plugin.grants.write],
     )
+    egress, telemetry = read_egress(file.egress, source), read_telemetry(file.telemetry, source)
+    check_unreachable(telemetry, [_all_hosts(each) for each in plugins], egress.private, source)
     return SidecarConfig(
         path=source.path if exists else None,
         folder=folder,
@@ -259,8 +264,15 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         ),
         plugins=plugins,
         secrets=secrets,
-        egress=read_egress(file.egress, source),
+        egress=egress,
+        telemetry=telemetry,
     )
+
+
+def _all_hosts(plugin: PluginConfig) -> Grants:
+    """What the plugin is granted, with the hosts of its tools and of its build."""
+    tools = (host for tool in plugin.tools.values() for host in tool.hosts or ())
+    return replace(plugin.grants, hosts=(*plugin.grants.hosts, *plugin.build_hosts, *tools))
 
 
 def _check_state_dir(state_dir: Path, folders: Sequence[Path], source: TomlSource) -> None:

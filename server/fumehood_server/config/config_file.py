@@ -211,6 +211,17 @@ class PluginTable(Table):
     tools: dict[str, ToolGrantTable] = Field(default={})
 
 
+class TelemetryTable(Table):
+    """`[telemetry]`."""
+
+    prometheus: str | None = None
+    otlp_endpoint: str | None = Field(default=None, max_length=2048)
+    service_name: str = Field(default="fumehood", min_length=1, max_length=255)
+    traces_sample_ratio: float = Field(default=1.0, ge=0, le=1)
+    metrics_interval_s: float = Field(default=15.0, ge=1, le=3600)
+    propagate_to: list[str] = Field(default=[], max_length=MAX_HOSTS)
+
+
 class ConfigFile(Table):
     """The whole file."""
 
@@ -219,6 +230,7 @@ class ConfigFile(Table):
     journal: JournalTable = JournalTable()
     sandbox: SandboxTable = SandboxTable()
     egress: EgressTable = EgressTable()
+    telemetry: TelemetryTable = TelemetryTable()
     secrets: dict[str, SecretTable] = Field(default={}, max_length=MAX_SECRETS)
     plugin: list[PluginTable] = Field(default=[])
 

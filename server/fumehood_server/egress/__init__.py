@@ -18,6 +18,7 @@ from fumehood_server.egress.messages import (
     RequestOrigin,
 )
 from fumehood_server.egress.private import parse_private
+from fumehood_server.egress.url import parse_url
 
 __all__ = [
     "MAX_PIECE_BYTES",
@@ -49,4 +50,5 @@ __all__ = [
     "parse_denied",
     "parse_granted",
     "parse_private",
+    "parse_url",
 ]

@@ -95,6 +95,8 @@ class StoredJournal:
         self._ended: dict[str, int] = {}
         """The same of those that have ended, the last ones."""
         self._lost = 0
+        self.lost = 0
+        """See `fumehood_server.model.events.Journal`."""
 
     async def __aenter__(self) -> Self:
         """Open the database; where it can't be, go on trying.
@@ -131,6 +133,11 @@ class StoredJournal:
         """Why nothing can be written now. None: it can."""
         return self._writer.problem
 
+    @property
+    def waiting(self) -> int:
+        """See `fumehood_server.model.events.Journal`."""
+        return self._writer.waiting
+
     def has_room(self, size: int = 0) -> bool:
         """See `fumehood_server.model.events.Journal`."""
         return self._writer.has_room(size)
@@ -152,6 +159,7 @@ class StoredJournal:
         """See `fumehood_server.model.events.Journal`."""
         if self._writer.is_full and (self._writer.is_overfull or not isinstance(event, _KEPT)):
             self._lost += 1
+            self.lost += 1
             return
         self._tell_losses()
         self._writer.add(self._entry(event, about, payloads, documents))

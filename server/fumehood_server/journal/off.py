@@ -16,6 +16,7 @@ class NoJournal:
     problem: str | None = None
     recording = False
     reads = None
+    waiting = lost = 0
 
     async def __aenter__(self) -> Self:
         """Nothing to open."""

@@ -134,6 +134,11 @@ class Writer:
         return self._holds_less(entries=1, sizes=1 if size > SMALL_BYTES else _FOR_SMALL)
 
     @property
+    def waiting(self) -> int:
+        """Entries that are not on disk yet."""
+        return self._waiting
+
+    @property
     def is_full(self) -> bool:
         """Whether what waits has reached its bound also for small payloads: nothing more should be added."""
         return not self._holds_less(entries=1, sizes=_FOR_SMALL)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fumehood_sandbox import Receipt
 
     from fumehood_server.model.taxonomy import Code
+    from fumehood_server.model.trace import TraceContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,8 @@ class CallRequest:
     """The gRPC deadline on the event loop's clock. None: none."""
     caller: str = ""
     """Its connection, as gRPC names it: `unix:` for all on unix sockets."""
+    trace: TraceContext | None = None
+    """None: calls are not traced."""
 
 
 @dataclass(frozen=True, slots=True)

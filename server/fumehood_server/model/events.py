@@ -311,6 +311,14 @@ class Journal(Protocol):
     def problem(self) -> str | None:
         """Why nothing can be written now. None: it can."""
 
+    @property
+    def waiting(self) -> int:
+        """Events that are not on disk yet."""
+
+    @property
+    def lost(self) -> int:
+        """Events dropped so far: see `EventsLost`."""
+
     def has_room(self, size: int = 0) -> bool:
         """Whether an event whose payload has so many bytes can be recorded now: else it should wait for `room`.
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fumehood_server.model.call import CallContext
     from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.model.trace import TraceContext
 
 
 MAX_HEADER_FIELDS = 256
@@ -44,6 +45,8 @@ class RequestingCall:
     tool: str
     call_id: str
     context: CallContext
+    trace: TraceContext | None = None
+    """None: calls are not traced."""
     usage: EgressUsage = field(default_factory=EgressUsage)
     """The handler adds to it."""
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import EgressUsage
     from fumehood_server.model.taken_values import TakenValues
+    from fumehood_server.model.trace import TraceContext
 
 
 class CancelReason(Enum):
@@ -51,6 +52,7 @@ class Invocation:
     """Most bytes of values that are kept of it. 0: none."""
     replay: TakenValues | None = None
     """What it takes from its record, where it is run again from that."""
+    trace: TraceContext | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
@@ -12,10 +14,17 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import CallContext, CallRequest
 from fumehood_server.model.durations import duration_s
+from fumehood_server.model.trace import TraceContext
+from fumehood_server.telemetry import TraceStarter
 
 MAX_CONTEXT_BYTES = 256
 MAX_NAME_BYTES = 256
 """A tool's name is echoed in results and logs. No tool has one longer than 64."""
+
+CALL_TOOL, STREAM_TOOL, SESSION = (f"fumehood.v1.ToolService/{name}" for name in ("CallTool", "StreamTool", "Session"))
+
+CameBy = tuple[str, Callable[[], Iterable[tuple[str, str | bytes]] | None]]
+"""The method that brings a call, one of those above, and what returns its gRPC metadata."""
 
 _CALL_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 _WIDEST_CHARACTER_BYTES = 4
@@ -29,13 +38,16 @@ _NANOS = 1_000_000_000
 class Admission:
     """Makes call requests. Ids that the caller left out are random: who knows a call's id may cancel it."""
 
-    __slots__ = ("_max_arguments_bytes",)
+    __slots__ = ("_max_arguments_bytes", "_traces")
 
-    def __init__(self, *, max_arguments_bytes: int) -> None:
-        """`max_arguments_bytes` bounds the arguments' text of one call."""
+    def __init__(self, *, max_arguments_bytes: int, traces: TraceStarter | None = None) -> None:
+        """`max_arguments_bytes` bounds the arguments' text of one call. `traces` None: calls are not traced."""
         self._max_arguments_bytes = max_arguments_bytes
+        self._traces = traces
 
-    def read_request(self, request: pb.CallToolRequest, caller_deadline: float | None, *, caller: str) -> CallRequest:
+    def read_request(
+        self, request: pb.CallToolRequest, caller_deadline: float | None, *, caller: str, came_by: CameBy
+    ) -> CallRequest:
         """The request as ours. `caller` is its connection, as gRPC names it.
 
         Raises:
@@ -61,16 +73,30 @@ class Admission:
                 raise _invalid("timeout must be positive")
             if seconds < 0 or not 0 <= nanos < _NANOS:  # google/protobuf/duration.proto: of one sign, less than 1 s
                 raise _invalid("timeout is no duration: its nanos must be from 0 to 999,999,999")
+        context, trace = self._correlation(request, came_by)
         return CallRequest(
             call_id=call_id,
             is_named=is_named,
             tool=tool,
             arguments_json=arguments,
-            context=_context(request.context),
+            context=context,
             timeout_s=timeout_s,
             caller_deadline=caller_deadline,
             caller=caller,
+            trace=trace,
         )
+
+    def _correlation(self, request: pb.CallToolRequest, came_by: CameBy) -> tuple[CallContext, TraceContext | None]:
+        context = _context(request.context)
+        if self._traces is None:
+            return context, None
+        method, metadata = came_by
+        trace = self._traces.start(method, metadata() or (), context, in_stream=method == SESSION)
+        if not context.trace_id:  # so that logs and records lead to the trace
+            context = replace(
+                context, trace_id=trace.trace_id, span_id=trace.span_id, parent_span_id=trace.parent_span_id
+            )
+        return context, trace
 
 
 def caller_deadline(remaining_s: float | None) -> float | None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -17,6 +18,7 @@ from fumehood_server.rpc import journal_service, plugin_service, tool_service
 from fumehood_server.rpc.hang_up import keep_hang_ups_from_log
 from fumehood_server.rpc.health import HealthService
 from fumehood_server.rpc.journal_service import JournalService
+from fumehood_server.rpc.observed import ObservedHandlers
 from fumehood_server.rpc.plugin_service import PluginService
 from fumehood_server.rpc.plugins import live_state
 from fumehood_server.rpc.reflection import add_reflection
@@ -119,11 +121,13 @@ async def serving(
         context.drain,
         never=frozenset() if context.journal_reads is not None else frozenset({journal_service.SERVICE}),
     )
-    handlers = (
+    handlers: tuple[grpc.GenericRpcHandler[Any, Any], ...] = (
         ToolService(context).handler(),
         PluginService(context, on_change=health.changed).handler(),
         JournalService(context).handler(),
     )
+    if context.metrics is not None:
+        handlers = tuple(ObservedHandlers(each, context.metrics) for each in handlers)
 
     def make_server() -> grpc.aio.Server:
         server = grpc.aio.server(options=_options(settings))

@@ -22,6 +22,7 @@ from fumehood_server.rpc.refusals import RefusalRecords
 from fumehood_server.rpc.stream_slots import StreamSlots
 from fumehood_server.rpc.tools import ToolWriter
 from fumehood_server.rpc.unread import UnreadAnswers
+from fumehood_server.telemetry import SidecarMetrics
 from fumehood_server.workers.output.logs import LogSink
 
 MAX_SESSIONS = 128
@@ -44,6 +45,8 @@ class ServerContext:
     reload_config: Callable[[], Awaitable[ConfigReloaded]]
     """Takes up the configuration as it is now, or raises RefusedError."""
     refusals: RefusalRecords
+    metrics: SidecarMetrics | None = None
+    """None: nobody asked for them."""
     reader: RequestReader = field(default_factory=RequestReader)
     unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(disconnect_unread))
     sessions: StreamSlots = field(default_factory=lambda: StreamSlots("sessions", total=MAX_SESSIONS, connection=16))

@@ -12,7 +12,7 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_server.calls import Call
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import CallUpdate
-from fumehood_server.rpc.admission import caller_deadline
+from fumehood_server.rpc.admission import SESSION, caller_deadline
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.outcomes import update_message
 from fumehood_server.rpc.parsing import NOT_UNDERSTOOD
@@ -51,6 +51,7 @@ class Session:
         self._context = context
         self._deadline = caller_deadline(context.time_remaining())
         self._caller = context.peer()
+        self._came_by = (SESSION, context.invocation_metadata)
         self._queue = SendQueue(server.unread, self._caller)
         self._calls: set[Call] = set()
         """Those without an answer."""
@@ -158,7 +159,9 @@ class Session:
             return
         try:
             self._server.unread.check(self._caller)
-            admitted = self._server.admission.read_request(request, self._deadline, caller=self._caller)
+            admitted = self._server.admission.read_request(
+                request, self._deadline, caller=self._caller, came_by=self._came_by
+            )
             on_update = functools.partial(self._update, admitted.call_id) if updates else None
             call = self._server.executor.start(admitted, on_update)
         except RefusedError as exc:
@@ -192,6 +195,8 @@ class Session:
         kind: pb.SessionRequestKind.ValueType = pb.SESSION_REQUEST_KIND_UNSPECIFIED,
         call_id: str = "",
     ) -> None:
+        if self._server.metrics is not None:
+            self._server.metrics.refusals.add(refusal.reason.value)
         refused = pb.SessionRefusal(
             call_id=call_id[:128], status_code=status_number(refusal), error=refusal_error(refusal), kind=kind
         )

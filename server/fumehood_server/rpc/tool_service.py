@@ -10,7 +10,7 @@ from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.errors import RefusedError
 from fumehood_server.rpc import listing
-from fumehood_server.rpc.admission import caller_deadline
+from fumehood_server.rpc.admission import CALL_TOOL, STREAM_TOOL, caller_deadline
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.parsing import parser
 from fumehood_server.rpc.recorded_calls import get_call, resolve_call
@@ -71,7 +71,10 @@ class ToolService:
         try:
             server.unread.check(caller)
             deadline = caller_deadline(context.time_remaining())
-            call = server.executor.start(server.admission.read_request(request, deadline, caller=caller))
+            came_by = (CALL_TOOL, context.invocation_metadata)
+            call = server.executor.start(
+                server.admission.read_request(request, deadline, caller=caller, came_by=came_by)
+            )
         except RefusedError as exc:
             server.refusals.call("CallTool", exc.refusal, request, caller)
             raise
@@ -99,7 +102,8 @@ class ToolService:
         try:
             server.unread.check(caller)
             deadline = caller_deadline(context.time_remaining())
-            admitted = server.admission.read_request(request.call, deadline, caller=caller)
+            came_by = (STREAM_TOOL, context.invocation_metadata)
+            admitted = server.admission.read_request(request.call, deadline, caller=caller, came_by=came_by)
         except RefusedError as exc:
             server.refusals.call("StreamTool", exc.refusal, request.call, caller)
             raise

@@ -18,7 +18,10 @@ class BackgroundWriter:
     once there is room. Where the reader has closed its end, lines are lost and nothing else.
     """
 
-    __slots__ = ("_changed", "_closed", "_descriptor", "_dropped", "_dropped_line", "_waiting", "_waiting_bytes")
+    __slots__ = (
+        *("_changed", "_closed", "_descriptor", "_dropped", "_dropped_line", "_waiting", "_waiting_bytes"),
+        "dropped_in_all",
+    )
 
     def __init__(self, descriptor: int, dropped_line: Callable[[int], bytes]) -> None:
         """Start the thread. `descriptor` stays the caller's, and must stay open until `wait_written` or for good.
@@ -28,6 +31,7 @@ class BackgroundWriter:
         self._descriptor = descriptor
         self._dropped_line = dropped_line
         self._dropped = 0
+        self.dropped_in_all = 0
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._closed = False
@@ -41,6 +45,7 @@ class BackgroundWriter:
         with self._changed:
             if self._waiting and self._waiting_bytes + len(data) > MAX_WAITING_BYTES:
                 self._dropped += len(lines)
+                self.dropped_in_all += len(lines)
                 return
             self._append_dropped_line()
             self._append(data)

@@ -50,6 +50,11 @@ class LineWriter:
         self._lines.append(line)
         self._pass_on()
 
+    @property
+    def dropped(self) -> int:
+        """Lines dropped so far."""
+        return self._writer.dropped_in_all
+
     def flush(self) -> None:
         """Pass all on, and wait up to `FLUSH_S` until it is written."""
         self._pass_on()

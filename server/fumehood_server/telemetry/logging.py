@@ -95,6 +95,11 @@ def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
     return logger
 
 
+def log_lines_dropped() -> int:
+    """Lines dropped so far because the log's reader is slow, as the log was configured last."""
+    return _configured[-1].writer.dropped if _configured else 0
+
+
 def call_lines() -> CallLines:
     """The logger of calls, as the log was configured last."""
     return CallLines(_configured[-1] if _configured and structlog.is_configured() else None)

@@ -11,7 +11,7 @@ from fumehood_server.calls.cancellation import after_dispatch
 from fumehood_server.calls.deadlines import Bound
 from fumehood_server.calls.errors import EndedEarlyError
 from fumehood_server.calls.progress import Progress
-from fumehood_server.model.call import CallError, CallUpdate
+from fumehood_server.model.call import CallContext, CallError, CallRequest, CallUpdate
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import safe_to_repeat
@@ -53,11 +53,12 @@ async def invoke_tool(
             call_id=call.request.call_id,
             tool=tool.definition.name,
             arguments_json=progress.arguments_json,
-            context=call.request.context,
+            context=_context(call.request),
             attempt=1,
             timeout_s=deadline.at - now,
             on_update=None if on_update is None else hand_on,
             max_recorded_bytes=max_recorded_bytes,
+            trace=call.request.trace,
         )
     )
     progress.worker_id, progress.receipt, progress.dispatched_at = worker.worker_id, worker.receipt, now
@@ -72,6 +73,16 @@ async def invoke_tool(
     result = await _end(attempt, reason, tool, linger_s)
     told = {"ended_by": "result"} if result.error is None else result.error.details
     return replace(result, content=(), details_json="", terminate=False, error=after_dispatch(tool, error, told))
+
+
+def _context(request: CallRequest) -> CallContext:
+    """What the plugin is told: where calls are traced, its attempt's span, beneath which its own belong."""
+    trace = request.trace
+    if trace is None:
+        return request.context
+    return replace(
+        request.context, trace_id=trace.trace_id, span_id=trace.attempt_span_id, parent_span_id=trace.span_id
+    )
 
 
 async def _end(attempt: Attempt, reason: CancelReason, tool: RegisteredTool, linger_s: float) -> InvocationResult:

@@ -72,6 +72,7 @@ def serve(
     from fumehood_server.default_folder import default_folder
     from fumehood_server.errors import ConfigError
     from fumehood_server.rpc.sockets import ListenFailedError
+    from fumehood_server.telemetry.settings import TelemetryListenError, TelemetryMissingError
 
     found = find_config(config_path)
     folder = default_folder(Path.cwd())
@@ -101,6 +102,20 @@ def serve(
             error.remedy or "Stop what is there, or choose another address with --listen.",
             code="LISTEN_FAILED",
             details={"address": error.target},
+        ) from error
+    except TelemetryMissingError as error:
+        raise CommandError(
+            str(error),
+            'Run pip install "fumehood-server[telemetry]", or remove [telemetry] from fumehood.toml.',
+            code="EXTRA_MISSING",
+            details={"module": error.module},
+        ) from error
+    except TelemetryListenError as error:
+        raise CommandError(
+            str(error),
+            "Stop what is there, or name another address: `prometheus` in [telemetry] of fumehood.toml.",
+            code="LISTEN_FAILED",
+            details={"address": error.address},
         ) from error
     except StateFolderError as error:
         raise CommandError(

@@ -211,6 +211,10 @@ class LogSink:
             log = self._plugins[plugin] = PluginLog(plugin, self._forward)
         return log
 
+    def dropped(self) -> dict[str, int]:
+        """Lines of each plugin that it lost to its bound on log bytes."""
+        return {name: log.written_and_dropped - log.written for name, log in self._plugins.items()}
+
 
 def _headline(message: str) -> str:
     """What happened. The lines that a message quotes are in the log already."""

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import itertools
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fumehood_server.errors import WorkerUnavailableError
@@ -43,9 +44,12 @@ class PoolContext:
     verify: Verify | None
     plugin_requests: PluginRequestHandler | None
     journal: Journal | None = None
+    starts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Processes started so far, by plugin and kind, over all pools."""
 
     def new_id(self, kind: str = "") -> str:
-        """The id of the next worker."""
+        """The id of the next worker, which is counted."""
+        self.starts[self.spec.plugin, kind.removesuffix("-") or self.spec.isolation.value] += 1
         return f"{self.spec.plugin}-{kind}{next(self.ids)}"
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -63,6 +64,8 @@ class Pools:
         """Those that take calls, by the key of their spec."""
         self._ids = itertools.count(1)
         self._closed = False
+        self.starts: Counter[tuple[str, str]] = Counter()
+        """Processes started so far, by plugin and kind: "zygote", or the isolation of its calls."""
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -102,6 +105,7 @@ class Pools:
             verify=self._verify,
             plugin_requests=self._plugin_requests,
             journal=self._journal,
+            starts=self.starts,
         )
         pool: Pool = PerCallPool(context) if spec.isolation is Isolation.CALL else SharedPool(context)
         self._lives[pool] = self._tasks.create_task(self._run_pool(pool), name=f"pool of {spec.plugin}")

@@ -158,7 +158,11 @@ class RequestRouter:
         if requests is None:
             invocation = attempt.invocation
             caller = RequestingCall(
-                spec=self._spec, tool=invocation.tool, call_id=invocation.call_id, context=invocation.context
+                spec=self._spec,
+                tool=invocation.tool,
+                call_id=invocation.call_id,
+                context=invocation.context,
+                trace=invocation.trace,
             )
             requests = self._by_call[attempt.invocation_id] = _CallRequests(caller)
             requests.gave_up = attempt.cancel_reason is not None
