@@ -130,7 +130,8 @@ async def test_each_request_through_the_broker_is_an_event_without_headers_path_
     result = (await client.tools.CallTool(call("ask", {"urls": urls}, call_id="web", context=context))).result
     assert json.loads(text_of(result)) == ["200", "200", "host_not_granted"]
     events = await client.recorded.call_until("web", "execute_end")
-    assert [each["number"] for each in events] == [1, 2, 3, 4, 5]
+    assert [each["number"] for each in events] == [1, 2, 3, 4, 5, 6]
+    assert [each["type"] for each in events][-2:] == ["execute_values", "execute_end"]
     assert {each["context"]["trace_id"] for each in events} == {"trace-1"}
     got, redirected, denied = data(events, "egress")
     assert (got["method"], got["outcome"], got["reason"]) == ("GET", "done", "")

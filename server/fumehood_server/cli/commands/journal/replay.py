@@ -122,7 +122,10 @@ def _print_reruns(reruns: Sequence[Rerun], *, as_json: bool) -> None:
     output.show_rows(output.console(), table)
     for each in reruns:
         if each.divergence is not None and each.divergence.diff:
-            click.echo(f"\n{each.call.tool} {each.call.call_id}\n{each.divergence.diff}")
+            output.say("")
+            output.say(f"{each.call.tool} {each.call.call_id}")
+            for line in each.divergence.diff.splitlines():
+                output.say(line)
 
 
 def _fields(call: ReplayableCall) -> dict[str, Any]:
