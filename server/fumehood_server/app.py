@@ -7,13 +7,10 @@ import contextlib
 import functools
 import gc
 import os
-import signal
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import cast
 
@@ -25,18 +22,11 @@ from structlog.typing import FilteringBoundLogger
 from fumehood_server.allocator import trimmed_memory
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
-from fumehood_server.checkpoint_handover import hand_over
 from fumehood_server.config.config import SandboxConfig, ServerConfig, SidecarConfig, load_config
 from fumehood_server.config.config_file import JournalStore
-from fumehood_server.config.effective import effective_document
 from fumehood_server.config.listen import SocketAccess
 from fumehood_server.config_reload import ConfigReloader, ReadConfig
 from fumehood_server.errors import FumehoodError, RefusedError
-from fumehood_server.journal.journal import StoredJournal
-from fumehood_server.journal.off import NO_JOURNAL, NoJournal
-from fumehood_server.journal.open import open_journal
-from fumehood_server.model.events import NOBODY, Document, SidecarStarted, SidecarStopped
-from fumehood_server.model.operation_events import ConfigurationLoaded
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
@@ -46,6 +36,7 @@ from fumehood_server.plugins.catalog import STORE_NAME, Catalog, Log
 from fumehood_server.plugins.leftovers import remove_unused_environments
 from fumehood_server.plugins.pin_records import PinRecords
 from fumehood_server.plugins.store import LiveFolders, PluginSources, PluginStore
+from fumehood_server.recording import Recording, recording_of
 from fumehood_server.request_records import RequestRecords
 from fumehood_server.rpc import (
     Admission,
@@ -59,6 +50,7 @@ from fumehood_server.rpc import (
     serving,
 )
 from fumehood_server.secrets import SecretStore
+from fumehood_server.signals import orders
 from fumehood_server.telemetry import LoopFigures, LoopWatchdog, configure_logging, get_logger, open_telemetry
 from fumehood_server.workers import LogLine, LogSink, Pools, WorkerSettings
 
@@ -143,9 +135,9 @@ async def _serve(
     watchdog = LoopWatchdog(
         functools.partial(_held_up, log), lambda period: log.info("loop_figures", **_loop_fields(period))
     )
-    with _signals(stop, hangup, flush):
+    with orders(stop, hangup, flush):
         _make_state_folder(config)
-        async with _recording(config) as recording:
+        async with recording_of(config) as recording:
             served = await _serve_recorded(
                 config,
                 sources,
@@ -162,37 +154,11 @@ async def _serve(
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Recording:
-    """The journal, open, and the configuration as it names it."""
-
-    journal: StoredJournal | NoJournal
-    document: Document
-
-
-@contextlib.asynccontextmanager
-async def _recording(config: SidecarConfig) -> AsyncIterator[_Recording]:
-    """The journal from the first event to the last."""
-    document = await asyncio.to_thread(effective_document, config)
-    async with _journal(config) as journal:
-        journal.record(SidecarStarted(version=version("fumehood-server")))
-        loaded = ConfigurationLoaded(
-            configuration=document.digest.hex(),
-            listen=tuple(printable(each.target) for each in config.server.listen),
-            plugins=tuple(printable(each.path) for each in config.plugins),
-        )
-        journal.record(loaded, NOBODY, (), (document,))
-        try:
-            yield _Recording(journal, document)
-        finally:
-            journal.record(SidecarStopped())
-
-
 async def _serve_recorded(
     config: SidecarConfig,
     sources: PluginSources,
     read_config: ReadConfig,
-    recording: _Recording,
+    recording: Recording,
     *,
     locked: bool,
     ready: Ready | None,
@@ -354,30 +320,6 @@ def _make_state_folder(config: SidecarConfig) -> None:
         raise StateFolderError(folder, error.strerror or str(error)) from error
 
 
-def _journal(config: SidecarConfig) -> StoredJournal | NoJournal:
-    if config.journal.store is JournalStore.OFF:
-        return NO_JOURNAL
-    return open_journal(
-        config.server.state_dir,
-        window_s=config.journal.call_id_window_s,
-        keep_payloads_d=config.journal.keep_payloads_d,
-        on_state=_journal_state,
-        on_recovered=_journal_recovered,
-        hand_over=functools.partial(hand_over, config),
-    )
-
-
-def _journal_recovered(calls: int) -> None:
-    get_logger().warning("calls_recovered", calls=calls, message="a sidecar ended before they did")
-
-
-def _journal_state(problem: str | None) -> None:
-    if problem is None:
-        get_logger().info("journal_available")
-    else:
-        get_logger().error("journal_unavailable", message=problem)
-
-
 def _held_up(log: FilteringBoundLogger, seconds: float, culprit: str, times: int) -> None:
     """The watchdog's line: everybody waited so long."""
     log.warning("loop_held_up", ms=round(seconds * 1000, 1), culprit=culprit, times=times)
@@ -421,44 +363,6 @@ def _connection_settings(server: ServerConfig, log: FilteringBoundLogger) -> Con
         max_connections=fit,
         idle_s=server.connection_idle_s,
     )
-
-
-@contextlib.contextmanager
-def _signals(stop: asyncio.Event, hangup: asyncio.Event, flush: Callable[[], None]) -> Iterator[None]:
-    """The first signal asks for the drain. The second ends the process by that signal: the kernel ends the workers.
-
-    SIGHUP sets `hangup`. Signals of `_NO_ORDERS` would end it without a drain (signal(7)): they are logged, and nothing
-    else.
-    """
-    loop = asyncio.get_running_loop()
-
-    def asked_to_end(number: signal.Signals) -> None:
-        if not stop.is_set():
-            stop.set()
-            return
-        flush()
-        # Not SIGQUIT, which would write the sidecar's memory to a core file.
-        last = signal.SIGINT if number == signal.SIGINT else signal.SIGTERM
-        loop.remove_signal_handler(last)
-        signal.signal(last, signal.SIG_DFL)
-        os.kill(os.getpid(), last)
-
-    def ignored(number: signal.Signals) -> None:
-        get_logger().warning("signal_ignored", signal=number.name, message="it asks for nothing here")
-
-    handlers = {**dict.fromkeys(_END, asked_to_end), **dict.fromkeys(_NO_ORDERS, ignored)}
-    for each, handler in handlers.items():
-        loop.add_signal_handler(each, handler, each)
-    loop.add_signal_handler(signal.SIGHUP, hangup.set)
-    try:
-        yield
-    finally:
-        for each in (*handlers, signal.SIGHUP):
-            loop.remove_signal_handler(each)
-
-
-_END = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-_NO_ORDERS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def _sandbox_problem(sandbox: SandboxConfig, log: FilteringBoundLogger) -> Reason | None:

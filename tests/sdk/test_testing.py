@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fumehood_sdk import Blob, Context, HttpFailed, HttpRequest, HttpResponse, Plugin, Text
-from fumehood_sdk.testing import CallLog, CallUpdate, ToolTester
+from fumehood_sdk.testing import CallLog, CallUpdate, ToolTester, replay
 
 from .plugins import kitchen
 
@@ -216,3 +217,23 @@ def test_what_the_sidecar_would_refuse_is_refused() -> None:
     assert error_of("post", http=long) == ("method_not_allowed", False)
     assert error_of("fetch", secrets=keys, http=long) == ("response_too_large", False)
     assert error_of("fetch", secrets=keys, http=failing) == ("connect_failed", True)
+
+
+def test_a_recorded_name_with_a_prefix_is_the_tool_whose_whole_name_it_ends_with(tmp_path: Path) -> None:
+    plugin = Plugin("words", version="1.0.0")
+
+    @plugin.tool(side_effects="none")
+    def say() -> str:
+        """Say one thing."""
+        return "short"
+
+    @plugin.tool(side_effects="none")
+    def essay() -> str:
+        """Say another."""
+        return "long"
+
+    result = {"content": [{"text": "long"}], "details_json": '"long"', "terminate": False, "error": None}
+    call = {"call_id": "a", "tool": "team_essay", "arguments_json": "{}", "context": {}, "values": []}
+    file = tmp_path / "calls"
+    file.write_text(f'{{"fumehood_replay": 1}}\n{json.dumps(call | {"result": result})}\n')
+    assert replay(file, plugin) == ("a",)

@@ -120,6 +120,7 @@ class StoredJournal:
         """Write what is left."""
         if self._loading is not None:
             self._loading.cancel()
+            await asyncio.wait((self._loading,))
         self._tell_losses()
         await self._writer.__aexit__(kind, value, trace)
         await asyncio.to_thread(self._reader.close)
