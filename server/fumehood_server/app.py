@@ -42,9 +42,12 @@ from fumehood_server.rpc import (
     Admission,
     ConnectionSettings,
     RefusalRecords,
+    RequestReader,
     ResultWriter,
     ServerContext,
+    UnreadAnswers,
     connections_that_fit,
+    disconnect_unread,
     make_socket_folder,
     raise_descriptor_limit,
     serving,
@@ -218,6 +221,7 @@ async def _serve_recorded(
             journal=journal,
             document=recording.document,
         )
+        unread = UnreadAnswers(disconnect_unread)
         async with (
             trimmed_memory(),
             open_telemetry(config.telemetry) as telemetry,
@@ -246,6 +250,8 @@ async def _serve_recorded(
                         max_arguments_bytes=server.max_arguments_bytes,
                         traces=None if telemetry is None else telemetry.traces,
                     ),
+                    unread=unread,
+                    reader=RequestReader(unread),
                     metrics=None if telemetry is None else telemetry.metrics,
                     reload_config=reloader.reload,
                     refusals=refusals,

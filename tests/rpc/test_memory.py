@@ -188,3 +188,18 @@ async def test_a_request_without_a_message_is_refused(sidecar: Sidecar) -> None:
         while (received := connection.receive())[0] != HEADERS:
             pass
         assert b"without a request" in received[3]
+
+
+async def test_recorded_outcomes_that_are_asked_for_and_not_read_are_bounded(sidecar: Sidecar) -> None:
+    async with sidecar.channel() as channel:
+        await ToolServiceStub(channel).CallTool(large(call_id="kept"))
+    count = (MAX_CONNECTION_BYTES + MARGIN_BYTES) // RESULT_BYTES + 10
+    asked = pb.GetCallRequest(call_id="kept").SerializeToString()
+    with Http2(sidecar.targets[1], window=0) as connection:
+        for _ in range(count):
+            connection.request("/fumehood.v1.ToolService/GetCall", message(asked))
+        refusals = await asyncio.to_thread(begun_answers, connection, count)
+        assert 10 <= refusals < count
+        async with sidecar.channel() as channel:
+            found = await ToolServiceStub(channel).GetCall(pb.GetCallRequest(call_id="kept"))
+        assert len(text_of(found.result)) == RESULT_BYTES // 2

@@ -10,6 +10,7 @@ from typing import TypeVar
 from fumehood_server.calls.cancellation import Cancellation
 from fumehood_server.calls.deadlines import Bound, Deadline, first_deadline
 from fumehood_server.calls.errors import EndedEarlyError
+from fumehood_server.calls.repeats import Repeats
 from fumehood_server.errors import RefusedError
 from fumehood_server.model.call import CallOutcome, CallRequest, CallUpdate
 from fumehood_server.model.events import About
@@ -136,12 +137,19 @@ class Call:
 class JoinedCall(Call):
     """A request that repeats a call under way: it waits for that call's outcome, and can't end it."""
 
-    __slots__ = ()
+    __slots__ = ("_repeats",)
 
-    def __init__(self, request: CallRequest, other: Call) -> None:
+    def __init__(self, request: CallRequest, other: Call, repeats: Repeats) -> None:
         """`other` is the call that it repeats."""
         super().__init__(request, None)
         self._task = other._its_task  # noqa: SLF001 - of this class
+        self._repeats = repeats
+
+    async def outcome(self) -> CallOutcome:
+        """See `Call`."""
+        outcome = await super().outcome()
+        await self._repeats.pace(self.request.caller, outcome)
+        return outcome
 
     def cancel(self, reason: CancelReason, note: str = "", by: str = "") -> None:
         """Leave the call to whoever started it."""

@@ -11,6 +11,7 @@ from fumehood_server.calls.call import Call, JoinedCall, OnUpdate
 from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.records import CallRecords, RedactorOf
 from fumehood_server.calls.registry import Registry
+from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.run import CallDependencies, run_call
 from fumehood_server.calls.steps.find import Tools
 from fumehood_server.calls.steps.invoke import LINGER_S
@@ -55,6 +56,7 @@ class Executor:
         """
         self.max_calls_of_one = max(1, max_concurrent_calls // 2)
         """Most calls that one session should have under way, so that it leaves others a place."""
+        self.repeats = Repeats()
         self._registry = Registry(max_concurrent_calls)
         self._tasks = asyncio.TaskGroup()
         self._needs = CallDependencies(
@@ -62,6 +64,7 @@ class Executor:
             pools=pools,
             checks=DocumentChecks(get_logger()),
             turns=Turns(),
+            repeats=self.repeats,
             linger_s=linger_s,
             log=get_logger(),
             lines=call_lines(),
@@ -102,7 +105,7 @@ class Executor:
             other = self._registry.find_call(request.call_id)
             if other is not None:
                 check_repeats(request, other.request)
-                return JoinedCall(request, other)
+                return JoinedCall(request, other, self.repeats)
         call = Call(request, on_update)
         self._registry.add_call(call)
         call.runs_in(self._tasks.create_task(self._run(call)))

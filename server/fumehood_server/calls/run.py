@@ -12,6 +12,7 @@ from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.errors import StepFailedError
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.records import CallRecords
+from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.steps.acquire import acquire_worker
 from fumehood_server.calls.steps.answer import failed, log_outcome, outcome_of
 from fumehood_server.calls.steps.check import Checked, check_result
@@ -42,6 +43,7 @@ class CallDependencies:
     pools: WorkerPools
     checks: DocumentChecks
     turns: Turns
+    repeats: Repeats
     log: FilteringBoundLogger
     lines: CallLines
     records: CallRecords
@@ -62,7 +64,7 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
     """
     progress = Progress()
     try:
-        found = await recall(call, needs.journal)
+        found = await recall(call, needs.journal, needs.repeats)
         if found is not None:
             return await _repeat(call, found, needs)
         checked = await _take_steps(call, needs, progress)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+from fumehood_server.model.fair_lock import FairLock
 
 SMALL_PIECE_BYTES = 1024
 PAUSE_S = 0.001
@@ -16,15 +17,15 @@ scheduler lets a process that always runs wait longest on a busy machine, and wi
 class PluginTurns:
     """The turns of one plugin. At most one of its tasks waits among those of the other plugins."""
 
-    def __init__(self, everybody: asyncio.Lock) -> None:
-        """Share `everybody` with the other plugins."""
-        self._ours = asyncio.Lock()
-        self._everybody = everybody
+    def __init__(self, plugin: str, lock: FairLock) -> None:
+        """Share `lock` with the other plugins."""
+        self._plugin = plugin
+        self._lock = lock
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn, and hold it for the block, which must not await."""
-        async with self._ours, self._everybody:
+        async with self._lock.hold(self._plugin):
             await asyncio.sleep(PAUSE_S)
             yield
 
@@ -36,13 +37,12 @@ class PluginTurns:
 
 
 class Turns:
-    """The turns of all plugins, by name: as many as the configuration has."""
+    """The turns of all plugins, by name."""
 
     def __init__(self) -> None:
         """Nobody waits yet."""
-        everybody = asyncio.Lock()
-        self._by_plugin: defaultdict[str, PluginTurns] = defaultdict(lambda: PluginTurns(everybody))
+        self._lock = FairLock()
 
     def of(self, plugin: str) -> PluginTurns:
         """Those of one plugin."""
-        return self._by_plugin[plugin]
+        return PluginTurns(plugin, self._lock)

@@ -205,9 +205,13 @@ class StoredJournal:
         except StoreError as exc:
             raise JournalUnavailableError(str(exc)) from exc
 
+    def may_know(self, call_id: str) -> bool:
+        """See `fumehood_server.model.events.Journal`."""
+        return self._recent.may_hold(call_id)
+
     async def recent(self, call_id: str) -> RecordedCall | None:
         """See `fumehood_server.model.events.Journal`."""
-        if not self._recent.may_hold(call_id):
+        if not self.may_know(call_id):
             return None
         found = await self.find(call_id)
         if found is None or found.started_us < self._window_start_us():

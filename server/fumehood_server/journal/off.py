@@ -56,6 +56,10 @@ class NoJournal:
         """Nothing is known."""
         return None
 
+    def may_know(self, call_id: str) -> bool:  # noqa: ARG002 - as in the protocol
+        """Nothing is known."""
+        return False
+
     async def recent(self, call_id: str) -> RecordedCall | None:  # noqa: ARG002 - as in the protocol
         """Nothing is known."""
         return None

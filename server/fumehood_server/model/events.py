@@ -360,6 +360,9 @@ class Journal(Protocol):
             JournalUnavailableError: the journal can't be read now.
         """
 
+    def may_know(self, call_id: str) -> bool:
+        """Whether `recent` may find a call of this id. False: it would not, and need not read."""
+
     async def recent(self, call_id: str) -> RecordedCall | None:
         """The newest call of this id, if it began within the time for which an id stands for its call.
 

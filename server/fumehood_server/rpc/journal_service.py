@@ -81,14 +81,10 @@ class JournalService:
             )
             return response.SerializeToString()
 
-        caller, unread = context.peer(), self._server.unread
-        unread.check(caller)
+        caller = context.peer()
+        self._server.unread.check(caller)
         with self._listings.take(caller), _unavailable():
-            answer = await reads.run(read)
-        size = len(answer) + STREAM_BYTES
-        unread.add(caller, size)
-        context.add_done_callback(lambda _: unread.remove(caller, size))  # type: ignore[arg-type] # no class
-        return answer
+            return await reads.run(read)
 
     async def watch_events(self, request: pb.WatchEventsRequest, context: _Context[pb.WatchEventsRequest]) -> None:
         """Events from a position on, and new ones."""

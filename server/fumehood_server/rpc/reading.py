@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.rpc.parsing import MALFORMED, NOT_UNDERSTOOD, parser
 from fumehood_server.rpc.status import aborting
+from fumehood_server.rpc.unread import STREAM_BYTES, UnreadAnswers
 
 MAX_ARRIVING = 256
 """Requests that are read at a time. One that came with its bytes is read within some milliseconds."""
@@ -33,15 +34,21 @@ _Method = Callable[[Any, _Context], Awaitable[_Answer]]
 class RequestReader:
     """The requests that are arriving, oldest first. For one event loop."""
 
-    __slots__ = ("_arriving",)
+    __slots__ = ("_arriving", "_unread")
 
-    def __init__(self) -> None:
+    def __init__(self, unread: UnreadAnswers) -> None:
+        """`unread` counts the one answer of a unary method as its caller's."""
+        self._unread = unread
         self._arriving: dict[asyncio.Task[Any], None] = {}
         """The handlers that read. One that is told to give up is taken out first."""
 
     def unary(self, method: _Method[bytes], message: type[Message]) -> grpc.RpcMethodHandler[Any, Any]:
         """A method of one request and one answer."""
-        return grpc.stream_unary_rpc_method_handler(self._reading(method), parser(message))
+
+        async def answering(request: object, context: _Context) -> bytes:
+            return self._count(await method(request, context), context)
+
+        return grpc.stream_unary_rpc_method_handler(self._reading(answering), parser(message))
 
     def streaming(self, method: _Method[None], message: type[Message]) -> grpc.RpcMethodHandler[Any, Any]:
         """A method of one request and a stream of answers."""
@@ -52,6 +59,17 @@ class RequestReader:
             return await method(await self._read(context), context)
 
         return aborting(reading)
+
+    def _count(self, answer: bytes, context: _Context) -> bytes:
+        """The answer, which counts as unread until gRPC has sent it or its caller has gone away.
+
+        Raises:
+            RefusedError: there is no room for it.
+        """
+        unread, caller, size = self._unread, context.peer(), len(answer) + STREAM_BYTES
+        unread.add(caller, size)
+        context.add_done_callback(lambda _: unread.remove(caller, size))  # type: ignore[arg-type] # no class
+        return answer
 
     async def _read(self, context: _Context) -> object:
         """The request.

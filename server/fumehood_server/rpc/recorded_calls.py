@@ -31,7 +31,7 @@ _STATES = {
 }
 
 
-async def get_call(server: ServerContext, request: pb.GetCallRequest) -> pb.GetCallResponse:
+async def get_call(server: ServerContext, request: pb.GetCallRequest, caller: str) -> pb.GetCallResponse:
     """Where a call stands, or how it ended.
 
     Raises:
@@ -43,7 +43,9 @@ async def get_call(server: ServerContext, request: pb.GetCallRequest) -> pb.GetC
         if not request.wait:
             return _running(call)
         await call.outcome()
-    recorded = await _find(server, call_id)
+    async with server.executor.repeats.turn(caller):
+        recorded = await _find(server, call_id)
+        await server.executor.repeats.pause(recorded.outcome)
     response = pb.GetCallResponse(
         state=_STATES[recorded.state],
         tool=recorded.tool,

@@ -13,7 +13,6 @@ from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.plugins.config_change import ConfigReloaded
 from fumehood_server.rpc.admission import Admission
-from fumehood_server.rpc.disconnect import disconnect_unread
 from fumehood_server.rpc.drain import Drain
 from fumehood_server.rpc.outcomes import ResultWriter
 from fumehood_server.rpc.pacing import WritePacer
@@ -45,10 +44,10 @@ class ServerContext:
     reload_config: Callable[[], Awaitable[ConfigReloaded]]
     """Takes up the configuration as it is now, or raises RefusedError."""
     refusals: RefusalRecords
+    unread: UnreadAnswers
+    reader: RequestReader
     metrics: SidecarMetrics | None = None
     """None: nobody asked for them."""
-    reader: RequestReader = field(default_factory=RequestReader)
-    unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(disconnect_unread))
     sessions: StreamSlots = field(default_factory=lambda: StreamSlots("sessions", total=MAX_SESSIONS, connection=16))
     pacer: WritePacer = field(default_factory=WritePacer)
     drain: Drain = field(default_factory=Drain)

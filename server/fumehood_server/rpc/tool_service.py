@@ -17,7 +17,6 @@ from fumehood_server.rpc.recorded_calls import get_call, resolve_call
 from fumehood_server.rpc.session import Session, SessionContext
 from fumehood_server.rpc.status import aborting
 from fumehood_server.rpc.streaming import stream_call
-from fumehood_server.rpc.unread import STREAM_BYTES
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
@@ -89,12 +88,7 @@ class ToolService:
             raise
         response = pb.CallToolResponse()
         server.results.fill(response.result, outcome)
-        answer = response.SerializeToString()
-        size = len(answer) + STREAM_BYTES
-        server.unread.add(caller, size)
-        # Called when gRPC has sent the answer, or the caller has gone away.
-        context.add_done_callback(lambda _: server.unread.remove(caller, size))  # type: ignore[arg-type] # no class
-        return answer
+        return response.SerializeToString()
 
     async def stream_tool(self, request: pb.StreamToolRequest, context: _Context[pb.StreamToolRequest]) -> None:
         """One call with its updates."""
@@ -115,9 +109,11 @@ class ToolService:
         with self._server.sessions.take(context.peer()):
             await Session(self._server, context).run()
 
-    async def get_call(self, request: pb.GetCallRequest, _context: _Context[pb.GetCallRequest]) -> bytes:
+    async def get_call(self, request: pb.GetCallRequest, context: _Context[pb.GetCallRequest]) -> bytes:
         """One call by its id."""
-        return (await get_call(self._server, request)).SerializeToString()
+        caller = context.peer()
+        self._server.unread.check(caller)
+        return (await get_call(self._server, request, caller)).SerializeToString()
 
     async def resolve_call(self, request: pb.ResolveCallRequest, context: _Context[pb.ResolveCallRequest]) -> bytes:
         """Settle an outcome."""

@@ -10,6 +10,7 @@ import orjson
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallRequest
@@ -22,7 +23,7 @@ _MAX_PARSED_CHARS = 16 * 1024
 """Longer arguments are compared as they are prepared, and as text."""
 
 
-async def recall(call: Call, journal: Journal) -> RecordedCall | None:
+async def recall(call: Call, journal: Journal, repeats: Repeats) -> RecordedCall | None:
     """The call that this one's id stands for. None: there is none, so this one is the first.
 
     Raises:
@@ -30,10 +31,12 @@ async def recall(call: Call, journal: Journal) -> RecordedCall | None:
         RefusedError: that call was of another tool.
     """
     request = call.request
-    if not request.is_named or not journal.recording:
+    if not request.is_named or not journal.recording or not journal.may_know(request.call_id):
         return None
     try:
-        found = await journal.recent(request.call_id)
+        async with repeats.turn(request.caller):
+            found = await journal.recent(request.call_id)
+            await repeats.pause(None if found is None else found.outcome)
     except JournalUnavailableError as exc:
         why = f"whether it ran under this call_id before can't be read: {exc}"
         raise StepFailedError(not_run(request.tool, why)) from exc
