@@ -12,6 +12,7 @@ from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry
 from fumehood_server.journal.query import Bounds, EventQuery, Span
 from fumehood_server.journal.sqlite import MIGRATIONS, SqliteReader, SqliteStore, search
+from fumehood_server.journal.sqlite.database import NOT_OF_CALLS
 from fumehood_server.journal.store import StoredEvent
 from fumehood_server.model.events import About, EventsLost, ExecuteCancelled, Fault
 
@@ -134,8 +135,8 @@ def test_an_index_of_types_is_there_in_a_journal_of_before(tmp_path: Path) -> No
     written(path, [[*entries(3)]])
     with sqlite3.connect(path) as connection:
         plan = connection.execute(
-            "EXPLAIN QUERY PLAN SELECT position FROM events WHERE type = ? AND type NOT IN "
-            "('execute_start', 'execute_attempt', 'execute_end', 'execute_cancelled') ORDER BY position DESC",
+            f"EXPLAIN QUERY PLAN SELECT position FROM events WHERE type = ? AND {NOT_OF_CALLS} "  # noqa: S608 - ours
+            "ORDER BY position DESC",
             ("sidecar_started",),
         ).fetchall()
     connection.close()

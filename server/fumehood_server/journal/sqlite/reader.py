@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fumehood_server.journal.entry import CallRow, CallState
-from fumehood_server.journal.query import Bounds, EventQuery, Found, Span
-from fumehood_server.journal.sqlite.database import ENDS, OF_CALLS, check_version, connect, told
+from fumehood_server.journal.query import TYPES_OF_CALLS, Bounds, EventQuery, Found, Span
+from fumehood_server.journal.sqlite.database import NOT_ENDS, NOT_OF_CALLS, check_version, connect, told
 from fumehood_server.journal.sqlite.search import search
 from fumehood_server.journal.store import Counts, EventFilter, StoredEvent
 from fumehood_server.journal.tree import TILE_HASHES, Tree
@@ -114,7 +114,7 @@ class SqliteReader:
             return []
         sql = (
             f"{_SELECT} WHERE position IN (?, ?) UNION ALL {_SELECT} WHERE subject = ? AND position > ? "
-            f"AND subject <> '' AND type NOT IN {ENDS} ORDER BY position"
+            f"AND subject <> '' AND {NOT_ENDS} ORDER BY position"
         )
         with told(self.path):
             rows = self._connection.execute(
@@ -244,7 +244,7 @@ def _where(wanted: EventFilter) -> tuple[str, list[object]]:
 
 def _rare(types: Collection[str]) -> str:
     """What SQLite must read to take the index by type, where all of these are in it."""
-    return "" if any(f"'{each}'" in OF_CALLS for each in types) else f"AND type NOT IN {OF_CALLS}"
+    return "" if TYPES_OF_CALLS & {*types} else f"AND {NOT_OF_CALLS}"
 
 
 def _call_row(row: tuple[Any, ...]) -> CallRow:

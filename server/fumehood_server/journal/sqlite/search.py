@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fumehood_server.journal.query import TYPES_OF_CALLS, Bounds, EventQuery, Found, Span
-from fumehood_server.journal.sqlite.database import ENDS, OF_CALLS
+from fumehood_server.journal.sqlite.database import NOT_ENDS, NOT_OF_CALLS
 from fumehood_server.journal.store import StoredEvent
 
 _CALLS = "FROM calls"
 _POSITION = "SELECT position FROM events"
-_OF_SUBJECT = f"subject <> '' AND type NOT IN {ENDS}"
+_OF_SUBJECT = f"subject <> '' AND {NOT_ENDS}"
 """What the index by subject holds."""
 _OF_CALL = "subject = call_id AND position > start_position"
 _IN_SPAN = "AND position >= ? AND position < ?"
@@ -151,7 +151,7 @@ def _of_run(connection: sqlite3.Connection, query: EventQuery) -> set[int] | Non
 
 
 def _of_types(connection: sqlite3.Connection, types: frozenset[str], span: Span, limit: int) -> set[int]:
-    sql = f"{_POSITION} WHERE type = ? AND type NOT IN {OF_CALLS} {_IN_SPAN} {_order(span)} LIMIT ?"
+    sql = f"{_POSITION} WHERE type = ? AND {NOT_OF_CALLS} {_IN_SPAN} {_order(span)} LIMIT ?"
     found: set[int] = set()
     for each in types:
         found.update(row[0] for row in connection.execute(sql, (each, span.start, span.end, limit + 1)))

@@ -16,7 +16,7 @@ from fumehood_server.journal.store import PruneEvent
 from fumehood_server.journal.tree import Tile, Tree
 
 _CHANGE = "UPDATE calls SET state = ?, end_position = coalesce(?, end_position) WHERE call_id = ?"
-_ROWS = (512, 128, 32, 8, 1)
+_ROWS = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Rows of one statement. Each statement gives Python's lock away and takes it again, and a busy event loop lets it go
 only each 5 ms (`sys.getswitchinterval`): row by row, the writer falls behind the calls."""
 _SMALL_BYTES = 4096
