@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import rfc8785
+from fumehood_server.model.schema import canonical_json
 
 
 def canonical_sha256(value: Any, text: str) -> str:  # noqa: ANN401 - any JSON value
@@ -15,7 +15,7 @@ def canonical_sha256(value: Any, text: str) -> str:  # noqa: ANN401 - any JSON v
     its text as it stands.
     """
     try:
-        data = rfc8785.dumps(value)
-    except (ValueError, RecursionError, rfc8785.CanonicalizationError):
+        data = canonical_json(value).encode()
+    except (ValueError, RecursionError):
         data = text.encode(errors="surrogatepass")
     return hashlib.sha256(data).hexdigest()
