@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-
 from fumehood_server.bounded_events import BoundedEvents
 from fumehood_server.egress import EgressEvent, Outcome
-from fumehood_server.model.call import CallContext
 from fumehood_server.model.events import About, EgressHop, EgressRequested, Journal, SecretRequested
 from fumehood_server.model.operation_events import EgressCounted
 from fumehood_server.model.plugin_requests import RequestingCall
@@ -21,7 +17,6 @@ BURST_OF_PLUGIN = 100
 PER_SECOND_OF_PLUGIN = 1.0
 """Requests of one plugin that are no call's: of several calls in one process, of none. More are counted."""
 _MAX_NAME = 64
-_CONTEXT = tuple(each.name for each in fields(CallContext))
 
 
 class RequestRecords:
@@ -89,7 +84,4 @@ def _egress(event: EgressEvent) -> EgressRequested:
 
 
 def _about(call: RequestingCall) -> About:
-    context: Mapping[str, str] = {name: value for name in _CONTEXT if (value := getattr(call.context, name))}
-    return About(
-        call_id=call.call_id, run_id=call.context.request_id, tool=call.tool, plugin=call.spec.plugin, context=context
-    )
+    return call.about or About(plugin=call.spec.plugin)

@@ -68,7 +68,7 @@ async def _settle(journal: Journal, recorded: RecordedCall, resolution: Resoluti
         tool=recorded.tool,
         plugin=recorded.plugin,
         context=recorded.context,
-        number=recorded.events + 1,
+        number=recorded.events,
     )
     await journal.commit(event, about, kept)
     return outcome

@@ -25,7 +25,6 @@ from fumehood_server.model.events import (
     Event,
     EventsLost,
     ExecuteEnd,
-    ExecuteStart,
     SidecarStopped,
 )
 from fumehood_server.model.recorded import RecordedCall
@@ -37,8 +36,6 @@ _RETRY_S = 5.0
 _KEPT = (ExecuteEnd, SidecarStopped)
 """Events that are kept up to the higher bound: there is one at most for each that was taken."""
 _MICROSECONDS = 1_000
-_MAX_ENDED = 4_096
-"""Calls whose events are numbered on after their end."""
 
 
 class StoredJournal:
@@ -88,12 +85,6 @@ class StoredJournal:
             on_committed=None if reads is None else reads.commits.committed,
         )
         self._last_us = 0
-        self._unwritten: dict[str, int] = {}
-        """Calls whose newest event may not be on disk, oldest first: how many entries must be for that."""
-        self._numbers: dict[str, int] = {}
-        """Events so far of each call under way."""
-        self._ended: dict[str, int] = {}
-        """The same of those that have ended, the last ones."""
         self._lost = 0
         self.lost = 0
         """See `fumehood_server.model.events.Journal`."""
@@ -162,10 +153,9 @@ class StoredJournal:
             self._lost += 1
             self.lost += 1
             return
-        self._tell_losses()
+        if self._lost:
+            self._tell_losses()
         self._writer.add(self._entry(event, about, payloads, documents))
-        if about.call_id:
-            self._note_unwritten(about.call_id)
 
     async def commit(
         self,
@@ -179,8 +169,6 @@ class StoredJournal:
         if self._writer.is_full:
             raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
         done = self._writer.commit(self._entry(event, about, payloads, documents))
-        if about.call_id:
-            self._note_unwritten(about.call_id)
         try:
             async with asyncio.timeout(self._commit_s):
                 await done
@@ -197,7 +185,7 @@ class StoredJournal:
         """See `fumehood_server.model.events.Journal`."""
         try:
             async with asyncio.timeout(self._commit_s):
-                if not self._writer.has_written(self._unwritten.get(call_id, 0)):
+                if self._writer.holds(call_id):
                     await self._writer.flush()
                 return await self._reader.run(lambda reader: read_call(reader, call_id))
         except TimeoutError as exc:
@@ -243,17 +231,9 @@ class StoredJournal:
         except (TimeoutError, StoreError):
             return {}
 
-    def _note_unwritten(self, call_id: str) -> None:
-        """Remember until when the call's newest event is not to be read: so few look-ups wait for a commit."""
-        unwritten = self._unwritten
-        unwritten.pop(call_id, None)
-        unwritten[call_id] = self._writer.added
-        while unwritten and self._writer.has_written(unwritten[first := next(iter(unwritten))]):
-            del unwritten[first]
-
     def _tell_losses(self) -> None:
-        if self._lost:
-            lost, self._lost = self._lost, 0
+        lost, self._lost = self._lost, 0
+        if lost:
             self._writer.add(self._entry(EventsLost(count=lost, reason=self.problem or "too many at once"), NOBODY))
 
     def _entry(
@@ -261,35 +241,19 @@ class StoredJournal:
     ) -> Entry:
         # Events are found by time as well, so time stands still where the clock is set back.
         self._last_us = max(self._last_us, time.time_ns() // _MICROSECONDS)
+        if about.call_id:
+            if not about.number:
+                self._recent.add(about.call_id)
+            about.number += 1
         return encode(
             event,
             about,
             time_us=self._last_us,
             sidecar=self._sidecar,
-            number=about.number or self._number(event, about.call_id),
+            number=about.number,
             payloads=payloads,
             documents=documents,
         )
-
-    def _number(self, event: Event, call_id: str) -> int:
-        if not call_id:
-            return 0
-        if isinstance(event, ExecuteStart):
-            self._recent.add(call_id)
-            self._ended.pop(call_id, None)
-            self._numbers[call_id] = 1
-            return 1
-        if call_id in self._ended:  # what its end cut off, such as an HTTP request, is over a moment later
-            number = self._ended[call_id] = self._ended[call_id] + 1
-            return number
-        number = self._numbers.pop(call_id, 0) + 1
-        if isinstance(event, ExecuteEnd):
-            self._ended[call_id] = number
-            if len(self._ended) > _MAX_ENDED:
-                del self._ended[next(iter(self._ended))]
-        else:
-            self._numbers[call_id] = number
-        return number
 
     def _store(self) -> Store:
         first, self._first = self._first, None

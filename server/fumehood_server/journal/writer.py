@@ -49,6 +49,8 @@ class WriterSettings:
 class _Batch:
     entries: list[Entry] = field(default_factory=list)
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    subjects: set[str] = field(default_factory=set)
+    """What its entries are about."""
     size: int = 0
 
     @property
@@ -85,9 +87,11 @@ class Writer:
         self._settings = settings or WriterSettings()
         self._on_state = on_state
         self._upkeep = upkeep
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        self._condition = threading.Condition(self._lock)
         self._batch = _Batch()
-        self._added = 0
+        self._under_way = _Batch()
+        """The one that the thread writes, or wrote last."""
         self._waiting = 0
         """Entries and their bytes that are not on disk, those of the batch under way included."""
         self._waiting_bytes = 0
@@ -131,7 +135,7 @@ class Writer:
 
     def has_room(self, size: int) -> bool:
         """Whether an event with a payload of so many bytes may be added now, or should wait for `room`."""
-        return self._holds_less(entries=1, sizes=1 if size > SMALL_BYTES else _FOR_SMALL)
+        return self._holds_less(1, 1 if size > SMALL_BYTES else _FOR_SMALL)
 
     @property
     def waiting(self) -> int:
@@ -141,14 +145,15 @@ class Writer:
     @property
     def is_full(self) -> bool:
         """Whether what waits has reached its bound also for small payloads: nothing more should be added."""
-        return not self._holds_less(entries=1, sizes=_FOR_SMALL)
+        return not self._holds_less(1, _FOR_SMALL)
 
     @property
     def is_overfull(self) -> bool:
         """Whether not even the ends of calls should be added."""
-        return not self._holds_less(entries=_FOR_ENDS, sizes=2 * _FOR_SMALL)
+        return not self._holds_less(_FOR_ENDS, 2 * _FOR_SMALL)
 
-    def _holds_less(self, *, entries: int, sizes: int) -> bool:
+    def _holds_less(self, entries: int, sizes: int) -> bool:
+        """Than so many times the bounds."""
         settings = self._settings
         return self._waiting < settings.max_entries * entries and self._waiting_bytes < settings.max_bytes * sizes
 
@@ -180,18 +185,14 @@ class Writer:
                     free.set_result(None)
                 return
 
-    @property
-    def added(self) -> int:
-        """Number of entries so far."""
-        return self._added
-
-    def has_written(self, added: int) -> bool:
-        """Whether the first so many entries are on disk."""
-        return self._added - self._waiting >= added
+    def holds(self, subject: str) -> bool:
+        """Whether an entry about this waits to be on disk."""
+        with self._lock:
+            return subject in self._batch.subjects or subject in self._under_way.subjects
 
     def add(self, entry: Entry) -> None:
         """Have an entry written with the next group. Never blocks on the database."""
-        with self._condition:
+        with self._lock:
             self._add(entry)
 
     def commit(self, entry: Entry) -> asyncio.Future[None]:
@@ -217,8 +218,8 @@ class Writer:
     def _add(self, entry: Entry) -> None:
         batch, size = self._batch, entry.size
         batch.entries.append(entry)
+        batch.subjects.add(entry.subject)
         batch.size += size
-        self._added += 1
         self._waiting += 1
         self._waiting_bytes += size
         if len(batch.entries) >= BATCH_ENTRIES or batch.size >= BATCH_BYTES:
@@ -277,8 +278,8 @@ class Writer:
             self._due = False
             if not self._batch.is_wanted:
                 return None if due is None else _Batch()
-            batch, self._batch = self._batch, _Batch()
-            return batch
+            self._under_way, self._batch = self._batch, _Batch()
+            return self._under_way
 
     def _put_back(self, batch: _Batch) -> bool:
         """Keep what could not be written for the next try, and wait for that. False: the sidecar ends."""
@@ -286,6 +287,7 @@ class Writer:
             later = self._batch
             batch.entries += later.entries
             batch.waiters += later.waiters
+            batch.subjects |= later.subjects
             batch.size += later.size
             self._batch = batch
             if self._closing:
@@ -307,7 +309,8 @@ class Writer:
         if batch.waiters:
             self._on_loop(_resolve, batch.waiters)
         self._on_loop(self._wake_next)
-        batch.entries, batch.waiters, batch.size = [], [], 0  # what fails after this is not theirs
+        # What fails after this is not theirs.
+        batch.entries, batch.waiters, batch.subjects, batch.size = [], [], set(), 0
 
     def _tell(self, problem: str | None) -> None:
         if problem == self._problem:

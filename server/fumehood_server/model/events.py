@@ -33,7 +33,7 @@ class About:
     context: Mapping[str, str] = field(default_factory=dict)
     """The caller's correlation: those of `CallContext` that are known."""
     number: int = 0
-    """Place among the call's events, from 1. 0: the journal counts, as it does while the call is under way."""
+    """How many events of the call were recorded so far: the journal counts on. All of a call's share this object."""
 
 
 NOBODY = About()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from fumehood_server.model.call import CallContext
+    from fumehood_server.model.events import About
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.trace import TraceContext
 
@@ -45,6 +46,8 @@ class RequestingCall:
     tool: str
     call_id: str
     context: CallContext
+    about: About | None = None
+    """What the journal's events of it are about. None: it is not recorded."""
     trace: TraceContext | None = None
     """None: calls are not traced."""
     usage: EgressUsage = field(default_factory=EgressUsage)

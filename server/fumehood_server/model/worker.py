@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fumehood_sandbox import Receipt
 
     from fumehood_server.model.call import Block, CallContext, CallError, CallUpdate
+    from fumehood_server.model.events import About
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import EgressUsage
     from fumehood_server.model.taken_values import TakenValues
@@ -53,6 +54,8 @@ class Invocation:
     replay: TakenValues | None = None
     """What it takes from its record, where it is run again from that."""
     trace: TraceContext | None = None
+    about: About | None = None
+    """What the journal's events of its requests are about. None: it is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ async def invoke_tool(
             on_update=None if on_update is None else hand_on,
             max_recorded_bytes=max_recorded_bytes,
             trace=call.request.trace,
+            about=call.about,
         )
     )
     progress.worker_id, progress.receipt, progress.dispatched_at = worker.worker_id, worker.receipt, now

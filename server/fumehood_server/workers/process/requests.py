@@ -162,6 +162,7 @@ class RequestRouter:
                 tool=invocation.tool,
                 call_id=invocation.call_id,
                 context=invocation.context,
+                about=invocation.about,
                 trace=invocation.trace,
             )
             requests = self._by_call[attempt.invocation_id] = _CallRequests(caller)
