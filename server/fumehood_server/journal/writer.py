@@ -174,6 +174,12 @@ class Writer:
             finally:
                 loop.call_soon(self._wake_next)  # once this one has added what it waited with
 
+    def _tell_written(self, waiters: list[asyncio.Future[None]]) -> None:
+        for each in waiters:
+            if not each.done():
+                each.set_result(None)
+        self._wake_next()
+
     def _wake_next(self) -> None:
         """Let the first go on for whom there is room. On the event loop."""
         for place, (size, free) in enumerate(self._for_room):
@@ -303,12 +309,12 @@ class Writer:
             return self._closing and not self._batch.entries
 
     def _written(self, batch: _Batch) -> None:
-        with self._condition:
+        with self._lock:
             self._waiting -= len(batch.entries)
             self._waiting_bytes -= batch.size
-        if batch.waiters:
-            self._on_loop(_resolve, batch.waiters)
-        self._on_loop(self._wake_next)
+            is_awaited = batch.waiters or self._for_room
+        if is_awaited:
+            self._on_loop(self._tell_written, batch.waiters)
         # What fails after this is not theirs.
         batch.entries, batch.waiters, batch.subjects, batch.size = [], [], set(), 0
 
@@ -327,9 +333,3 @@ class Writer:
             self._loop.call_soon_threadsafe(call, *values)
         except RuntimeError:  # the loop is closed: nobody is left to be told
             return
-
-
-def _resolve(waiters: list[asyncio.Future[None]]) -> None:
-    for each in waiters:
-        if not each.done():
-            each.set_result(None)

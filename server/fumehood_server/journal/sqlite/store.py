@@ -16,9 +16,9 @@ from fumehood_server.journal.store import PruneEvent
 from fumehood_server.journal.tree import Tile, Tree
 
 _CHANGE = "UPDATE calls SET state = ?, end_position = coalesce(?, end_position) WHERE call_id = ?"
-_ROWS = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
-"""Rows of one statement. Each statement gives Python's lock away and takes it again, and a busy event loop lets it go
-only each 5 ms (`sys.getswitchinterval`): row by row, the writer falls behind the calls."""
+_MAX_ROWS = 512
+"""Of one statement. Each statement gives Python's lock away and takes it again, some four times, and each time the
+event loop loses it for as long as it takes to be woken: row by row, that is most of what recording costs."""
 _SMALL_BYTES = 4096
 """SQLite copies what a statement is given: of larger payloads, one each."""
 
@@ -159,26 +159,30 @@ class _Rows:
     def write(self, connection: sqlite3.Connection) -> None:
         _insert(connection, "INSERT INTO events", self.events)
         _insert(connection, "INSERT OR REPLACE INTO calls", [_call_columns(row) for row in self.calls.values()])
-        connection.executemany(_CHANGE, self.changes)
+        if self.changes:
+            connection.executemany(_CHANGE, self.changes)
         _insert(connection, "INSERT INTO payloads", self.payloads)
-        connection.executemany("INSERT INTO payloads VALUES (?, ?, ?)", self.large_payloads)
+        if self.large_payloads:
+            connection.executemany("INSERT INTO payloads VALUES (?, ?, ?)", self.large_payloads)
         _insert(connection, "INSERT OR IGNORE INTO documents", list(self.documents.items()))
         _insert(connection, "INSERT INTO tiles", [(tile.level, tile.index, tile.hashes) for tile in self.tiles])
 
 
 def _insert(connection: sqlite3.Connection, head: str, rows: Sequence[tuple[object, ...]]) -> None:
-    start = 0
-    for count in _ROWS:
-        while len(rows) - start >= count:
-            part = rows[start : start + count]
-            connection.execute(_values(head, count, len(part[0])), [*itertools.chain.from_iterable(part)])
-            start += count
+    """Insert all rows by one statement, or one for each `_MAX_ROWS`."""
+    for start in range(0, len(rows), _MAX_ROWS):
+        part = rows[start : start + _MAX_ROWS]
+        places, columns = 1 << (len(part) - 1).bit_length(), len(part[0])
+        values = [*itertools.chain.from_iterable(part), *[None] * ((places - len(part)) * columns), len(part)]
+        # By `executemany`, which does not ask for the last row's id.
+        connection.executemany(_statement(head, places, columns), (values,))
 
 
 @functools.cache
-def _values(head: str, rows: int, columns: int) -> str:
+def _statement(head: str, places: int, columns: int) -> str:
+    """One for each power of two, so that SQLite keeps them all compiled. Places without a row are left out."""
     row = f"({', '.join('?' * columns)})"
-    return f"{head} VALUES {', '.join([row] * rows)}"
+    return f"{head} SELECT * FROM (VALUES {', '.join([row] * places)}) LIMIT ?"  # noqa: S608 - named above
 
 
 def _call_columns(row: CallRow) -> tuple[object, ...]:
