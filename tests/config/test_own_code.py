@@ -15,14 +15,14 @@ import fumehood_sdk
 import fumehood_server
 import pytest
 from fumehood_server.config import load_config
-from fumehood_server.config.grants import GrantError, Protected, protected_paths, resolve_grants
+from fumehood_server.config.grants import GrantError, Protected, protected_code, protected_paths, resolve_grants
 from fumehood_server.config.own_code import code_paths, searched_folders
 from fumehood_server.errors import ConfigError
 from fumehood_server.plugins.store import PluginStore
 
 
 def own(folder: Path) -> tuple[Protected, ...]:
-    return protected_paths(
+    paths = protected_paths(
         state_dir=folder / "state",
         lock_path=folder / "fumehood.lock",
         config_path=None,
@@ -30,6 +30,7 @@ def own(folder: Path) -> tuple[Protected, ...]:
         secret_files={},
         sockets=[folder / "run" / "fumehood.sock"],
     )
+    return (*paths, *protected_code())
 
 
 def taken(path: Path, protected: tuple[Protected, ...]) -> bool:

@@ -20,7 +20,14 @@ from fumehood_server.config.config_file import (
     SocketMode,
 )
 from fumehood_server.config.egress import EgressConfig, read_denied, read_egress, read_granted, read_private
-from fumehood_server.config.grants import GrantError, Protected, check_links, protected_paths, resolve_grants
+from fumehood_server.config.grants import (
+    GrantError,
+    Protected,
+    check_links,
+    protected_code,
+    protected_paths,
+    resolve_grants,
+)
 from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
 from fumehood_server.config.secrets import check_secret_links, read_secrets
 from fumehood_server.config.tables import read_table
@@ -236,6 +243,8 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         sockets=[each.path for each in server.listen if each.path is not None],
         checkpoint_file=checkpoints.file,
     )
+    if any(table.write for table in file.plugin):
+        protected += protected_code()
     plugins = tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin))
     _check_links(file, plugins, source, folder)
     check_secret_links(

@@ -49,9 +49,9 @@ def protected_paths(
     sockets: Sequence[Path],
     checkpoint_file: Path | None = None,
 ) -> tuple[Protected, ...]:
-    """What a write grant must not overlap: the sidecar's state, configuration, sockets, code, secrets and plugins.
+    """What a grant must not overlap: the sidecar's state, configuration, sockets, secrets and plugins.
 
-    The copies that plugins run from lie in its state.
+    The copies that plugins run from lie in its state. For a write grant there is `protected_code` beside them.
     """
     own = [
         Protected(state_dir, "the sidecar's state_dir", unreadable=True),
@@ -71,7 +71,22 @@ def protected_paths(
         # Both the path of the symlink and that of its target now.
         for path in {file.parent.resolve() / file.name, file.resolve()}
     ]
-    return (*own, *plugins, *secrets, *_code())
+    return (*own, *plugins, *secrets)
+
+
+def protected_code() -> tuple[Protected, ...]:
+    """What a write grant must not overlap either: the code that the sidecar runs, and the machine's own folders.
+
+    It looks at the file of each module that is imported, which takes some 30 ms.
+    """
+    system = {Path(name).resolve() for name in _SYSTEM_FOLDERS}
+    return (
+        *(Protected(path, "the system's own folder") for path in sorted(system)),
+        *(Protected(path, "the sidecar's own code") for path in code_paths()),
+        *(Protected(path, "the settings of a library that the sidecar uses") for path in settings_paths()),
+        Protected(Path(tempfile.gettempdir()).resolve(), "the sidecar's folder of temporary files", within=False),
+        *(Protected(path, "a folder that programs are looked for in", within=False) for path in searched_folders()),
+    )
 
 
 def resolve_grants(
@@ -164,15 +179,3 @@ def _check_protected(key: str, index: int, path: Path, protected: Sequence[Prote
             verb = "read" if key == "read" else "write"
             problem = f'"{path}" overlaps {each.what}, "{each.path}", which no plugin may {verb}'
             raise GrantError(key, index, problem, "grant a narrower folder")
-
-
-def _code() -> list[Protected]:
-    """Code that the sidecar executes and imports, and the machine's own folders."""
-    system = {Path(name).resolve() for name in _SYSTEM_FOLDERS}
-    return [
-        *(Protected(path, "the system's own folder") for path in sorted(system)),
-        *(Protected(path, "the sidecar's own code") for path in code_paths()),
-        *(Protected(path, "the settings of a library that the sidecar uses") for path in settings_paths()),
-        Protected(Path(tempfile.gettempdir()).resolve(), "the sidecar's folder of temporary files", within=False),
-        *(Protected(path, "a folder that programs are looked for in", within=False) for path in searched_folders()),
-    ]

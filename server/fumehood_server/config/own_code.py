@@ -22,18 +22,20 @@ def code_paths() -> tuple[Path, ...]:
 
     Whoever can write in, at or above one of them decides what runs as the sidecar when it is started the next time.
     """
-    folders: dict[str, str] = {}
+    known = {"": ""}
 
     def resolved(path: str) -> str:
-        """As `os.path.realpath`, with each folder resolved once: there are hundreds of files in each."""
-        if os.path.islink(path):  # noqa: PTH114 - one of very many
-            return os.path.realpath(path)
-        folder, name = os.path.split(path)
-        if folder not in folders:
-            folders[folder] = os.path.realpath(folder)
-        return os.path.join(folders[folder], name)  # noqa: PTH118 - one of very many
+        """As `os.path.realpath`, with each folder looked at once: there are hundreds of files in each."""
+        real = known.get(path)
+        if real is None:
+            folder, _, name = path.rpartition("/")
+            # What has no name of its own, and what a link leads to, is found from the root.
+            is_plain = name not in {"", ".", ".."} and path[0] == "/" and not os.path.islink(path)  # noqa: PTH114 - one of very many
+            real = f"{resolved(folder).rstrip('/')}/{name}" if is_plain else os.path.realpath(path)
+            known[path] = real
+        return real
 
-    found = {*map(resolved, _modules()), *map(os.path.realpath, (*_prefixes(), *_search_path(), *_mapped()))}
+    found = {resolved(path) for paths in (_modules(), _prefixes(), _search_path(), _mapped()) for path in paths}
     return _outermost(found)
 
 
@@ -95,9 +97,9 @@ def _modules() -> Iterator[str]:
     for module in list(sys.modules.values()):
         for name in ("__file__", "__cached__"):
             path = getattr(module, name, None)
-            if isinstance(path, str) and os.path.isabs(path):  # noqa: PTH117 - one of very many
+            if isinstance(path, str) and path.startswith("/"):
                 yield path
-        yield from (each for each in _package_path(module) if os.path.isabs(each))  # noqa: PTH117 - one of very many
+        yield from (each for each in _package_path(module) if each.startswith("/"))
 
 
 def _package_path(module: object) -> Iterable[str]:
@@ -130,7 +132,11 @@ def _outermost(paths: set[str]) -> tuple[Path, ...]:
     def lies_within(folder: str) -> bool:
         """Whether the folder is one of the paths, or lies within one."""
         if folder not in within:
-            within[folder] = folder in paths or lies_within(os.path.dirname(folder))  # noqa: PTH120 - one of very many
+            within[folder] = folder in paths or lies_within(_folder_of(folder))
         return within[folder]
 
-    return tuple(sorted(Path(each) for each in paths if not lies_within(os.path.dirname(each))))  # noqa: PTH120 - likewise
+    return tuple(sorted(Path(each) for each in paths if not lies_within(_folder_of(each))))
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
