@@ -56,6 +56,7 @@ type: $(S)/runtime $(S)/dev ## Check types, strictly
 # Empty, PYTHONDONTWRITEBYTECODE is off: several hundred processes would each compile the sidecar or the tests.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: setup ## Run all tests, file by file beside each other; pass pytest's options in ARGS
+	@python -m compileall -q plugin_sdk/fumehood_sdk # what was edited since would be compiled in each of a thousand starts
 	pytest --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
 
 test-libraries: $(S)/libraries $(S)/dev $(S)/bubblewrap ## Try the libraries that plugins use most in processes that are forked for each call

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -28,7 +29,7 @@ from tests.attacks.arena import (
     promises,
 )
 from tests.attacks.inside.kit import Attack
-from tests.rpc.support import BOUND_S, call
+from tests.rpc.support import call
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
 _HEAD = """
@@ -41,7 +42,7 @@ plugin = Plugin("attacker", version="1.0.0")
 """
 _TOOL = '''
 
-@plugin.tool(side_effects="{level}", requires={requires}, isolation="{isolation}", timeout_s=60)
+@plugin.tool(side_effects="{level}", requires={requires}, isolation="{isolation}", timeout_s=100)
 def {level}_in_a_{isolation}(arena: dict[str, Any]) -> dict[str, list[str]]:
     """Try everything."""
     return run_all(arena)
@@ -60,6 +61,8 @@ _ITS_OWN = {
 _ITS_OWN |= {"processes/signal_everybody"}
 """Where a call has a process of its own, that is the first one that it knows of; to itself it may do what it likes."""
 _ITS_OWN |= {"mounts/watch_what_was_not_granted"}  # there it can watch nothing at all: tests/isolation/test_channels.py
+_BOUND_S = 100.0
+"""For all attacks of a tool: five hundred processes, which have the machine's last share of the processor."""
 TOOLS = [(level, "process") for level in LEVELS] + [(Level.NONE, "call"), (Level.WRITE, "call")]
 
 
@@ -96,11 +99,16 @@ def sidecar(house: Path) -> Iterator[Sidecar]:
         yield started
 
 
+Tried = Callable[[Level, str], Report]
+
+
 @pytest.fixture(scope="module")
-def reports(sidecar: Sidecar, house: Path) -> dict[tuple[Level, str], Report]:
-    found = {}
+def tried(sidecar: Sidecar, house: Path) -> Iterator[Tried]:
+    """By level and isolation: what became of the attacks of that tool, which is called once."""
     with lures(house) as port, grpc.insecure_channel(sidecar.target) as channel:
-        for level, isolation in TOOLS:
+
+        @functools.cache
+        def once(level: Level, isolation: str) -> Report:
             arena = {
                 "families": FAMILIES,
                 "level": str(level),
@@ -116,13 +124,15 @@ def reports(sidecar: Sidecar, house: Path) -> dict[tuple[Level, str], Report]:
             }
             result = (
                 ToolServiceStub(channel)
-                .CallTool(call(f"{level}_in_a_{isolation}", {"arena": arena}), timeout=BOUND_S)
+                .CallTool(call(f"{level}_in_a_{isolation}", {"arena": arena}), timeout=_BOUND_S)
                 .result
             )
             assert not result.is_error, result
             _empty(house / "write")  # the next level makes the same names
-            found[level, isolation] = json.loads(result.details_json)
-    return found
+            found: Report = json.loads(result.details_json)
+            return found
+
+        yield once
 
 
 def _requires(level: Level) -> tuple[str, ...]:
@@ -139,6 +149,6 @@ def _empty(folder: Path) -> None:
 
 @pytest.mark.parametrize(("level", "isolation", "wanted"), CASES)
 def test_attacks_by_a_plugin_are_denied_and_their_controls_work(
-    reports: dict[tuple[Level, str], Report], level: Level, isolation: str, wanted: dict[str, Attack]
+    tried: Tried, level: Level, isolation: str, wanted: dict[str, Attack]
 ) -> None:
-    assert_held(reports[level, isolation], wanted)
+    assert_held(tried(level, isolation), wanted)

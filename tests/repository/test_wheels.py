@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -63,12 +64,12 @@ def copy_dependencies(site: Path) -> None:
         except metadata.PackageNotFoundError:  # the bundled bubblewrap, where the machine has its own
             continue
         for file in distribution.files or ():
-            if ".." in file.parts or "__pycache__" in file.parts:
+            source = Path(str(distribution.locate_file(file)))
+            if ".." in file.parts or not source.exists():
                 continue
             target = site / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(Path(str(distribution.locate_file(file))).read_bytes())
-            target.chmod(Path(str(distribution.locate_file(file))).stat().st_mode)
+            shutil.copy2(source, target)  # with its time, which its bytecode knows it by
 
 
 def test_fumehood_installs_the_sidecar_which_serves_and_calls(wheels: Path) -> None:

@@ -14,7 +14,8 @@ from tests.rpc.support import BOUND_S, call, reason_of, text_of
 from tests.sidecar import Sidecar
 
 FOLLOWERS = 300
-LINES = 1500
+LINES = 1100
+"""More than are kept for a follower that is late."""
 
 Tail = grpc.aio.UnaryStreamCall[pb.TailPluginLogsRequest, pb.TailPluginLogsResponse]
 

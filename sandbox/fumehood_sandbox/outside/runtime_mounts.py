@@ -70,7 +70,8 @@ def _same(path: Path) -> Mount:
 def _mapped_files() -> set[Path]:
     """Files that this process runs from, as the kernel lists them."""
     fields = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines())
-    return {Path(each[5]) for each in fields if len(each) == 6 and each[5].startswith("/")}  # noqa: PLR2004 - as proc(5)
+    named = {each[5] for each in fields if len(each) == 6 and each[5].startswith("/")}  # noqa: PLR2004 - as proc(5)
+    return set(map(Path, named))
 
 
 def _system_libraries() -> list[Path]:
