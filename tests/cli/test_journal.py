@@ -9,6 +9,7 @@ import select
 import signal
 import sqlite3
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.keys import load_or_make_key
 from fumehood_server.model.events import About, EventsLost, Fault
 
+from tests import preloaded
 from tests.cli.command import COMMAND, Done, fumehood, on_terminal
 from tests.cli.conftest import SAMPLE
 from tests.journal.bench import ATTEMPT, STARTED_US, about, end, entries, start, written
@@ -93,6 +95,11 @@ def test_tail_prints_the_newest_events_oldest_first(config: Path) -> None:
     ]
 
 
+def started(command: Sequence[str]) -> subprocess.Popen[str]:
+    made: subprocess.Popen[str] = preloaded.Popen(command, stdout=subprocess.PIPE, text=True)
+    return made
+
+
 def first_lines(process: subprocess.Popen[str], count: int) -> list[dict[str, Any]]:
     assert process.stdout is not None
     return [json.loads(process.stdout.readline())["event"] for _ in range(count)]
@@ -100,7 +107,7 @@ def first_lines(process: subprocess.Popen[str], count: int) -> list[dict[str, An
 
 def test_tail_follows_the_file_where_no_sidecar_serves(config: Path) -> None:
     command = [*COMMAND, "journal", "tail", "-f", "-n", "1", "--tool", "write_file", "--json", "--config", str(config)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with started(command) as process:
         assert [each["call_id"] for each in first_lines(process, 1)] == ["call-00000029"]
         written(config.parent / ".fumehood" / JOURNAL_NAME, [[*entries(1, first=30)]])
         assert [each["number"] for each in first_lines(process, 3)] == [1, 2, 3]
@@ -111,7 +118,7 @@ def test_tail_follows_the_file_where_no_sidecar_serves(config: Path) -> None:
 def test_tail_follows_the_sidecar_that_serves(tmp_path: Path) -> None:
     with running_sidecar([write_plugin(tmp_path / "sample", "sample", SAMPLE)]) as recording:
         command = [*COMMAND, "journal", "tail", "-f", "-n", "0", "--tool", "say", "--json"]
-        with subprocess.Popen([*command, "--address", recording.target], stdout=subprocess.PIPE, text=True) as process:
+        with started([*command, "--address", recording.target]) as process:
             # It follows from some moment on: calls are made until it shows one.
             assert process.stdout is not None
             while not select.select([process.stdout], [], [], 0.1)[0]:

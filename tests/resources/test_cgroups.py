@@ -134,7 +134,7 @@ def test_what_a_dead_process_left_is_swept_and_what_lives_stays() -> None:
     for name in (dead, own, foreign):
         Path(parent.folder, name).mkdir()
     try:
-        sweep(parent.folder, parent.version)
+        sweep({parent.folder: parent.version})
         assert not Path(parent.folder, dead).exists()
         assert Path(parent.folder, own).exists()
         # Of another PID namespace: whether its process lives can't be known here.

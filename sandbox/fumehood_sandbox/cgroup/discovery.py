@@ -47,12 +47,13 @@ def find(mounted: tuple[Hierarchy, ...]) -> Cgroups:
     killing at once, which is what version 2 could add, is done by the PID namespace before.
     """
     first = [each for each in mounted if each.version == 1]
-    found = _find(mounted)
+    found = best = _find(mounted)
     if first and len({parent.version.name for parent in found.parents}) > 1:
         alone = _find(tuple(first))
         if alone.controls >= found.controls & BOUNDING:
-            return alone
-    return found
+            best = alone
+    sweep({parent.folder: parent.version for parent in (*found.parents, *best.parents)})
+    return best
 
 
 def _find(mounted: tuple[Hierarchy, ...]) -> Cgroups:
@@ -65,7 +66,6 @@ def _find(mounted: tuple[Hierarchy, ...]) -> Cgroups:
             have = frozenset().union(*(each.controls for each in parents))
             given = _tried(folder, version, version.offered(folder) - have - done_otherwise, problems)
             if given:
-                sweep(folder, version)
                 parents.append(Parent(folder, version, given, hierarchy.folders[0]))
                 break
     return Cgroups(tuple(parents), tuple(problems))

@@ -9,6 +9,7 @@ import os
 import re
 import select
 import signal
+from collections.abc import Mapping
 
 from fumehood_sandbox.cgroup.version import CgroupVersion, members
 
@@ -31,22 +32,30 @@ def new_name() -> str:
     return f"{_own_prefix(os.getpid())}-{os.urandom(_DIGITS // 2).hex()}"
 
 
-def sweep(folder: str, version: CgroupVersion) -> None:
+def sweep(folders: Mapping[str, CgroupVersion]) -> None:
     """Remove the leaves of processes that are gone, and kill what is still in them.
 
     That is a child of bubblewrap's which waits for ever, because bubblewrap and the launcher were killed after it was
     forked and before it had asked to die with its parent.
     """
     with contextlib.suppress(OSError):
-        found = [match for match in map(_NAME.fullmatch, os.listdir(folder)) if match]  # noqa: PTH208 - names alone
         own = _own_namespace()
-        ours = [match for match in found if match[1] == own]
-        # Looked up after the leaves, so that the owner of each is among them if he lives.
-        alive = {_owner(own, int(pid)) for pid in os.listdir("/proc") if pid.isdigit()} if ours else set()  # noqa: PTH208 - likewise
-        for match in ours:
+        leaves = [(folder, match) for folder in folders for match in _leaves_in(folder) if match[1] == own]
+        # Looked up after the leaves, so that the owner of each is among them if he lives. Once for all folders: with
+        # many processes it takes longer than everything else that is done here.
+        alive = {_owner(own, int(pid)) for pid in os.listdir("/proc") if pid.isdigit()} if leaves else set()  # noqa: PTH208 - names alone
+        for folder, match in leaves:
             if match[2] not in alive:
                 with contextlib.suppress(OSError):
-                    _remove(f"{folder}/{match[0]}", version)
+                    _remove(f"{folder}/{match[0]}", folders[folder])
+
+
+def _leaves_in(folder: str) -> list[re.Match[str]]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - likewise
+    except OSError:
+        return []
+    return [match for match in map(_NAME.fullmatch, names) if match]
 
 
 def _remove(leaf: str, version: CgroupVersion) -> None:
