@@ -23,7 +23,7 @@ Log = Callable[[], list[dict[str, object]]]
 USED = Used(cpu_s=0.25, peak_memory_bytes=4096, source="cgroup2")
 
 
-BOUND_S = 10.0
+BOUND_S = 60.0
 
 
 async def outcome_of(executor: Executor, **more: object) -> CallOutcome:

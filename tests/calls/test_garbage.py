@@ -19,7 +19,7 @@ from fumehood_server.workers import LogSink, Pools
 from tests.calls.fake import FakePools, FakeTools, FakeWorker, answered, ended, request, tool
 
 CALLS = 50
-BOUND_S = 30.0
+BOUND_S = 60.0
 ARGUMENTS = '{"count":1,"sides":6}'
 DICE = Path(__file__).resolve().parents[2] / "examples" / "plugins" / "dice"
 

@@ -31,7 +31,7 @@ from tests.cli.conftest import SAMPLE
 from tests.journal.bench import ATTEMPT, STARTED_US, about, end, entries, start, written
 from tests.sidecar import running_sidecar, write_plugin
 
-BOUND_S = 30
+BOUND_S = 60
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from fumehood_server.plugins.launch.program import build
 from fumehood_server.workers import LogSink, Pools, WorkerSettings
 
 FOLDER = Path(__file__).parent / "plugin"
-BOUND_S = 30.0
+BOUND_S = 60.0
 """Far above every bound of the code under test: reached only when one is missing."""
 POLL_S = 0.005
 """Between looks at what tells nobody. Without it a wait would take the processor from what it waits for."""

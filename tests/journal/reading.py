@@ -14,7 +14,7 @@ from fumehood_server.journal.sqlite import SqliteReader
 from fumehood_server.journal.store import EventFilter
 from fumehood_server.journal.verify import Verified, verify
 
-BOUND_S = 30.0
+BOUND_S = 60.0
 Fields = dict[str, Any]
 
 

@@ -30,7 +30,7 @@ from fumehood_server.model.events import About, EventsLost, SidecarStarted
 from . import writes
 from .bench import ATTEMPT, about, end, start
 
-BOUND_S = 20
+BOUND_S = 60
 STARTED = SidecarStarted(version="0.1.0")
 
 

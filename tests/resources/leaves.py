@@ -14,7 +14,7 @@ from fumehood_sandbox.cgroup import Cgroups, Leaf
 from fumehood_sandbox.cgroup.discovery import find
 from fumehood_sandbox.cgroup.hierarchy import hierarchies
 
-BOUND_S = 20.0
+BOUND_S = 60.0
 MIB = 1024 * 1024
 LIMITS = Limits(memory_bytes=64 * MIB, processes=8)
 

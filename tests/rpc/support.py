@@ -19,7 +19,7 @@ from grpc_status import rpc_status
 
 from tests.sidecar import Sidecar
 
-BOUND_S = 30.0
+BOUND_S = 60.0
 
 
 def call(tool: str, arguments: dict[str, Any] | None = None, **fields: Any) -> pb.CallToolRequest:

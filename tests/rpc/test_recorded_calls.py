@@ -64,7 +64,7 @@ def fill(size: int) -> str:
     \"\"\"Says much.\"\"\"
     return "x" * size
 """
-BOUND_S = 30
+BOUND_S = 60
 
 
 class Place:

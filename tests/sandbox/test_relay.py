@@ -76,7 +76,7 @@ def test_nothing_but_the_relay_can_be_reached(tmp_path: Path) -> None:
     import time
     def connect(address, family=socket.AF_INET):
         with socket.socket(family, socket.SOCK_STREAM) as connection:
-            connection.settimeout(5)
+            connection.settimeout(30)
             try:
                 connection.connect(address)
             except OSError as error:

@@ -14,7 +14,7 @@ import grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-BOUND_S = 30.0
+BOUND_S = 60.0
 
 
 @dataclass

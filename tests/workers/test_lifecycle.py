@@ -17,7 +17,7 @@ from fumehood_server.workers.process.lifecycle import EndRequest, ImpossibleTran
 from hypothesis import given
 from hypothesis import strategies as st
 
-BOUND_S = 20.0
+BOUND_S = 60.0
 
 POSSIBLE = {
     (WorkerState.STARTING, WorkerState.READY),

@@ -202,7 +202,7 @@ async def test_zygote_that_is_replaced_is_not_made_of_what_was_not_verified() ->
             said[0] = Reason("digest_changed", "not what was read")
             assert await bench.run("result = 1", spec=spec) == 1, "control: a zygote that there is needs no files"
             assert (await bench.call("import os; os._exit(1)", spec=spec)).error is not None
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(BOUND_S):
                 with pytest.raises(WorkerUnavailableError, match="not what was read"):
                     await pools.acquire(spec)
 
@@ -247,7 +247,7 @@ async def test_process_that_is_given_back_to_a_retired_pool_ends(bench: Bench, s
         await asyncio.sleep(0)
     assert children() > before
     lease.release()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         await bench.until(lambda: children() == before)
 
 
@@ -262,7 +262,7 @@ async def test_retired_pool_whose_children_are_born_dead_ends(
     await bench.pools.retire(frozenset({spec.key}))
     with pytest.raises(WorkerUnavailableError):
         await waiting
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         await bench.until(lambda: children() == before)
     assert len(imports(bench)) == 1, "control: it got as far as that"
 
@@ -270,7 +270,7 @@ async def test_retired_pool_whose_children_are_born_dead_ends(
 async def test_retired_pool_is_forgotten_when_its_last_process_has_ended(bench: Bench, spec: WorkerSpec) -> None:
     assert await bench.run("result = 1", spec=spec) == 1
     await bench.pools.retire(frozenset({spec.key}))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         await bench.until(lambda: not bench.pools._lives)
     assert not bench.pools.workers()
 
@@ -291,7 +291,7 @@ async def test_caller_whose_start_failed_beside_a_long_call_is_served_after_the_
             waiting = asyncio.ensure_future(pools.acquire(spec))
             await bench.until(lambda: any("broken" in line.message for line in logs.of("breakable").last(1000)))
             (tmp_path / "broken").unlink()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(BOUND_S):
                 lease = await waiting
             lease.release()
             assert len(imports(bench)) >= before + 2, "control: one start failed"

@@ -17,7 +17,7 @@ from fumehood_server.workers.wire.frame_reader import FRAMES_AT_ONCE, FrameReade
 from fumehood_server.workers.wire.pipes import PipeWriter
 from fumehood_server.workers.wire.portions import PORTION_ITEMS
 
-BOUND_S = 20.0
+BOUND_S = 60.0
 MORE_THAN_A_PIPE = 1_000_000
 MAX_FRAME_BYTES = 1000
 

@@ -24,7 +24,7 @@ async def until_some_process(bench: Bench) -> None:
 
 
 async def until_no_process(bench: Bench) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while bench.left():  # noqa: ASYNC110 - likewise
             await asyncio.sleep(POLL_S)
 
@@ -92,7 +92,7 @@ async def test_caller_whose_start_failed_beside_a_busy_worker_is_served_after_th
         updates = Updates()
         handle = lease.worker.invoke(invocation("slow", updates))
         await updates.first()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_S):
             second = await pools.acquire(spec)
         second.release()
         assert not answers, "control: one start was refused"
@@ -104,6 +104,6 @@ async def test_pool_whose_only_start_failed_is_forgotten_with_the_failure() -> N
     async with pools_with(backoff_first_s=0.02, backoff_last_s=0.05) as bench:
         await bench.start_error(bench.spec("exits_at_start"))
         assert len(bench.pools._lives) == 1, "control: the failure is remembered"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_S):
             while bench.pools._lives:  # noqa: ASYNC110 - the pools tell nobody that they are empty
                 await asyncio.sleep(POLL_S)

@@ -25,7 +25,7 @@ def _relay() -> tuple[str, int]:
 def _connect(address: tuple[str, int], family: int = socket.AF_INET) -> str:
     def dial() -> None:
         with socket.socket(family, socket.SOCK_STREAM) as made:
-            made.settimeout(2)
+            made.settimeout(20)
             made.connect(address)
 
     return outcome(dial)
