@@ -63,7 +63,11 @@ _ITS_OWN |= {"processes/signal_everybody"}
 _ITS_OWN |= {"mounts/watch_what_was_not_granted"}  # there it can watch nothing at all: tests/isolation/test_channels.py
 _BOUND_S = 100.0
 """For all attacks of a tool: five hundred processes, which have the machine's last share of the processor."""
-TOOLS = [(level, "process") for level in LEVELS] + [(Level.NONE, "call"), (Level.WRITE, "call")]
+TOOLS = [(level, "process") for level in LEVELS if level is not Level.WRITE] + [
+    (Level.NONE, "call"),
+    (Level.WRITE, "call"),
+]
+"""Each level, and both isolations. In a warm process `external` is `write` with a broker beside it."""
 
 
 def _wanted(level: Level, how: str) -> dict[str, Attack]:

@@ -26,7 +26,7 @@ POLL_S = 0.005
 """Between looks at what tells nobody. Without it a wait would take the processor from what it waits for."""
 
 SETTINGS = WorkerSettings(
-    start_timeout_s=8.0, cancel_grace_s=0.3, terminate_grace_s=0.2, linger_s=0.5, pipe_grace_s=0.5, frame_stall_s=2.0
+    start_timeout_s=30.0, cancel_grace_s=0.3, terminate_grace_s=0.2, linger_s=0.5, pipe_grace_s=0.5, frame_stall_s=2.0
 )
 
 

@@ -108,7 +108,7 @@ async def test_an_unfinished_frame_is_told_where_the_deadline_comes_first(bench:
 
 
 async def test_an_unfinished_frame_is_told_of_a_process_that_is_never_ready(bench: Bench) -> None:
-    async with Pools(bench.logs, replace(SETTINGS, start_timeout_s=3.0)) as pools:
+    async with Pools(bench.logs, replace(SETTINGS, start_timeout_s=3.0, frame_stall_s=60.0)) as pools:
         starts = Bench(pools, bench.logs, token=bench.token)
         error = await starts.start_error(starts.spec("prints_at_start"))
     assert error.details["mid_frame"] is True

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from fumehood_sandbox import Level
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation
@@ -30,15 +31,17 @@ async def hood(request: pytest.FixtureRequest) -> AsyncIterator[Hood]:
         yield Hood(pools, logs, spec_of(cgroups=request.param), spec_of(identity="honest"))
 
 
-@pytest.fixture(
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
     params=[(cgroups, isolation) for isolation in Isolation for cgroups in (True, False)],
     ids=lambda each: f"{'cgroups' if each[0] else 'no cgroups'}-{each[1]}",
 )
 async def each_hood(request: pytest.FixtureRequest) -> AsyncIterator[Hood]:
-    """The same, in a process that serves many calls and in one of the call's own."""
+    """The same, in a process that serves many calls and in one of the call's own. Shared: each test has its bombs."""
     cgroups, isolation = request.param
     logs = LogSink()
-    async with asyncio.timeout(BOUND_S * 2), Pools(logs, SETTINGS) as pools:
+    async with Pools(logs, SETTINGS) as pools:
         yield Hood(pools, logs, spec_of(cgroups=cgroups, isolation=isolation), spec_of(identity="honest"))
 
 
@@ -71,6 +74,7 @@ CASES = [
 ]
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("tool", "below", "above", "limit", "unit"), CASES)
 async def test_who_reaches_a_limit_is_told_which_and_who_stays_below_is_served(  # noqa: PLR0917 - a table's columns
     each_hood: Hood, tool: str, below: dict[str, Any], above: dict[str, Any], limit: str, unit: str
@@ -78,7 +82,8 @@ async def test_who_reaches_a_limit_is_told_which_and_who_stays_below_is_served( 
     hood = each_hood
     if tool == "threads":
         # Each thread reserves 72 MiB of address space, which is what bounds memory without a cgroup.
-        hood.spec = spec_of(cgroups=hood.spec.policy.cgroups, memory_bytes=8192 * MIB, isolation=hood.spec.isolation)
+        spec = spec_of(cgroups=hood.spec.policy.cgroups, memory_bytes=8192 * MIB, isolation=hood.spec.isolation)
+        hood = replace(hood, spec=spec)
     assert (await hood.call(tool, **below)).error is None
     bomb = asyncio.ensure_future(hood.call(tool, **above))
     await hood.honest()
@@ -96,6 +101,7 @@ async def test_memory_that_is_only_reserved_is_not_counted_by_a_cgroup(hood: Hoo
         reached(result, "memory_bytes", "bytes")
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_memory_of_all_processes_together_is_bounded(each_hood: Hood) -> None:
     hood = each_hood
     limit = hood.spec.policy.limits.memory_bytes // MIB
@@ -106,6 +112,7 @@ async def test_memory_of_all_processes_together_is_bounded(each_hood: Hood) -> N
     reached(await bomb, "memory_bytes", "bytes")
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_files_in_memory_that_nobody_maps_are_counted(each_hood: Hood) -> None:
     hood = each_hood
     limit = hood.spec.policy.limits.memory_bytes // MIB
@@ -150,8 +157,7 @@ async def test_a_bomb_in_the_first_call_of_a_process_keeps_nobody_else_waiting()
         await hood.honest()
 
 
-@pytest.mark.parametrize("isolation", Isolation)
-@pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.parametrize(("threads", "isolation"), [(1, Isolation.PROCESS), (8, Isolation.CALL)])
 async def test_processor_time_is_that_of_a_call_and_not_of_the_process(threads: int, isolation: Isolation) -> None:
     async with asyncio.timeout(BOUND_S * 2), Pools(LogSink(), SETTINGS) as pools:
         hood = Hood(pools, LogSink(), spec_of(cpu_s=1, isolation=isolation), spec_of(identity="honest"))

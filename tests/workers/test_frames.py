@@ -90,7 +90,7 @@ def test_the_form_is_protobufs_own(text: bytes) -> None:
 
 @pytest.mark.parametrize("piece", [1, 7, 4096])
 def test_a_large_frame_in_small_pieces_is_not_copied_again_and_again(piece: int) -> None:
-    size = 1 << 20
+    size = 1 << 18
     decoder = FrameDecoder(size)
     stream = prefixed(bytes(size))
     tracemalloc.start()
