@@ -11,12 +11,17 @@ import pytest
 from tests.sidecar import Sidecar, running_sidecar
 
 _LONGEST = (
+    "tests/resources/test_limits.py",
+    "tests/resources/test_left_running.py",
     "tests/sandbox/test_ordinary_user.py",
+    "tests/attacks/",
     "tests/cli/test_serving.py",
     "tests/workers/test_per_call_pool.py",
     "tests/landlock_only/",
     "tests/cli/test_plugin_",
     "tests/rpc/test_recorded_calls.py",
+    "tests/rpc/test_config_reload.py",
+    "tests/plugins/test_environments.py",
     "tests/workers/test_cancelled_starts.py",
     "tests/examples/",
 )
