@@ -14,6 +14,9 @@ KIND, PAYLOAD, ORDER, EXHAUSTED = "kind", "payload", "order", "exhausted"
 """Kinds of divergences: another kind of value was asked for; other arguments or another result; the same values in
 another order, with another result; more or fewer values than were recorded."""
 MAX_DIFF_LINES = 200
+MAX_LINE_CHARS = 500
+_MAX_COMPARED = 1_000
+"""Lines of each side that are compared, from the first difference on: the time that takes grows with their square."""
 
 Key = tuple[str, str, int]
 """Kind, name and number of a value."""
@@ -58,7 +61,8 @@ def _first_missing(keys: Sequence[Key], asked: Sequence[Key]) -> tuple[str, str]
         same = sum(each[:2] == key[:2] for each in keys)
         if same:
             return EXHAUSTED, f"it asked for {_said(key)} and the record has {same}"
-        rest = [each for each in keys if each not in asked[:place]]
+        came = set(asked[:place])
+        rest = [each for each in keys if each not in came]
         if not rest:
             return EXHAUSTED, f"it asked for {_said(key)} and the record has no more values"
         other = next((each for each in rest if each[0] == key[0]), None)
@@ -99,7 +103,10 @@ def _pretty(data: bytes) -> list[str]:
 
 
 def _diff(before: list[str], now: list[str]) -> str:
-    lines = list(difflib.unified_diff(before, now, "recorded", "now", lineterm="", n=2))
-    if len(lines) > MAX_DIFF_LINES:
-        lines = [*lines[:MAX_DIFF_LINES], f"({len(lines) - MAX_DIFF_LINES} more lines)"]
-    return "\n".join(lines)
+    same = next((at for at, (one, two) in enumerate(zip(before, now, strict=False)) if one != two), 0)
+    start = max(same - 2, 0)
+    end = start + _MAX_COMPARED
+    lines = list(difflib.unified_diff(before[start:end], now[start:end], "recorded", "now", lineterm="", n=2))
+    cut = len(lines) > MAX_DIFF_LINES or any(len(each) > end for each in (before, now))
+    lines = [line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}…" for line in lines[:MAX_DIFF_LINES]]
+    return "\n".join([*lines, "(there is more)"] if cut else lines)

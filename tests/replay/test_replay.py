@@ -157,7 +157,7 @@ class Place:
         return found[call_id]
 
     def recorded(self, run: str) -> list[ReplayableCall]:
-        return read_run(SqliteReader(next(self.folder.rglob(JOURNAL_NAME))), run)
+        return [*read_run(SqliteReader(next(self.folder.rglob(JOURNAL_NAME))), run)]
 
 
 @pytest.fixture(scope="module")

@@ -31,20 +31,21 @@ def replay(file: str | Path, plugin: Plugin) -> tuple[str, ...]:
         LookupError: the plugin has no such tool.
         ValueError: the file is none.
     """
+    problems, replayed = [], []
     with Path(file).open("rb") as lines:
         if json.loads(next(lines, b"null")) != {"fumehood_replay": 1}:
             raise ValueError(f"{file} is no file of recorded calls that this version reads")
-        calls = [json.loads(line) for line in lines]
-    problems = []
-    for fields in calls:
-        divergence = _replay_call(fields, plugin)
-        if divergence is not None:
-            problems.append(
-                f"{fields['tool']} {fields['call_id']}: {divergence.kind}: {divergence.message}\n{divergence.diff}"
-            )
+        for line in lines:
+            fields = json.loads(line)
+            divergence = _replay_call(fields, plugin)
+            replayed.append(fields["call_id"])
+            if divergence is not None:
+                problems.append(
+                    f"{fields['tool']} {fields['call_id']}: {divergence.kind}: {divergence.message}\n{divergence.diff}"
+                )
     if problems:
         raise ReplayFailed("\n".join(problems))
-    return tuple(fields["call_id"] for fields in calls)
+    return tuple(replayed)
 
 
 def _replay_call(fields: dict[str, Any], plugin: Plugin) -> Divergence | None:

@@ -1,19 +1,30 @@
-"""The calls of a run as the journal has them: what each was given, what it took from outside, and what it returned."""
+"""The calls of a run as the journal has them: what each was given, what it took from outside, and what it returned.
+
+They are read a page at a time, so that a run of any length takes the memory of one page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fumehood_server.journal.encoding import decode
+from fumehood_server.journal.query import Bounds, EventQuery, Span
 from fumehood_server.journal.recorded import read_call
 from fumehood_server.journal.store import Reader, StoredEvent
 from fumehood_server.model.call import CallOutcome
 from fumehood_server.model.events import ExecuteCancelled, ExecuteEnd, ExecuteStart, ExecuteValues
+from fumehood_server.model.recorded import RecordedCall
 from fumehood_server.model.taken_values import TakenValues
 from fumehood_server.model.taxonomy import Code
 
+PAGE_CALLS = 64
+PAGE_BYTES = 1024 * 1024
+"""Of arguments, values and results, above which a page has no further call."""
+_STARTS = frozenset({ExecuteStart.TYPE})
+_BOUNDS = Bounds(events=1_000, body_bytes=PAGE_BYTES)
 _ENDS = (ExecuteEnd.TYPE, ExecuteCancelled.TYPE)
 
 _BY_THE_TOOL = frozenset({Code.TOOL_EXECUTION_FAILED, Code.CONSTRAINT_SCHEMA_INVALID, Code.CONSTRAINT_JSON_INVALID})
@@ -35,21 +46,87 @@ class ReplayableCall:
     """As the plugin got them. None: they are not kept."""
     values: TakenValues | None
     """What it took from outside. None: that is not kept."""
-    outcome: CallOutcome | None
-    """What its caller got. None: it has none yet."""
+    recorded: RecordedCall
+    """Where it stands, and what its caller got."""
     result: bytes | None
-    """The same as it was recorded. None: it is not kept."""
+    """What its caller got, as it was recorded. None: it is not kept."""
+
+    @property
+    def outcome(self) -> CallOutcome | None:
+        """What its caller got. None: it has none yet."""
+        return self.recorded.outcome
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds."""
+        values = () if self.values is None else self.values.values
+        taken = sum(len(each.value_json) + len(each.error_json) + len(each.name) for each in values)
+        return len(self.arguments or b"") + 2 * len(self.result or b"") + taken
 
 
-def read_run(reader: Reader, subject: str) -> list[ReplayableCall]:
-    """The calls of a run (a request_id or a session_id), in the order in which they began; or one call by its id.
+def read_run(reader: Reader, subject: str) -> Iterator[ReplayableCall]:
+    """The calls of a run, see `RunPages`, one after the other.
 
     Raises:
         StoreError: the journal can't be read.
     """
-    if reader.events_of_call(subject):
-        return [_read(reader, subject)]
-    return [_read(reader, call_id) for call_id in reader.calls_of_run(subject)]
+    pages = RunPages(subject)
+    while not pages.done:
+        yield from pages.read(reader)
+
+
+class RunPages:
+    """The calls of a run (a request_id, else a session_id), in the order in which they began; or one call by its id.
+
+    Those that began before the first page is read. Each page is one bounded look into the journal, by any reader.
+    """
+
+    def __init__(self, subject: str) -> None:
+        """`done` once there is no further page."""
+        self.done = False
+        self._subject = subject
+        self._queries = [EventQuery(session_id=subject, types=_STARTS), EventQuery(run_id=subject, types=_STARTS)]
+        """What is to be looked for yet, the last one now."""
+        self._span: Span | None = None
+        self._rest: Span | None = None
+        self._waiting: deque[tuple[str, int]] = deque()
+        """Calls that were found and are not read yet: their ids, and where they began."""
+
+    def read(self, reader: Reader) -> list[ReplayableCall]:
+        """The next page. It may be empty while more are to come.
+
+        Raises:
+            StoreError: the journal can't be read.
+        """
+        if self._span is None:
+            if self._subject in reader.calls([self._subject]):
+                self.done = True
+                return [_read(reader, self._subject)]
+            self._span = self._rest = Span(0, reader.size())
+        if not self._waiting:
+            self._find(reader)
+        page: list[ReplayableCall] = []
+        size = 0
+        while self._waiting and len(page) < PAGE_CALLS and size < PAGE_BYTES:
+            call_id, began = self._waiting.popleft()
+            row = reader.calls([call_id]).get(call_id)
+            if row is not None and row.start_position == began:  # else its id was used again, and stands for that call
+                page.append(_read(reader, call_id))
+                size += page[-1].size
+        self.done = not self._waiting and not self._queries
+        return page
+
+    def _find(self, reader: Reader) -> None:
+        if self._rest is None:
+            return
+        found = reader.search(self._queries[-1], self._rest, _BOUNDS)
+        if found.events:
+            self._queries = self._queries[-1:]
+            self._waiting.extend((each.subject, each.position) for each in found.events)
+        self._rest = found.rest
+        if self._rest is None:
+            self._queries.pop()
+            self._rest = self._span if self._queries else None
 
 
 def why_not(call: ReplayableCall) -> str:
@@ -75,6 +152,8 @@ def _read(reader: Reader, call_id: str) -> ReplayableCall:
     data: Mapping[str, Any] = fields["data"]
     ends = [each for each in events if each.type in _ENDS]
     recorded = read_call(reader, call_id)
+    if recorded is None:
+        raise AssertionError("it has events")
     return ReplayableCall(
         call_id=call_id,
         tool=fields["tool"],
@@ -84,7 +163,7 @@ def _read(reader: Reader, call_id: str) -> ReplayableCall:
         context=fields["context"],
         arguments=_payload(reader, begun),
         values=_values(reader, events),
-        outcome=None if recorded is None else recorded.outcome,
+        recorded=recorded,
         result=_payload(reader, ends[-1]) if ends else None,
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -48,7 +49,8 @@ class Verdict(StrEnum):
 class Rerun:
     """What came of one call."""
 
-    call: ReplayableCall
+    call_id: str
+    tool: str
     verdict: Verdict
     why: str = ""
     divergence: Divergence | None = None
@@ -58,19 +60,29 @@ _Tools = Mapping[str, RegisteredTool]
 
 
 async def rerun_calls(
-    config: SidecarConfig, calls: Sequence[ReplayableCall], *, logs: LogSink | None = None
-) -> list[Rerun]:
-    """Run each call again that can be, some at a time. What came of each, in the order of `calls`.
+    config: SidecarConfig,
+    calls: AsyncIterable[ReplayableCall],
+    tell: Callable[[Rerun], Awaitable[None]],
+    *,
+    logs: LogSink | None = None,
+) -> None:
+    """Run each call again that can be, some at a time. `tell` is told what came of each, in the order of `calls`.
 
-    No tool gets a grant, a secret or an answer of the sidecar's: nothing outside its process can change.
+    No tool gets a grant, a secret or an answer of the sidecar's: nothing outside its process can change. No further
+    call is taken from `calls` while `tell` takes its time. Cancelling this ends every process.
     """
     settings = WorkerSettings(start_timeout_s=config.server.start_timeout_s)
     with temporary_store() as copies:
         async with Pools(logs or LogSink(), settings) as pools:
             runner = _Runner(config, copies, pools)
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(runner.rerun(call)) for call in calls]
-            return [each.result() for each in running]
+                running: deque[asyncio.Task[Rerun]] = deque()
+                async for call in calls:
+                    if len(running) >= MAX_AT_A_TIME:
+                        await tell(await running.popleft())
+                    running.append(tasks.create_task(runner.rerun(call)))
+                while running:
+                    await tell(await running.popleft())
 
 
 class _Runner:
@@ -80,7 +92,6 @@ class _Runner:
         self._config = config
         self._copies = copies
         self._pools = pools
-        self._places = asyncio.Semaphore(MAX_AT_A_TIME)
         self._loading = asyncio.Lock()
         self._loaded: dict[str, _Tools | str] = {}
         self._validators = Validators()
@@ -89,19 +100,18 @@ class _Runner:
         """Run one call again, if it can be."""
         why = why_not(call)
         if why:
-            return Rerun(call, Verdict.NOT_RUN, why)
+            return _not_run(call, why)
         async with self._loading:
             name = f"{call.plugin} {call.plugin_digest}"
             if name not in self._loaded:
                 self._loaded[name] = await self._load(call.plugin, call.plugin_digest)
             found = self._loaded[name]
         if isinstance(found, str):
-            return Rerun(call, Verdict.NOT_RUN, found)
+            return _not_run(call, found)
         tool = found.get(call.definition_digest)
         if tool is None or tool.spec is None:
-            return Rerun(call, Verdict.NOT_RUN, f"plugin {call.plugin} declares this tool in another way now")
-        async with self._places:
-            return await self._run(call, tool, tool.spec)
+            return _not_run(call, f"plugin {call.plugin} declares this tool in another way now")
+        return await self._run(call, tool, tool.spec)
 
     async def _load(self, name: str, digest: str) -> _Tools | str:
         """The plugin's tools, or why there are none."""
@@ -132,7 +142,7 @@ class _Runner:
         try:
             lease = await self._pools.acquire(spec)
         except WorkerUnavailableError as problem:
-            return Rerun(call, Verdict.NOT_RUN, f"its plugin can't be started: {problem.error.message}")
+            return _not_run(call, f"its plugin can't be started: {problem.error.message}")
         try:
             result = await _invoke(call, tool, lease.worker, values)
         finally:
@@ -140,12 +150,17 @@ class _Runner:
         taken = () if result.values is None else result.values.values
         asked = [(each.kind, each.name, each.number) for each in taken]
         document = output_of(tool, spec, result)
-        verdict = None
+        checked = None
         if document is not None:
-            verdict = await asyncio.to_thread(check, document, self._validators, PROCESS)
-        now = outcome_to_json(_outcome(call, checked_result(tool, spec, result, verdict)))
+            checked = await asyncio.to_thread(check, document, self._validators, PROCESS)
+        now = outcome_to_json(_outcome(call, checked_result(tool, spec, result, checked)))
         divergence = first_divergence(values.values, asked, call.result or b"", now)
-        return Rerun(call, Verdict.VERIFIED if divergence is None else Verdict.DIVERGED, "", divergence)
+        verdict = Verdict.VERIFIED if divergence is None else Verdict.DIVERGED
+        return Rerun(call.call_id, call.tool, verdict, "", divergence)
+
+
+def _not_run(call: ReplayableCall, why: str) -> Rerun:
+    return Rerun(call.call_id, call.tool, Verdict.NOT_RUN, why)
 
 
 async def _invoke(call: ReplayableCall, tool: RegisteredTool, worker: Worker, values: TakenValues) -> InvocationResult:

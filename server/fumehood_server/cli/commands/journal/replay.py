@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fumehood_server.cli.complete import run_or_call_ids
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.cli.journal_file import config_option, open_journal
 
@@ -16,9 +19,12 @@ if TYPE_CHECKING:
     from fumehood_server.replay.record import ReplayableCall
     from fumehood_server.replay.rerun import Rerun
 
+_ROWS = 256
+"""Of one table: a run may have more calls than should be in memory at once."""
+
 
 @click.command(short_help="Give a run's outcomes again, or verify them.")
-@click.argument("run", metavar="RUN|CALL")
+@click.argument("run", metavar="RUN|CALL", shell_complete=run_or_call_ids)
 @click.option("--verify", is_flag=True, help="Run the tools' code again, where it can have no effects, and compare.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, each call on a line of its own.")
 @click.option(
@@ -46,54 +52,74 @@ def replay(run: str, verify: bool, as_json: bool, file: Path | None, config_path
       fumehood journal replay r-42 --verify
       fumehood journal replay r-42 -o tests/r-42.jsonl
     """
-    import asyncio
-
-    from fumehood_server.config import find_config, load_config
     from fumehood_server.replay.record import read_run
 
     with open_journal(config_path) as journal:
         calls = read_run(journal.reader, run)
-    if not calls:
-        raise CommandError(f"no run and no call {run} is recorded", "See fumehood journal list.", code="NOT_FOUND")
-    if file is not None:
-        from fumehood_server.replay.file import replay_lines
+        first = next(calls, None)
+        if first is None:
+            raise CommandError(f"no run and no call {run} is recorded", "See fumehood journal list.", code="NOT_FOUND")
+        calls = chain([first], calls)
+        if file is not None:
+            from fumehood_server.replay.file import replay_lines
 
-        file.write_bytes(b"".join(replay_lines(calls)))
-        return
-    if not verify:
-        _print_outcomes(calls, as_json=as_json)
-        return
+            with file.open("wb") as lines:
+                lines.writelines(replay_lines(calls))
+        elif verify:
+            _verify(calls, config_path, as_json=as_json)
+        else:
+            _print_outcomes(calls, as_json=as_json)
+
+
+def _verify(calls: Iterator[ReplayableCall], config_path: Path | None, *, as_json: bool) -> None:
+    import asyncio
+
+    from fumehood_server.config import find_config, load_config
     from fumehood_server.replay.rerun import Verdict, rerun_calls
 
-    reruns = asyncio.run(rerun_calls(load_config(find_config(config_path)), calls))
-    _print_reruns(reruns, as_json=as_json)
-    bad = [each for each in reruns if each.verdict is not Verdict.VERIFIED]
-    if bad:
-        diverged = sum(each.verdict is Verdict.DIVERGED for each in bad)
+    verdicts: Counter[Verdict] = Counter()
+    shown: list[Rerun] = []
+
+    async def read() -> AsyncIterator[ReplayableCall]:
+        while (call := await asyncio.to_thread(next, calls, None)) is not None:
+            yield call
+
+    async def tell(rerun: Rerun) -> None:
+        verdicts[rerun.verdict] += 1
+        shown.append(rerun)
+        if as_json or len(shown) >= _ROWS:
+            _print_reruns(shown, as_json=as_json)
+            shown.clear()
+
+    asyncio.run(rerun_calls(load_config(find_config(config_path)), read(), tell))
+    _print_reruns(shown, as_json=as_json)
+    diverged, not_run = verdicts[Verdict.DIVERGED], verdicts[Verdict.NOT_RUN]
+    if diverged or not_run:
         raise CommandError(
-            f"{diverged} of {len(reruns)} calls diverge, {len(bad) - diverged} can't be run again",
+            f"{diverged} of {verdicts.total()} calls diverge, {not_run} can't be run again",
             code="REPLAY_DIVERGED" if diverged else "REPLAY_INCOMPLETE",
             status=ExitStatus.FAILED,
         )
 
 
-def _print_outcomes(calls: Sequence[ReplayableCall], *, as_json: bool) -> None:
+def _print_outcomes(calls: Iterator[ReplayableCall], *, as_json: bool) -> None:
     from fumehood_server.cli import output
 
     if as_json:
         for call in calls:
             output.print_json(_fields(call), compact=True)
         return
-    table = output.table("CALL", "TOOL", "OUTCOME", "VALUES")
-    for call in calls:
-        count = "not kept" if call.values is None else str(len(call.values.values))
-        table.add_row(
-            output.styled(call.call_id), output.styled(call.tool), output.styled(_how(call)), output.styled(count)
-        )
-    output.show_rows(output.console(), table)
+    call = next(calls, None)
+    while call is not None:
+        table = output.table("CALL", "TOOL", "OUTCOME", "VALUES")
+        while call is not None and table.row_count < _ROWS:  # a call at a time: each may hold megabytes
+            count = "not kept" if call.values is None else str(len(call.values.values))
+            table.add_row(*[output.styled(each) for each in (call.call_id, call.tool, _how(call), count)])
+            call = next(calls, None)
+        output.show_rows(output.console(), table)
 
 
-def _print_reruns(reruns: Sequence[Rerun], *, as_json: bool) -> None:
+def _print_reruns(reruns: list[Rerun], *, as_json: bool) -> None:
     from fumehood_server.cli import output
 
     if as_json:
@@ -101,8 +127,8 @@ def _print_reruns(reruns: Sequence[Rerun], *, as_json: bool) -> None:
             found = each.divergence
             output.print_json(
                 {
-                    "call_id": each.call.call_id,
-                    "tool": each.call.tool,
+                    "call_id": each.call_id,
+                    "tool": each.tool,
                     "verdict": each.verdict.value,
                     "why": each.why,
                     "divergence": None if found is None else found._asdict(),
@@ -110,12 +136,14 @@ def _print_reruns(reruns: Sequence[Rerun], *, as_json: bool) -> None:
                 compact=True,
             )
         return
+    if not reruns:
+        return
     table = output.table("CALL", "TOOL", "VERDICT", "WHY")
     for each in reruns:
         why = each.why if each.divergence is None else f"{each.divergence.kind}: {each.divergence.message}"
         table.add_row(
-            output.styled(each.call.call_id),
-            output.styled(each.call.tool),
+            output.styled(each.call_id),
+            output.styled(each.tool),
             output.styled(each.verdict.value.replace("_", " ")),
             output.styled(why),
         )
@@ -123,7 +151,7 @@ def _print_reruns(reruns: Sequence[Rerun], *, as_json: bool) -> None:
     for each in reruns:
         if each.divergence is not None and each.divergence.diff:
             output.say("")
-            output.say(f"{each.call.tool} {each.call.call_id}")
+            output.say(f"{each.tool} {each.call_id}")
             for line in each.divergence.diff.splitlines():
                 output.say(line)
 
