@@ -109,13 +109,13 @@ def _print_outcomes(calls: Iterator[ReplayableCall], *, as_json: bool) -> None:
         for call in calls:
             output.print_json(_fields(call), compact=True)
         return
-    call = next(calls, None)
-    while call is not None:
+    row: ReplayableCall | None = next(calls, None)
+    while row is not None:
         table = output.table("CALL", "TOOL", "OUTCOME", "VALUES")
-        while call is not None and table.row_count < _ROWS:  # a call at a time: each may hold megabytes
-            count = "not kept" if call.values is None else str(len(call.values.values))
-            table.add_row(*[output.styled(each) for each in (call.call_id, call.tool, _how(call), count)])
-            call = next(calls, None)
+        while row is not None and table.row_count < _ROWS:  # a call at a time: each may hold megabytes
+            count = "not kept" if row.values is None else str(len(row.values.values))
+            table.add_row(*[output.styled(each) for each in (row.call_id, row.tool, _how(row), count)])
+            row = next(calls, None)
         output.show_rows(output.console(), table)
 
 
