@@ -254,6 +254,7 @@ async def _serve_recorded(
                     reader=RequestReader(unread),
                     metrics=None if telemetry is None else telemetry.metrics,
                     reload_config=reloader.reload,
+                    config=lambda: reloader.config,
                     refusals=refusals,
                 ),
                 listen=server.listen,

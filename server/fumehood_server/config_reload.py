@@ -54,6 +54,11 @@ class ConfigReloader:
         self._one_at_a_time = asyncio.Lock()
 
     @property
+    def config(self) -> SidecarConfig:
+        """The configuration in force."""
+        return self._config
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the configuration in force."""
         return self._document.digest.hex()

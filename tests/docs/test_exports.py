@@ -56,7 +56,7 @@ SERVICES = {
         "GetCall", "ResolveCall",
     },
     "PluginService": {"ListPlugins", "GetPlugin", "ReloadPlugin", "ReloadConfig", "TailPluginLogs"},
-    "JournalService": {"ListEvents", "WatchEvents", "VerifyJournal"},
+    "JournalService": {"ListEvents", "WatchEvents", "VerifyJournal", "ReplayRun", "ForkRun"},
 }  # fmt: skip
 
 

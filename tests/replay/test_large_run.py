@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fumehood.v1 import journal_service_pb2 as pb
+from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
 from fumehood_server.journal import JOURNAL_NAME
 from fumehood_server.journal.sqlite import SqliteReader
 from fumehood_server.replay.record import PAGE_BYTES, RunPages, read_run
 
 from tests.journal.test_large import MARGIN_BYTES, grown
+from tests.rpc.support import BOUND_S
+from tests.sidecar import Sidecar, running_sidecar
 
 from .runs import RUN, journal_of_run
 
@@ -43,3 +47,23 @@ def test_pages_have_every_call_once_in_order_and_end(long_run: Path) -> None:
     (one,) = read_run(reader, "call-7")
     assert one.call_id == "call-7"
     assert [*read_run(reader, "nothing")] == []
+
+
+async def test_a_long_run_is_replayed_over_grpc_in_bounded_memory(long_run: Path) -> None:
+    with running_sidecar(at=long_run.parent) as sidecar:
+        before = peak_memory(sidecar)
+        async with sidecar.channel() as channel:
+            for verify in (False, True):
+                calls = 0
+                request = pb.ReplayRunRequest(run=RUN, verify=verify)
+                async for message in JournalServiceStub(channel).ReplayRun(request, timeout=BOUND_S):
+                    calls += len(message.calls)
+                assert (calls, message.summary.calls) == (CALLS, CALLS)
+        assert message.summary.not_run == CALLS  # its plugin is nowhere: read and handed over they were
+        assert peak_memory(sidecar) - before < MARGIN_BYTES
+
+
+def peak_memory(sidecar: Sidecar) -> int:
+    """The most bytes that it had resident so far (proc_pid_status(5))."""
+    status = Path(f"/proc/{sidecar.process.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
+import psutil
 import pytest
+from fumehood.v1 import journal_service_pb2 as pb_journal
 from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
 from fumehood.v1.tool_pb2 import CallContext
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_sdk import Plugin, pytest_plugin
@@ -24,103 +30,12 @@ from fumehood_server.journal.sqlite import SqliteReader
 from fumehood_server.replay.record import ReplayableCall, read_run
 
 from tests.cli.command import Done, fumehood
-from tests.sidecar import running_sidecar, write_plugin
+from tests.rpc.support import BOUND_S, reason_of
+from tests.sidecar import Sidecar, running_sidecar, write_plugin
 from tests.tool_requests.server import serving
 
-CODE = """
-import asyncio, os, pathlib, time
-from fumehood_sdk import Context, Plugin, ToolError
+from .outside import CODE
 
-plugin = Plugin("outside", version="1.0.0")
-
-
-class Odd(Exception):
-    def __init__(self, first, second):
-        super().__init__(first, second)
-
-
-@plugin.tool(side_effects="external")
-async def gather(port: int, part: int, ctx: Context) -> dict:
-    \"\"\"Takes much from outside, tasks side by side.\"\"\"
-    async def one(number: int) -> str:
-        return (await ctx.http.aget(f"http://127.0.0.1:{port}/{part}/{number}")).text
-    begun = ctx.now().isoformat()
-    texts = await asyncio.gather(*map(one, range(4)))
-    token = await ctx.aside_effect("token", token_of)
-    return {"begun": begun, "texts": texts, "token": token, "drawn": ctx.random().randrange(10**9),
-            "ended": ctx.now().isoformat()}
-
-
-async def token_of() -> list:
-    return [os.urandom(8).hex(), time.time()]
-
-
-@plugin.tool(side_effects="none")
-def clock() -> float:
-    \"\"\"Reads the real clock.\"\"\"
-    return time.time()
-
-
-@plugin.tool(side_effects="none")
-def told(ctx: Context) -> list:
-    \"\"\"Reads the recorded clock.\"\"\"
-    return [ctx.now().isoformat() for _ in range(600)]
-
-
-@plugin.tool(side_effects="write", requires=["write"])
-def note(folder: str, recorded: bool, ctx: Context) -> str:
-    \"\"\"Writes a file, as a side effect or not.\"\"\"
-    def write():
-        with open(f"{folder}/note", "a") as file:
-            file.write("a line\\n")
-        return "written"
-    return ctx.side_effect("note", write) if recorded else write()
-
-
-@plugin.tool(side_effects="external")
-def stumble(port: int, ctx: Context) -> list:
-    \"\"\"Gets errors, and says which.\"\"\"
-    found = []
-    def fails():
-        raise Odd("a", 2)
-    def missing():
-        return open("/nowhere").read()
-    for name, attempt in (("odd", fails), ("missing", missing)):
-        try:
-            ctx.side_effect(name, attempt)
-        except Odd as error:
-            found.append(["odd", *error.args])
-        except OSError as error:
-            found.append([type(error).__name__, error.errno])
-    for url in (f"http://127.0.0.1:{port}/missing", "http://elsewhere.example/"):
-        try:
-            found.append(ctx.http.get(url).status)
-        except ToolError as error:
-            found.append([type(error).__name__, error.reason])
-    return found
-
-
-@plugin.tool(side_effects="none")
-def gives_up(ctx: Context) -> str:
-    \"\"\"Fails for what it got.\"\"\"
-    def fails():
-        raise ValueError("no luck")
-    return ctx.side_effect("luck", fails)
-
-
-@plugin.tool(side_effects="read", requires=["secret:KEY"])
-def signs(ctx: Context) -> str:
-    \"\"\"Says what it must not.\"\"\"
-    return f"signed with {ctx.secret('KEY')}"
-
-
-@plugin.tool(side_effects="none")
-def greedy(ctx: Context) -> int:
-    \"\"\"Takes more than is kept.\"\"\"
-    for _ in range(12000):
-        ctx.now()
-    return 1
-"""
 fumehood_replay = pytest_plugin.fumehood_replay
 VALUE = "a-secret-value-of-some-length"
 CALLS = 16
@@ -134,6 +49,8 @@ class Place:
     folder: Path
     notes: Path
     hits: list[str]
+    settings: dict[str, Any]
+    """Of its sidecar, to start it again."""
 
     @property
     def config(self) -> Path:
@@ -168,29 +85,34 @@ def place() -> Iterator[Place]:
         notes = folder / "notes"
         notes.mkdir()
         notes.chmod(0o777)
+        (folder / "there").mkdir()
+        (folder / "there" / "file").touch()
         (folder / "key").write_text(VALUE)
         (folder / "key").chmod(0o600)
         plugin = write_plugin(folder / "plugin", "outside", CODE)
         hits: list[str] = []
-        asyncio.run(_record(folder, plugin, notes, hits))
-        yield Place(folder, notes, hits)
+        settings = asyncio.run(_record(folder, plugin, notes, hits))
+        yield Place(folder, notes, hits, settings)
 
 
-async def _record(folder: Path, plugin: Path, notes: Path, hits: list[str]) -> None:
+async def _record(folder: Path, plugin: Path, notes: Path, hits: list[str]) -> dict[str, Any]:
     with serving() as web:
         port = web.port
         allowed = "".join(f'[plugin.tools.{tool}]\npermission = "allow"\n' for tool in TOOLS)
         grants = (
-            f'max_side_effects = "external"\nwrite = ["{notes}"]\nhosts = ["127.0.0.1:{port}"]\n'
+            f'max_side_effects = "external"\nread = ["{folder / "there"}"]\nwrite = ["{notes}"]\n'
+            f'hosts = ["127.0.0.1:{port}"]\n'
             f'{allowed}[plugin.tools.signs]\nsecrets = ["KEY"]\n'
         )
         more = f'[egress]\nallow_private = ["127.0.0.1"]\n[secrets.KEY]\nfile = "{folder / "key"}"\n'
-        with running_sidecar([(plugin, grants)], more=more, at=folder) as sidecar:
+        settings = {"plugins": [(plugin, grants)], "more": more, "at": folder}
+        with running_sidecar(**settings) as sidecar:
             async with sidecar.channel() as channel:
                 stub = ToolServiceStub(channel)
 
                 async def call(run: str, call_id: str, tool: str, **arguments: object) -> None:
-                    context = CallContext(request_id=run, session_id="everything")
+                    session = "" if run == "lingering" else "everything"
+                    context = CallContext(request_id=run, session_id=session)
                     text = json.dumps(arguments)
                     await stub.CallTool(
                         pb.CallToolRequest(tool=tool, arguments_json=text, call_id=call_id, context=context)
@@ -205,10 +127,33 @@ async def _record(folder: Path, plugin: Path, notes: Path, hits: list[str]) -> N
                     ("errors", "stumble", {"port": port}),
                     ("errors", "gives_up", {}),
                     ("secrets", "signs", {}),
+                    ("lingering", "lingers", {"path": str(folder / "there" / "file")}),
                 ):
                     await call(run, tool, tool, **arguments)
                 await call("effects", "bare", "note", folder=str(notes), recorded=False)
         hits += [path for _, path, _, _ in web.requests]
+    return settings
+
+
+@pytest.fixture(scope="module")
+def serves(place: Place) -> Iterator[Sidecar]:
+    """A sidecar that goes on with that journal."""
+    with running_sidecar(**place.settings) as sidecar:
+        yield sidecar
+
+
+@pytest.fixture
+async def journal(serves: Sidecar) -> AsyncIterator[Any]:
+    async with serves.channel() as channel:
+        yield JournalServiceStub(channel)
+
+
+async def replayed(journal: Any, run: str, *, verify: bool = False) -> tuple[list[Any], Any]:
+    """The calls of a replay, and its summary."""
+    async with asyncio.timeout(BOUND_S):
+        messages = [each async for each in journal.ReplayRun(pb_journal.ReplayRunRequest(run=run, verify=verify))]
+    assert [each.HasField("summary") for each in messages] == [False] * (len(messages) - 1) + [True]
+    return [call for each in messages for call in each.calls], messages[-1].summary
 
 
 def test_eight_calls_that_interleave_their_requests_verify(place: Place) -> None:
@@ -318,5 +263,84 @@ def test_the_fixture_runs_recorded_calls(
     assert fumehood_replay(file, outside()) == ("signs",)
 
 
+async def test_eight_calls_that_interleave_their_requests_verify_over_grpc(place: Place, journal: Any) -> None:
+    before = len(place.hits)
+    calls, summary = await replayed(journal, "eight", verify=True)
+    assert {each.call_id for each in calls} == {f"g{part}" for part in range(8)}
+    assert {each.verdict for each in calls} == {pb_journal.REPLAY_VERDICT_VERIFIED}
+    assert summary == pb_journal.ReplaySummary(calls=8, verified=8)
+    assert len(place.hits) == before
+
+
+async def test_a_divergence_is_named_over_grpc(journal: Any) -> None:
+    calls, summary = await replayed(journal, "mixed", verify=True)
+    clock, told, greedy = calls
+    assert (clock.call_id, clock.divergence.kind) == ("clock", pb_journal.DIVERGENCE_KIND_PAYLOAD)
+    assert "--- recorded" in clock.divergence.diff
+    assert told.verdict == pb_journal.REPLAY_VERDICT_VERIFIED
+    assert "2000 of its values" in greedy.not_run_because
+    assert summary == pb_journal.ReplaySummary(calls=3, verified=1, diverged=1, not_run=1)
+
+
+async def test_recorded_outcomes_come_over_grpc_and_nothing_runs(place: Place, journal: Any) -> None:
+    lines = place.notes.joinpath("note").read_text()
+    (note, bare), summary = await replayed(journal, "effects")
+    assert (note.call_id, note.state, note.result.content[0].text) == ("note", pb.CALL_STATE_ENDED, "written")
+    assert (bare.call_id, note.result.sandbox.backend != "") == ("bare", True)
+    assert summary == pb_journal.ReplaySummary(calls=2)
+    (one,), _ = await replayed(journal, "gives_up")
+    assert (one.result.is_error, one.result.error.code) == (True, "TOOL_EXECUTION_FAILED")
+    assert len((await replayed(journal, "everything"))[0]) == CALLS
+    assert place.notes.joinpath("note").read_text() == lines
+    for request, reason in (("nothing", "RUN_NOT_FOUND"), ("", "REQUEST_INVALID"), ("x" * 300, "REQUEST_INVALID")):
+        for verify in (False, True):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await replayed(journal, request, verify=verify)
+            assert reason_of(caught.value) == reason
+
+
+async def test_a_caller_that_leaves_ends_the_processes_of_its_replay(serves: Sidecar, journal: Any) -> None:
+    stream = journal.ReplayRun(pb_journal.ReplayRunRequest(run="lingering", verify=True))
+    reading = asyncio.ensure_future(stream.read())
+    processes = await under_way(serves)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:  # that place is taken, and calls have theirs
+        await replayed(journal, "effects", verify=True)
+    assert reason_of(caught.value) == "TOO_MANY_STREAMS"
+    assert len((await replayed(journal, "effects"))[0]) == 2
+    async with serves.channel() as channel:
+        result = await ToolServiceStub(channel).CallTool(pb.CallToolRequest(tool="told", arguments_json="{}"))
+    assert not result.result.is_error
+    stream.cancel()
+    await asyncio.wait((reading,))
+    gone, alive = await asyncio.to_thread(psutil.wait_procs, processes, BOUND_S)
+    assert (len(gone), alive) == (len(processes), [])
+    assert (await replayed(journal, "effects", verify=True))[1].calls == 2
+
+
 def test_recorded_values_stay_in_a_journal_that_verifies(place: Place) -> None:
     assert fumehood("journal", "verify", "--config", place.config).status == 0
+
+
+async def test_a_sidecar_that_is_killed_leaves_no_process_of_a_replay(serves: Sidecar, journal: Any) -> None:
+    """The last test: nobody serves any more."""
+    stream = journal.ReplayRun(pb_journal.ReplayRunRequest(run="lingering", verify=True))
+    reading = asyncio.ensure_future(stream.read())
+    processes = await under_way(serves)
+    serves.signal(signal.SIGKILL)
+    gone, alive = await asyncio.to_thread(psutil.wait_procs, processes, BOUND_S)
+    assert (len(gone), alive) == (len(processes), [])
+    with pytest.raises(grpc.aio.AioRpcError):
+        await reading
+
+
+async def under_way(sidecar: Sidecar) -> list[psutil.Process]:
+    """The process of a replay and what it has started, once that has started something."""
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            for child in psutil.Process(sidecar.process.pid).children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if "fumehood_server.replay.process" in " ".join(child.cmdline()):
+                        started = child.children(recursive=True)
+                        if len(started) > 1:
+                            return [child, *started]
+            await asyncio.sleep(0.01)

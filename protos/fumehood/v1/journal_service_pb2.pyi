@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from fumehood.v1 import tool_pb2 as _tool_pb2
+from fumehood.v1 import tool_service_pb2 as _tool_service_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -56,6 +57,66 @@ PAYLOAD_STATE_TOO_LONG: PayloadState.ValueType  # 4
 PAYLOAD_STATE_REMOVED: PayloadState.ValueType  # 5
 """Retention has removed them."""
 Global___PayloadState: _TypeAlias = PayloadState  # noqa: Y015
+
+class _ReplayVerdict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReplayVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReplayVerdict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REPLAY_VERDICT_UNSPECIFIED: _ReplayVerdict.ValueType  # 0
+    """It was not asked for."""
+    REPLAY_VERDICT_VERIFIED: _ReplayVerdict.ValueType  # 1
+    """It asked for the same values and returned the same bytes."""
+    REPLAY_VERDICT_DIVERGED: _ReplayVerdict.ValueType  # 2
+    """It did not."""
+    REPLAY_VERDICT_NOT_RUN: _ReplayVerdict.ValueType  # 3
+    """It can't be run again: `not_run_because` says why."""
+
+class ReplayVerdict(_ReplayVerdict, metaclass=_ReplayVerdictEnumTypeWrapper):
+    """What came of running a call again."""
+
+REPLAY_VERDICT_UNSPECIFIED: ReplayVerdict.ValueType  # 0
+"""It was not asked for."""
+REPLAY_VERDICT_VERIFIED: ReplayVerdict.ValueType  # 1
+"""It asked for the same values and returned the same bytes."""
+REPLAY_VERDICT_DIVERGED: ReplayVerdict.ValueType  # 2
+"""It did not."""
+REPLAY_VERDICT_NOT_RUN: ReplayVerdict.ValueType  # 3
+"""It can't be run again: `not_run_because` says why."""
+Global___ReplayVerdict: _TypeAlias = ReplayVerdict  # noqa: Y015
+
+class _DivergenceKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DivergenceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DivergenceKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DIVERGENCE_KIND_UNSPECIFIED: _DivergenceKind.ValueType  # 0
+    """One that a later version knows."""
+    DIVERGENCE_KIND_KIND: _DivergenceKind.ValueType  # 1
+    """It asked for another kind of value."""
+    DIVERGENCE_KIND_PAYLOAD: _DivergenceKind.ValueType  # 2
+    """It asked for a value by another name, or returned something else."""
+    DIVERGENCE_KIND_ORDER: _DivergenceKind.ValueType  # 3
+    """It asked for the same values in another order, and returned something else."""
+    DIVERGENCE_KIND_EXHAUSTED: _DivergenceKind.ValueType  # 4
+    """It asked for more values than were recorded, or for fewer."""
+
+class DivergenceKind(_DivergenceKind, metaclass=_DivergenceKindEnumTypeWrapper):
+    """What differs between a call and its record."""
+
+DIVERGENCE_KIND_UNSPECIFIED: DivergenceKind.ValueType  # 0
+"""One that a later version knows."""
+DIVERGENCE_KIND_KIND: DivergenceKind.ValueType  # 1
+"""It asked for another kind of value."""
+DIVERGENCE_KIND_PAYLOAD: DivergenceKind.ValueType  # 2
+"""It asked for a value by another name, or returned something else."""
+DIVERGENCE_KIND_ORDER: DivergenceKind.ValueType  # 3
+"""It asked for the same values in another order, and returned something else."""
+DIVERGENCE_KIND_EXHAUSTED: DivergenceKind.ValueType  # 4
+"""It asked for more values than were recorded, or for fewer."""
+Global___DivergenceKind: _TypeAlias = DivergenceKind  # noqa: Y015
 
 @_typing.final
 class EventFilter(_message.Message):
@@ -620,3 +681,235 @@ class EventPayload(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EventPayload: _TypeAlias = EventPayload  # noqa: Y015
+
+@_typing.final
+class ReplayRunRequest(_message.Message):
+    """Asks for a run to be replayed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    VERIFY_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    """The run: a `request_id`, else a `session_id`, whose calls there are up to now; or the `call_id` of one call. Required,
+    at most 256 bytes.
+    """
+    verify: _builtins.bool
+    """Whether to run the code again and compare."""
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+        verify: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "verify", b"verify"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayRunRequest: _TypeAlias = ReplayRunRequest  # noqa: Y015
+
+@_typing.final
+class ReplayRunResponse(_message.Message):
+    """Some calls of the run, or the end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplayedCall]:
+        """Calls, in the order in which they began."""
+
+    @_builtins.property
+    def summary(self) -> Global___ReplaySummary:
+        """What came of all. In the last message alone."""
+
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[Global___ReplayedCall] | None = ...,
+        summary: Global___ReplaySummary | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayRunResponse: _TypeAlias = ReplayRunResponse  # noqa: Y015
+
+@_typing.final
+class ReplayedCall(_message.Message):
+    """One call of a replay."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    RESULT_REMOVED_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    NOT_RUN_BECAUSE_FIELD_NUMBER: _builtins.int
+    DIVERGENCE_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call's id."""
+    tool: _builtins.str
+    """The tool's name, as it was called."""
+    state: _tool_service_pb2.CallState.ValueType
+    """Where the call stands. Not set where it was verified."""
+    result_removed: _builtins.bool
+    """Whether what it returned is not kept. `result` then says how it ended, and has no content."""
+    verdict: Global___ReplayVerdict.ValueType
+    """What came of running it again. Not set where nothing was run."""
+    not_run_because: _builtins.str
+    """Why it was not run again, in English. Its wording is not stable."""
+    @_builtins.property
+    def result(self) -> _tool_pb2.ToolResult:
+        """What its caller got. Absent while it has no outcome, and where it was verified."""
+
+    @_builtins.property
+    def divergence(self) -> Global___ReplayDivergence:
+        """The first difference. Set for REPLAY_VERDICT_DIVERGED."""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        tool: _builtins.str = ...,
+        state: _tool_service_pb2.CallState.ValueType = ...,
+        result: _tool_pb2.ToolResult | None = ...,
+        result_removed: _builtins.bool = ...,
+        verdict: Global___ReplayVerdict.ValueType = ...,
+        not_run_because: _builtins.str = ...,
+        divergence: Global___ReplayDivergence | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["divergence", b"divergence", "result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "divergence", b"divergence", "not_run_because", b"not_run_because", "result", b"result", "result_removed", b"result_removed", "state", b"state", "tool", b"tool", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayedCall: _TypeAlias = ReplayedCall  # noqa: Y015
+
+@_typing.final
+class ReplayDivergence(_message.Message):
+    """Where a call first did something else than was recorded."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    DIFF_FIELD_NUMBER: _builtins.int
+    kind: Global___DivergenceKind.ValueType
+    """What differs."""
+    message: _builtins.str
+    """One sentence. Its wording is not stable."""
+    diff: _builtins.str
+    """What was recorded and what came now, as a unified diff of at most 200 lines. May be empty."""
+    def __init__(
+        self,
+        *,
+        kind: Global___DivergenceKind.ValueType = ...,
+        message: _builtins.str = ...,
+        diff: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff", "kind", b"kind", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayDivergence: _TypeAlias = ReplayDivergence  # noqa: Y015
+
+@_typing.final
+class ReplaySummary(_message.Message):
+    """How many calls a replay had, and what came of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    VERIFIED_FIELD_NUMBER: _builtins.int
+    DIVERGED_FIELD_NUMBER: _builtins.int
+    NOT_RUN_FIELD_NUMBER: _builtins.int
+    calls: _builtins.int
+    """All calls."""
+    verified: _builtins.int
+    """Of a verification: those that ran as they were recorded."""
+    diverged: _builtins.int
+    """Those that did not."""
+    not_run: _builtins.int
+    """Those that can't be run again."""
+    def __init__(
+        self,
+        *,
+        calls: _builtins.int = ...,
+        verified: _builtins.int = ...,
+        diverged: _builtins.int = ...,
+        not_run: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "diverged", b"diverged", "not_run", b"not_run", "verified", b"verified"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplaySummary: _TypeAlias = ReplaySummary  # noqa: Y015
+
+@_typing.final
+class ForkRunRequest(_message.Message):
+    """Asks for a run to be forked."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    FROM_POSITION_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The run that it goes on from: a `request_id`, that of an earlier fork as well. Required."""
+    from_position: _builtins.int
+    """Position of the last event that the new run shares with it: an event of this run, or of one of its calls. Calls that
+    began up to it are answered from the record, also where they ended after it.
+    """
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        from_position: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_position", b"from_position", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkRunRequest: _TypeAlias = ForkRunRequest  # noqa: Y015
+
+@_typing.final
+class ForkRunResponse(_message.Message):
+    """A run that was begun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    RECORDED_CALLS_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The new run: what its calls have in `context.request_id`. It holds for as long as the journal does, and the same
+    run goes on at one sidecar at a time.
+    """
+    recorded_calls: _builtins.int
+    """How many calls are to be answered from the record before one runs."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        recorded_calls: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["recorded_calls", b"recorded_calls", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkRunResponse: _TypeAlias = ForkRunResponse  # noqa: Y015

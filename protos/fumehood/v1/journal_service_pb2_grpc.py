@@ -55,6 +55,16 @@ class JournalServiceStub:
                 request_serializer=fumehood_dot_v1_dot_journal__service__pb2.VerifyJournalRequest.SerializeToString,
                 response_deserializer=fumehood_dot_v1_dot_journal__service__pb2.VerifyJournalResponse.FromString,
                 _registered_method=True)
+        self.ReplayRun = channel.unary_stream(
+                '/fumehood.v1.JournalService/ReplayRun',
+                request_serializer=fumehood_dot_v1_dot_journal__service__pb2.ReplayRunRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_journal__service__pb2.ReplayRunResponse.FromString,
+                _registered_method=True)
+        self.ForkRun = channel.unary_unary(
+                '/fumehood.v1.JournalService/ForkRun',
+                request_serializer=fumehood_dot_v1_dot_journal__service__pb2.ForkRunRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_journal__service__pb2.ForkRunResponse.FromString,
+                _registered_method=True)
 
 
 class JournalServiceServicer:
@@ -92,6 +102,29 @@ class JournalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReplayRun(self, request, context):
+        """Gives the recorded outcome of each call of a run again; nothing runs. With `verify` it runs each tool's own code
+        again instead, with the values that it took from outside, in the sandbox of level `none`, without grants, secrets
+        and network, in processes beside the sidecar, and says where the first difference is. Streams calls in the order in
+        which they began; the last message has the summary. It all ends when the caller leaves. NOT_FOUND with the reason
+        RUN_NOT_FOUND where nothing is recorded of the run; RESOURCE_EXHAUSTED with the reason TOO_MANY_STREAMS where as
+        many replays are open as may be.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkRun(self, request, context):
+        """Begins a run that goes on from an event of an earlier one. Calls whose `request_id` is the new run's are answered
+        from the record, and run nothing, where they are calls of the earlier run up to the event: by `call_id`, else by tool
+        and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live. Until
+        then a call that is none of them is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what
+        the record has. FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JournalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +142,16 @@ def add_JournalServiceServicer_to_server(servicer, server):
                     servicer.VerifyJournal,
                     request_deserializer=fumehood_dot_v1_dot_journal__service__pb2.VerifyJournalRequest.FromString,
                     response_serializer=fumehood_dot_v1_dot_journal__service__pb2.VerifyJournalResponse.SerializeToString,
+            ),
+            'ReplayRun': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReplayRun,
+                    request_deserializer=fumehood_dot_v1_dot_journal__service__pb2.ReplayRunRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_journal__service__pb2.ReplayRunResponse.SerializeToString,
+            ),
+            'ForkRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkRun,
+                    request_deserializer=fumehood_dot_v1_dot_journal__service__pb2.ForkRunRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_journal__service__pb2.ForkRunResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -198,6 +241,60 @@ class JournalService:
             '/fumehood.v1.JournalService/VerifyJournal',
             fumehood_dot_v1_dot_journal__service__pb2.VerifyJournalRequest.SerializeToString,
             fumehood_dot_v1_dot_journal__service__pb2.VerifyJournalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplayRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/fumehood.v1.JournalService/ReplayRun',
+            fumehood_dot_v1_dot_journal__service__pb2.ReplayRunRequest.SerializeToString,
+            fumehood_dot_v1_dot_journal__service__pb2.ReplayRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fumehood.v1.JournalService/ForkRun',
+            fumehood_dot_v1_dot_journal__service__pb2.ForkRunRequest.SerializeToString,
+            fumehood_dot_v1_dot_journal__service__pb2.ForkRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

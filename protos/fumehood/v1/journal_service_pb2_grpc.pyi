@@ -53,6 +53,21 @@ class JournalServiceStub:
     is the verdict, which names the first record that is wrong. Some tens of seconds for a million events, in a process
     beside the sidecar; it ends when the caller leaves.
     """
+    ReplayRun: _grpc.UnaryStreamMultiCallable[_journal_service_pb2.ReplayRunRequest, _journal_service_pb2.ReplayRunResponse]
+    """Gives the recorded outcome of each call of a run again; nothing runs. With `verify` it runs each tool's own code
+    again instead, with the values that it took from outside, in the sandbox of level `none`, without grants, secrets
+    and network, in processes beside the sidecar, and says where the first difference is. Streams calls in the order in
+    which they began; the last message has the summary. It all ends when the caller leaves. NOT_FOUND with the reason
+    RUN_NOT_FOUND where nothing is recorded of the run; RESOURCE_EXHAUSTED with the reason TOO_MANY_STREAMS where as
+    many replays are open as may be.
+    """
+    ForkRun: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.ForkRunRequest, _journal_service_pb2.ForkRunResponse]
+    """Begins a run that goes on from an event of an earlier one. Calls whose `request_id` is the new run's are answered
+    from the record, and run nothing, where they are calls of the earlier run up to the event: by `call_id`, else by tool
+    and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live. Until
+    then a call that is none of them is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what
+    the record has. FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
+    """
 
 @_typing.type_check_only
 class JournalServiceAsyncStub(JournalServiceStub):
@@ -78,6 +93,21 @@ class JournalServiceAsyncStub(JournalServiceStub):
     """Reads the whole journal, checks each record against what was signed, and streams how far it is. The last message
     is the verdict, which names the first record that is wrong. Some tens of seconds for a million events, in a process
     beside the sidecar; it ends when the caller leaves.
+    """
+    ReplayRun: _aio.UnaryStreamMultiCallable[_journal_service_pb2.ReplayRunRequest, _journal_service_pb2.ReplayRunResponse]  # type: ignore[assignment]
+    """Gives the recorded outcome of each call of a run again; nothing runs. With `verify` it runs each tool's own code
+    again instead, with the values that it took from outside, in the sandbox of level `none`, without grants, secrets
+    and network, in processes beside the sidecar, and says where the first difference is. Streams calls in the order in
+    which they began; the last message has the summary. It all ends when the caller leaves. NOT_FOUND with the reason
+    RUN_NOT_FOUND where nothing is recorded of the run; RESOURCE_EXHAUSTED with the reason TOO_MANY_STREAMS where as
+    many replays are open as may be.
+    """
+    ForkRun: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.ForkRunRequest, _journal_service_pb2.ForkRunResponse]  # type: ignore[assignment]
+    """Begins a run that goes on from an event of an earlier one. Calls whose `request_id` is the new run's are answered
+    from the record, and run nothing, where they are calls of the earlier run up to the event: by `call_id`, else by tool
+    and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live. Until
+    then a call that is none of them is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what
+    the record has. FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
     """
 
 class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -119,6 +149,33 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         """Reads the whole journal, checks each record against what was signed, and streams how far it is. The last message
         is the verdict, which names the first record that is wrong. Some tens of seconds for a million events, in a process
         beside the sidecar; it ends when the caller leaves.
+        """
+
+    @_abc_1.abstractmethod
+    def ReplayRun(
+        self,
+        request: _journal_service_pb2.ReplayRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_journal_service_pb2.ReplayRunResponse], _abc.AsyncIterator[_journal_service_pb2.ReplayRunResponse]]:
+        """Gives the recorded outcome of each call of a run again; nothing runs. With `verify` it runs each tool's own code
+        again instead, with the values that it took from outside, in the sandbox of level `none`, without grants, secrets
+        and network, in processes beside the sidecar, and says where the first difference is. Streams calls in the order in
+        which they began; the last message has the summary. It all ends when the caller leaves. NOT_FOUND with the reason
+        RUN_NOT_FOUND where nothing is recorded of the run; RESOURCE_EXHAUSTED with the reason TOO_MANY_STREAMS where as
+        many replays are open as may be.
+        """
+
+    @_abc_1.abstractmethod
+    def ForkRun(
+        self,
+        request: _journal_service_pb2.ForkRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_journal_service_pb2.ForkRunResponse, _abc.Awaitable[_journal_service_pb2.ForkRunResponse]]:
+        """Begins a run that goes on from an event of an earlier one. Calls whose `request_id` is the new run's are answered
+        from the record, and run nothing, where they are calls of the earlier run up to the event: by `call_id`, else by tool
+        and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live. Until
+        then a call that is none of them is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what
+        the record has. FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
         """
 
 def add_JournalServiceServicer_to_server(servicer: JournalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

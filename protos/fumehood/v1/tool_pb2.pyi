@@ -549,6 +549,7 @@ class ToolResult(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     SANDBOX_FIELD_NUMBER: _builtins.int
+    RECORDED_CALL_ID_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call's id: the caller's, or the one that the sidecar made."""
     tool: _builtins.str
@@ -561,6 +562,10 @@ class ToolResult(_message.Message):
     """The tool's hint that the run may stop after this call."""
     attempts: _builtins.int
     """How often the tool was started for this call. 0 means never: the call was refused before."""
+    recorded_call_id: _builtins.str
+    """The call that this is the recorded outcome of, where its run was forked and the call is one of those from before:
+    nothing ran now. `attempts`, `usage` and `sandbox` are of that call. Empty otherwise.
+    """
     @_builtins.property
     def content(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.Content]:
         """What the tool shows. On a failure, a text that a model can act on."""
@@ -590,10 +595,11 @@ class ToolResult(_message.Message):
         attempts: _builtins.int = ...,
         usage: Global___Usage | None = ...,
         sandbox: Global___SandboxReceipt | None = ...,
+        recorded_call_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "sandbox", b"sandbox", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "call_id", b"call_id", "content", b"content", "details_json", b"details_json", "error", b"error", "is_error", b"is_error", "sandbox", b"sandbox", "terminate", b"terminate", "tool", b"tool", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "call_id", b"call_id", "content", b"content", "details_json", b"details_json", "error", b"error", "is_error", b"is_error", "recorded_call_id", b"recorded_call_id", "sandbox", b"sandbox", "terminate", b"terminate", "tool", b"tool", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -64,9 +64,10 @@ async def rerun_calls(
     calls: AsyncIterable[ReplayableCall],
     tell: Callable[[Rerun], Awaitable[None]],
     *,
+    at_a_time: int = MAX_AT_A_TIME,
     logs: LogSink | None = None,
 ) -> None:
-    """Run each call again that can be, some at a time. `tell` is told what came of each, in the order of `calls`.
+    """Run each call again that can be, so many at a time. `tell` is told what came of each, in the order of `calls`.
 
     No tool gets a grant, a secret or an answer of the sidecar's: nothing outside its process can change. No further
     call is taken from `calls` while `tell` takes its time. Cancelling this ends every process.
@@ -78,7 +79,7 @@ async def rerun_calls(
             async with asyncio.TaskGroup() as tasks:
                 running: deque[asyncio.Task[Rerun]] = deque()
                 async for call in calls:
-                    if len(running) >= MAX_AT_A_TIME:
+                    if len(running) >= at_a_time:
                         await tell(await running.popleft())
                     running.append(tasks.create_task(runner.rerun(call)))
                 while running:

@@ -15,6 +15,7 @@ from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.store import Reader, StoreError
 from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.journal_events import page_of
+from fumehood_server.rpc.journal_replaying import read_run_name, replayed, verified
 from fumehood_server.rpc.journal_requests import page_span, page_token, read_filter
 from fumehood_server.rpc.journal_verifying import read_keys, verification
 from fumehood_server.rpc.journal_watching import watched
@@ -37,6 +38,11 @@ MAX_WATCHERS_OF_CONNECTION = 16
 MAX_VERIFICATIONS = 4
 """At a time, of which unix sockets and TCP have three each: processes of lower priority."""
 
+MAX_REPLAYS = 8
+MAX_REPLAYS_OF_CONNECTION = 2
+MAX_VERIFYING_REPLAYS = 2
+"""At a time, of which unix sockets and TCP have one each: each has a process that runs two calls at a time."""
+
 _Request = TypeVar("_Request")
 _Context = grpc.aio.ServicerContext[_Request, bytes]
 
@@ -54,6 +60,8 @@ class JournalService:
             "watchers of the journal", total=MAX_WATCHERS, connection=MAX_WATCHERS_OF_CONNECTION
         )
         self._verifications = StreamSlots("verifications", total=MAX_VERIFICATIONS, connection=1)
+        self._replays = StreamSlots("replays", total=MAX_REPLAYS, connection=MAX_REPLAYS_OF_CONNECTION)
+        self._verifying = StreamSlots("replays that verify", total=MAX_VERIFYING_REPLAYS, connection=1)
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """The service for `add_generic_rpc_handlers`."""
@@ -62,6 +70,7 @@ class JournalService:
             "ListEvents": reader.unary(self.list_events, pb.ListEventsRequest),
             "WatchEvents": reader.streaming(self.watch_events, pb.WatchEventsRequest),
             "VerifyJournal": reader.streaming(self.verify_journal, pb.VerifyJournalRequest),
+            "ReplayRun": reader.streaming(self.replay_run, pb.ReplayRunRequest),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
@@ -100,6 +109,16 @@ class JournalService:
         keys = await read_keys(request.public_keys, reads)
         with self._verifications.take(context.peer()):
             await self._send(verification(keys, reads), context)
+
+    async def replay_run(self, request: pb.ReplayRunRequest, context: _Context[pb.ReplayRunRequest]) -> None:
+        """A run's calls from the record, or run again, and then the summary."""
+        run, reads = read_run_name(request), self._reads()
+        if not request.verify:
+            with self._replays.take(context.peer()):
+                await self._send(replayed(run, reads), context)
+            return
+        with self._verifying.take(context.peer()):
+            await self._send(verified(run, reads, self._server.config()), context)
 
     async def _send(self, messages: AsyncGenerator[bytes, None], context: _Context[Any]) -> None:
         """Write messages until there are no more, the caller leaves or the sidecar has drained.

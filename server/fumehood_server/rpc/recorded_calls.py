@@ -23,7 +23,7 @@ _MAX_NAME_BYTES = 256
 _MAX_REASON_BYTES = 4096
 _MAX_RESULT_BYTES = 64 * 1024
 _MICROSECONDS = 1_000_000
-_STATES = {
+STATES = {
     RecordedState.RUNNING: pb.CALL_STATE_RUNNING,
     RecordedState.ENDED: pb.CALL_STATE_ENDED,
     RecordedState.UNKNOWN: pb.CALL_STATE_OUTCOME_UNKNOWN,
@@ -47,7 +47,7 @@ async def get_call(server: ServerContext, request: pb.GetCallRequest, caller: st
         recorded = await _find(server, call_id)
         await server.executor.repeats.pause(recorded.outcome)
     response = pb.GetCallResponse(
-        state=_STATES[recorded.state],
+        state=STATES[recorded.state],
         tool=recorded.tool,
         result_removed=recorded.outcome is not None and recorded.removed,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
+from fumehood_server.config.config import SidecarConfig
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.model.events import Journal
 from fumehood_server.model.worker import WorkerPools
@@ -43,6 +44,8 @@ class ServerContext:
     admission: Admission
     reload_config: Callable[[], Awaitable[ConfigReloaded]]
     """Takes up the configuration as it is now, or raises RefusedError."""
+    config: Callable[[], SidecarConfig]
+    """The configuration in force."""
     refusals: RefusalRecords
     unread: UnreadAnswers
     reader: RequestReader

@@ -42,6 +42,10 @@ REFUSALS: dict[RefusalReason, Row] = {
     RefusalReason.CALL_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
     RefusalReason.CALL_ID_IN_USE: Row(grpc.StatusCode.ALREADY_EXISTS, retryable=False, category=Category.TOOL),
     RefusalReason.OUTCOME_KNOWN: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
+    RefusalReason.RUN_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
+    RefusalReason.RUN_NOT_FORKABLE: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
+    RefusalReason.FORK_MISMATCH: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
+    RefusalReason.REPLAY_FAILED: Row(grpc.StatusCode.UNAVAILABLE, retryable=True, category=Category.TOOL),
     RefusalReason.JOURNAL_OFF: Row(
         grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.CONFIGURATION
     ),

@@ -972,9 +972,12 @@ type ToolResult struct {
 	// What the call used. Absent when the tool was never started.
 	Usage *Usage `protobuf:"bytes,9,opt,name=usage,proto3" json:"usage,omitempty"`
 	// What the call ran in. Absent when the tool was never started.
-	Sandbox       *SandboxReceipt `protobuf:"bytes,10,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Sandbox *SandboxReceipt `protobuf:"bytes,10,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// The call that this is the recorded outcome of, where its run was forked and the call is one of those from before:
+	// nothing ran now. `attempts`, `usage` and `sandbox` are of that call. Empty otherwise.
+	RecordedCallId string `protobuf:"bytes,11,opt,name=recorded_call_id,json=recordedCallId,proto3" json:"recorded_call_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ToolResult) Reset() {
@@ -1075,6 +1078,13 @@ func (x *ToolResult) GetSandbox() *SandboxReceipt {
 		return x.Sandbox
 	}
 	return nil
+}
+
+func (x *ToolResult) GetRecordedCallId() string {
+	if x != nil {
+		return x.RecordedCallId
+	}
+	return ""
 }
 
 // What one call used.
@@ -1428,7 +1438,7 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\tdata_json\x18\x05 \x01(\tR\bdataJson\x12\x1a\n" +
 	"\bsequence\x18\x06 \x01(\x04R\bsequenceB\v\n" +
 	"\t_progressB\b\n" +
-	"\x06_total\"\xf2\x02\n" +
+	"\x06_total\"\x9c\x03\n" +
 	"\n" +
 	"ToolResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
@@ -1441,7 +1451,8 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\battempts\x18\b \x01(\rR\battempts\x12(\n" +
 	"\x05usage\x18\t \x01(\v2\x12.fumehood.v1.UsageR\x05usage\x125\n" +
 	"\asandbox\x18\n" +
-	" \x01(\v2\x1b.fumehood.v1.SandboxReceiptR\asandbox\"\x97\x03\n" +
+	" \x01(\v2\x1b.fumehood.v1.SandboxReceiptR\asandbox\x12(\n" +
+	"\x10recorded_call_id\x18\v \x01(\tR\x0erecordedCallId\"\x97\x03\n" +
 	"\x05Usage\x126\n" +
 	"\twall_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bwallTime\x128\n" +
 	"\n" +
