@@ -152,7 +152,7 @@ def verify(bundle: Bundle, keys: Sequence[Verifier]) -> Found:
         payloads.kept,
         len(bundle.documents),
         len(bundle.earlier),
-        _not_proven(bundle, note.signatures, calls, payloads),
+        _not_proven(bundle, note.signatures, calls, payloads, bodies),
     )
 
 
@@ -170,7 +170,11 @@ class _Payloads:
 
 
 def _not_proven(
-    bundle: Bundle, signatures: Sequence[Signature], calls: Sequence[CallFound], payloads: _Payloads
+    bundle: Bundle,
+    signatures: Sequence[Signature],
+    calls: Sequence[CallFound],
+    payloads: _Payloads,
+    bodies: Sequence[Mapping[str, Any]],
 ) -> tuple[str, ...]:
     said = ["that the clock of the sidecar's machine was right"]
     if "run_id" in bundle.subject:
@@ -185,6 +189,12 @@ def _not_proven(
         said.append(f"what {payloads.digests} arguments or results were: their digests are here, {why}")
     if payloads.nothing:
         said.append(f"what {payloads.nothing} calls were given and returned: by policy nothing of it was recorded")
+    served = sum(body.get("type") == "outcome_served" for body in bodies)
+    if served:
+        said.append(
+            f"what {served} outcomes were that this run was given from the record of an earlier one: nothing ran for "
+            "them here, and a file of evidence of each `source_call_id` shows them"
+        )
     if any(not call.outcome for call in calls):
         said.append("how a call ended that had not ended yet")
     return tuple(said)

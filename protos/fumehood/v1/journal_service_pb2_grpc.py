@@ -117,9 +117,10 @@ class JournalServiceServicer:
     def ForkRun(self, request, context):
         """Begins a run that goes on from an event of an earlier one. Calls whose `request_id` is the new run's are answered
         from the record, and run nothing, where they are calls of the earlier run up to the event: by `call_id`, else by tool
-        and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live. Until
-        then a call that is none of them is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what
-        the record has. FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
+        and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live, and
+        need ids that are not the earlier run's. Until then a call runs that the earlier run made after the event, and every
+        other is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what the record has.
+        FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -64,9 +64,10 @@ class JournalServiceStub:
     ForkRun: _grpc.UnaryUnaryMultiCallable[_journal_service_pb2.ForkRunRequest, _journal_service_pb2.ForkRunResponse]
     """Begins a run that goes on from an event of an earlier one. Calls whose `request_id` is the new run's are answered
     from the record, and run nothing, where they are calls of the earlier run up to the event: by `call_id`, else by tool
-    and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live. Until
-    then a call that is none of them is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what
-    the record has. FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
+    and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live, and
+    need ids that are not the earlier run's. Until then a call runs that the earlier run made after the event, and every
+    other is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what the record has.
+    FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
     """
 
 @_typing.type_check_only
@@ -105,9 +106,10 @@ class JournalServiceAsyncStub(JournalServiceStub):
     ForkRun: _aio.UnaryUnaryMultiCallable[_journal_service_pb2.ForkRunRequest, _journal_service_pb2.ForkRunResponse]  # type: ignore[assignment]
     """Begins a run that goes on from an event of an earlier one. Calls whose `request_id` is the new run's are answered
     from the record, and run nothing, where they are calls of the earlier run up to the event: by `call_id`, else by tool
-    and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live. Until
-    then a call that is none of them is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what
-    the record has. FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
+    and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live, and
+    need ids that are not the earlier run's. Until then a call runs that the earlier run made after the event, and every
+    other is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what the record has.
+    FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
     """
 
 class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -173,9 +175,10 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_journal_service_pb2.ForkRunResponse, _abc.Awaitable[_journal_service_pb2.ForkRunResponse]]:
         """Begins a run that goes on from an event of an earlier one. Calls whose `request_id` is the new run's are answered
         from the record, and run nothing, where they are calls of the earlier run up to the event: by `call_id`, else by tool
-        and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live. Until
-        then a call that is none of them is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what
-        the record has. FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
+        and canonical arguments, each recorded call once, in any order. Once all of those were given, calls run live, and
+        need ids that are not the earlier run's. Until then a call runs that the earlier run made after the event, and every
+        other is refused with FAILED_PRECONDITION and the reason FORK_MISMATCH, which names what the record has.
+        FAILED_PRECONDITION with the reason RUN_NOT_FORKABLE where the record does not say enough for that.
         """
 
 def add_JournalServiceServicer_to_server(servicer: JournalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -9,6 +9,7 @@ from typing import Self
 
 from fumehood_server.calls.call import Call, JoinedCall, OnUpdate
 from fumehood_server.calls.documents import DocumentChecks
+from fumehood_server.calls.forks import Forks
 from fumehood_server.calls.records import CallRecords, RedactorOf
 from fumehood_server.calls.registry import Registry
 from fumehood_server.calls.repeats import Repeats
@@ -71,6 +72,7 @@ class Executor:
             records=CallRecords(journal, configuration, payloads, redactor_of),
             journal=journal,
             journal_required=journal_required,
+            forks=Forks(journal),
             observer=observer,
         )
 

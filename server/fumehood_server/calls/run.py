@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.calls.forks import Forks
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.records import CallRecords
 from fumehood_server.calls.repeats import Repeats
@@ -21,11 +22,13 @@ from fumehood_server.calls.steps.invoke import invoke_tool
 from fumehood_server.calls.steps.permit import check_permission
 from fumehood_server.calls.steps.prepare import prepare_arguments
 from fumehood_server.calls.steps.recall import recall, recorded_outcome
+from fumehood_server.calls.steps.serve import serve_recorded
 from fumehood_server.calls.steps.writable import await_journal
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import RefusedError, WorkerUnavailableError
 from fumehood_server.model.call import CallError, CallOutcome
 from fumehood_server.model.events import Journal
+from fumehood_server.model.forks import is_fork_id
 from fumehood_server.model.recorded import RecordedCall
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import WorkerPools
@@ -50,6 +53,7 @@ class CallDependencies:
     journal: Journal
     journal_required: bool
     """Whether calls without effects are refused as well while it can't be written."""
+    forks: Forks
     observer: CallObserver | None
     """None: nobody asked for telemetry."""
     linger_s: float
@@ -60,10 +64,15 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
     """Take the call through its steps, record and log how it ended, and return its one outcome.
 
     Raises:
-        RefusedError: its id is another call's. Nothing else.
+        RefusedError: its id is another call's, or its run is a fork whose record has another call there. Nothing else.
     """
     progress = Progress()
     try:
+        if is_fork_id(call.request.context.request_id):
+            prepared_hash = await _prepared_hash(call, needs)
+            served = await serve_recorded(call, needs.forks, needs.journal, needs.repeats, prepared_hash)
+            if served is not None:
+                return served
         found = await recall(call, needs.journal, needs.repeats)
         if found is not None:
             return await _repeat(call, found, needs)
@@ -93,12 +102,16 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
 
 async def _repeat(call: Call, found: RecordedCall, needs: CallDependencies) -> CallOutcome:
     """The outcome of the call that this one repeats. Nothing runs, and nothing is recorded anew."""
-    prepared_hash = ""
+    return recorded_outcome(found, call.request.arguments_json, await _prepared_hash(call, needs))
+
+
+async def _prepared_hash(call: Call, needs: CallDependencies) -> str:
+    """Of the arguments as a worker would get them now. Empty: none would."""
     tool = needs.tools.find(call.request.tool)
-    if tool is not None:
-        prepared = await prepare_arguments(call, tool, needs.checks, hashed=True)
-        prepared_hash = "" if isinstance(prepared, CallError) else prepared.canonical_sha256
-    return recorded_outcome(found, call.request.arguments_json, prepared_hash)
+    if tool is None:
+        return ""
+    prepared = await prepare_arguments(call, tool, needs.checks, hashed=True)
+    return "" if isinstance(prepared, CallError) else prepared.canonical_sha256
 
 
 async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -> Checked:

@@ -183,6 +183,11 @@ class SidecarClient:
         """Events from a position on, until the caller leaves."""
         return self._stream(self._journal.WatchEvents(journal_pb.WatchEventsRequest(filter=wanted)))
 
+    def fork_run(self, run: str, position: int) -> journal_pb.ForkRunResponse:
+        """A run that goes on from an event of another."""
+        request = journal_pb.ForkRunRequest(request_id=run, from_position=position)
+        return self._ask(lambda: self._journal.ForkRun(request, timeout=LOOKUP_TIMEOUT_S))
+
     def _ask(self, ask: Callable[[], _T]) -> _T:
         try:
             return ask()
@@ -251,6 +256,9 @@ _TODO = {
 _TODO_BY_REASON = {
     "PLUGIN_NOT_FOUND": "`fumehood plugin list` lists what there is.",
     "TOOL_NOT_FOUND": "`fumehood tools --all` lists what there is.",
+    "RUN_NOT_FOUND": "See `fumehood journal list`. A call's --run is to be what `journal replay RUN --from` printed.",
+    "RUN_NOT_FORKABLE": "`fumehood journal show RUN --json` lists its events with their positions.",
+    "FORK_MISMATCH": "Make the run's calls as they were recorded, or fork it at an earlier event.",
     "RELOAD_REFUSED": "What was there before still serves, if it did. Mend what it names and reload again.",
 }
 

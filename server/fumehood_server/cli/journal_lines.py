@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from fumehood_server.journal.sqlite import SqliteReader
     from fumehood_server.journal.store import StoredEvent
 
-_STYLES = {"execute_start": "cyan", "limit_reached": "red", "events_lost": "red", "outcome_resolved": "yellow"}
+_STYLES = {
+    "execute_start": "cyan",
+    "limit_reached": "red",
+    "events_lost": "red",
+    "outcome_resolved": "yellow",
+    "outcome_served": "yellow",
+}
 
 
 def selected(reader: SqliteReader, wanted: Chosen, span: Span) -> Iterator[StoredEvent]:
@@ -77,6 +83,10 @@ def what_happened(fields: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one retu
         case "limit_reached":
             told = "" if data["value"] is None else f" of {data['value']:g} {data['unit']}"
             return f"{data['limit']}{told}"
+        case "run_forked":
+            return f"goes on from event {data['position']} of {data['source_run']}"
+        case "outcome_served":
+            return f"{data['call_id']} got the recorded outcome of {data['source_call_id']}: {data['outcome']}"
         case _:
             return ", ".join(_pairs(data.items()))
 

@@ -87,6 +87,7 @@ def result_json(message: tool_pb2.ToolResult) -> JsonObject:
         "terminate": message.terminate,
         "error": error_json(message.error) if message.HasField("error") else None,
         "attempts": message.attempts,
+        "recorded_call_id": message.recorded_call_id,
         "usage": usage_json(message.usage) if message.HasField("usage") else None,
         "sandbox": receipt_json(message.sandbox) if message.HasField("sandbox") else None,
     }

@@ -13,6 +13,7 @@ from typing import Self
 from fumehood_server.errors import JournalUnavailableError
 from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry
+from fumehood_server.journal.forks import NotForkableError, read_fork
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.recent_ids import RecentIds, words_of
 from fumehood_server.journal.recorded import JournalReader, read_call, read_pins
@@ -27,6 +28,7 @@ from fumehood_server.model.events import (
     ExecuteEnd,
     SidecarStopped,
 )
+from fumehood_server.model.forks import Fork
 from fumehood_server.model.recorded import RecordedCall
 
 COMMIT_S = 5.0
@@ -222,6 +224,15 @@ class StoredJournal:
     def _read_recent(self, since_us: int) -> array[int]:
         with contextlib.closing(self._open_reader()) as reader:
             return words_of(reader.call_ids(since_us))
+
+    async def fork(self, run_id: str) -> Fork | None:
+        """See `fumehood_server.model.events.Journal`."""
+        try:
+            return await read_fork(self.reads or self._reader, run_id)
+        except NotForkableError:
+            return None
+        except StoreError as exc:
+            raise JournalUnavailableError(str(exc)) from exc
 
     async def pins(self) -> Mapping[str, str]:
         """See `fumehood_server.model.events.Journal`."""

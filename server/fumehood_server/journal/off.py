@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from fumehood_server.model.events import NOBODY, About, Document, Event
+from fumehood_server.model.forks import Fork
 from fumehood_server.model.recorded import RecordedCall
 
 
@@ -61,6 +62,10 @@ class NoJournal:
         return False
 
     async def recent(self, call_id: str) -> RecordedCall | None:  # noqa: ARG002 - as in the protocol
+        """Nothing is known."""
+        return None
+
+    async def fork(self, run_id: str) -> Fork | None:  # noqa: ARG002 - as in the protocol
         """Nothing is known."""
         return None
 

@@ -79,12 +79,13 @@ def read_call(reader: Reader, call_id: str) -> RecordedCall | None:
     row = reader.calls([call_id]).get(call_id)
     if row is None:
         return None
-    outcome, removed = None, False
+    outcome, removed, said = None, False, None
     if row.end_position is not None:
         events = reader.events_of_call(call_id)
         end = next(each for each in events if each.position == row.end_position)
         settled = [each for each in events if each.type == OutcomeResolved.TYPE]
-        outcome, removed = _outcome(reader, end, settled[-1] if settled else end)
+        said = settled[-1] if settled else end
+        outcome, removed = _outcome(reader, end, said)
     return RecordedCall(
         call_id=call_id,
         tool=row.tool,
@@ -97,6 +98,9 @@ def read_call(reader: Reader, call_id: str) -> RecordedCall | None:
         run_id=row.run_id,
         plugin="" if outcome is None else end.plugin,
         context={} if outcome is None else decode(end.body)["context"],
+        start_position=row.start_position,
+        end_position=0 if said is None else said.position,
+        result_sha256="" if said is None else (decode(said.body)["data"]["result"] or {}).get("sha256", ""),
         payloads=Payloads.FULL if outcome is None else Payloads(decode(events[0].body)["data"].get("payloads", "full")),
     )
 

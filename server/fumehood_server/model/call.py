@@ -113,3 +113,5 @@ class CallOutcome:
     attempts: int = 0
     usage: Usage | None = None
     receipt: Receipt | None = None
+    recorded_call_id: str = ""
+    """The call of an earlier run that this is the outcome of. Empty: it is its own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fumehood_server.model import events, operation_events
+from fumehood_server.model import events, forks, operation_events
 from fumehood_server.model.events import Event
 
 EVENTS: Mapping[str, type[Event]] = {
@@ -22,6 +22,8 @@ EVENTS: Mapping[str, type[Event]] = {
         events.ExecuteEnd,
         events.ExecuteCancelled,
         events.OutcomeResolved,
+        forks.RunForked,
+        forks.OutcomeServed,
         events.EventsLost,
         events.PayloadsPruned,
         operation_events.RequestRefused,

@@ -20,6 +20,8 @@ from fumehood_server.model.tool import Payloads
 if TYPE_CHECKING:
     from fumehood_sandbox import Receipt
 
+    from fumehood_server.model.forks import Fork
+
 
 @dataclass(slots=True, kw_only=True)
 class About:
@@ -365,6 +367,13 @@ class Journal(Protocol):
 
     async def recent(self, call_id: str) -> RecordedCall | None:
         """The newest call of this id, if it began within the time for which an id stands for its call.
+
+        Raises:
+            JournalUnavailableError: the journal can't be read now.
+        """
+
+    async def fork(self, run_id: str) -> Fork | None:
+        """What the record has of a forked run. None: no such fork is recorded.
 
         Raises:
             JournalUnavailableError: the journal can't be read now.

@@ -43,5 +43,10 @@ class RecordedCall:
     plugin: str = ""
     context: Mapping[str, str] = field(default_factory=dict)
     """Its caller's correlation."""
+    start_position: int = 0
+    end_position: int = 0
+    """Of the event that has the last word on its outcome. 0: it has none."""
+    result_sha256: str = ""
+    """Of what its caller got, as it was recorded. Empty: not even that was."""
     payloads: Payloads = Payloads.FULL
     """What is kept of its arguments and result."""

@@ -15,6 +15,7 @@ from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.store import Reader, StoreError
 from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.journal_events import page_of
+from fumehood_server.rpc.journal_forking import fork_run
 from fumehood_server.rpc.journal_replaying import read_run_name, replayed, verified
 from fumehood_server.rpc.journal_requests import page_span, page_token, read_filter
 from fumehood_server.rpc.journal_verifying import read_keys, verification
@@ -71,6 +72,7 @@ class JournalService:
             "WatchEvents": reader.streaming(self.watch_events, pb.WatchEventsRequest),
             "VerifyJournal": reader.streaming(self.verify_journal, pb.VerifyJournalRequest),
             "ReplayRun": reader.streaming(self.replay_run, pb.ReplayRunRequest),
+            "ForkRun": reader.unary(self.fork_run, pb.ForkRunRequest),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
@@ -119,6 +121,12 @@ class JournalService:
             return
         with self._verifying.take(context.peer()):
             await self._send(verified(run, reads, self._server.config()), context)
+
+    async def fork_run(self, request: pb.ForkRunRequest, context: _Context[pb.ForkRunRequest]) -> bytes:
+        """A run that goes on from an event of another."""
+        reads, caller = self._reads(), context.peer()
+        with self._listings.take(caller), _unavailable():
+            return (await fork_run(self._server.journal, reads, request, caller)).SerializeToString()
 
     async def _send(self, messages: AsyncGenerator[bytes, None], context: _Context[Any]) -> None:
         """Write messages until there are no more, the caller leaves or the sidecar has drained.

@@ -46,6 +46,7 @@ class ResultWriter:
         message.details_json = outcome.details_json
         message.terminate = outcome.terminate
         message.attempts = outcome.attempts
+        message.recorded_call_id = outcome.recorded_call_id
         if outcome.error is not None:
             message.is_error = True
             message.error.CopyFrom(error_message(outcome.error))

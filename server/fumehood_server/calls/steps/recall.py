@@ -15,6 +15,7 @@ from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallRequest
 from fumehood_server.model.events import Journal
+from fumehood_server.model.forks import is_fork_id
 from fumehood_server.model.recorded import RecordedCall
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.validation.canonical import canonical_sha256
@@ -28,19 +29,22 @@ async def recall(call: Call, journal: Journal, repeats: Repeats) -> RecordedCall
 
     Raises:
         StepFailedError: the journal can't be read, so that the call might run twice.
-        RefusedError: that call was of another tool.
+        RefusedError: that call was of another tool; or of another run, where this one's was forked: what comes after a
+            fork is to run, and under an id of its own, so that both calls are recorded.
     """
     request = call.request
-    if not request.is_named or not journal.recording or not journal.may_know(request.call_id):
+    run_id = request.context.request_id
+    is_forked = is_fork_id(run_id)
+    if not request.is_named or not journal.recording or not (is_forked or journal.may_know(request.call_id)):
         return None
     try:
         async with repeats.turn(request.caller):
-            found = await journal.recent(request.call_id)
+            found = await (journal.find if is_forked else journal.recent)(request.call_id)
             await repeats.pause(None if found is None else found.outcome)
     except JournalUnavailableError as exc:
         why = f"whether it ran under this call_id before can't be read: {exc}"
         raise StepFailedError(not_run(request.tool, why)) from exc
-    if found is not None and found.tool != request.tool:
+    if found is not None and (found.tool != request.tool or (is_forked and found.run_id != run_id)):
         raise other_call(request.call_id)
     return found
 
@@ -53,7 +57,7 @@ def recorded_outcome(found: RecordedCall, arguments_json: str, prepared_hash: st
     """
     if not found.arguments_hash:
         raise _nothing_kept(found)
-    if found.arguments_hash not in {prepared_hash, *_hashes(arguments_json)}:
+    if found.arguments_hash not in {prepared_hash, *known_hashes(arguments_json)}:
         raise other_call(found.call_id)
     if found.outcome is not None:
         return _without_result(found, found.outcome) if found.removed else found.outcome
@@ -89,7 +93,7 @@ def check_repeats(request: CallRequest, other: CallRequest) -> None:
         RefusedError: it asks for something else under that call's id.
     """
     one, two = request.arguments_json, other.arguments_json
-    if request.tool != other.tool or (one != two and not _hashes(one) & _hashes(two)):
+    if request.tool != other.tool or (one != two and not known_hashes(one) & known_hashes(two)):
         raise other_call(request.call_id)
 
 
@@ -107,7 +111,7 @@ def other_call(call_id: str) -> RefusedError:
     return RefusedError(Refusal(RefusalReason.CALL_ID_IN_USE, text))
 
 
-def _hashes(text: str) -> set[str]:
+def known_hashes(text: str) -> set[str]:
     """Hashes by which arguments are known that never came to be prepared."""
     text = text or "{}"
     known = {hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fumehood_server.cli.address import address_option
-from fumehood_server.cli.complete import argument_words, tool_names
+from fumehood_server.cli.complete import argument_words, run_ids, tool_names
 from fumehood_server.cli.failure import ExitStatus
 from fumehood_server.model.tool import MAX_TIMEOUT_S
 
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     help="The longest that the call may take.",
 )
 @click.option("--call-id", default="", metavar="ID", help="Your own name for the call; it is in every log line.")
+@click.option(
+    "--run",
+    default="",
+    metavar="RUN",
+    shell_complete=run_ids,
+    help="What the call belongs to (its request_id), such as a run that `journal replay RUN --from` made.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON; with --stream a line an event.")
 @address_option
 def call(
@@ -42,6 +49,7 @@ def call(
     stream: bool,
     timeout_s: float | None,
     call_id: str,
+    run: str,
     as_json: bool,
     address: str | None,
 ) -> int:
@@ -70,6 +78,8 @@ def call(
         request = pb.CallToolRequest(
             tool=tool, call_id=call_id, arguments_json=_arguments_json(tool, pairs, whole, schema)
         )
+        if run:
+            request.context.request_id = run
         if timeout_s is not None:
             request.timeout.FromNanoseconds(round(timeout_s * 1e9))
         started: list[str] = [call_id] if call_id else []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fumehood_server.cli.address import address_option
 from fumehood_server.cli.complete import run_or_call_ids
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.cli.journal_file import config_option, open_journal
@@ -35,8 +36,24 @@ _ROWS = 256
     metavar="FILE",
     help="Write the calls as JSON Lines, for tests of their plugin.",
 )
+@click.option(
+    "--from",
+    "position",
+    type=click.IntRange(0),
+    metavar="EVENT",
+    help="Begin a new run that goes on live from this event, a position that show --json has.",
+)
+@address_option
 @config_option
-def replay(run: str, verify: bool, as_json: bool, file: Path | None, config_path: Path | None) -> None:
+def replay(
+    run: str,
+    verify: bool,
+    as_json: bool,
+    file: Path | None,
+    position: int | None,
+    address: str | None,
+    config_path: Path | None,
+) -> None:
     """Give the recorded outcome of each call of a run (a request_id or a session_id), or of one call. Nothing runs.
 
     With --verify each tool's own code runs again in the sandbox of level none, without grants, secrets and network.
@@ -46,12 +63,22 @@ def replay(run: str, verify: bool, as_json: bool, file: Path | None, config_path
     With -o the calls are written to a file, which fumehood_sdk.testing.replay runs in the tests of their plugin: with
     their arguments, what they took from outside, and what they returned.
 
+    With --from the sidecar that serves begins a new run, whose id is printed. Calls of that run (`fumehood call --run`,
+    or context.request_id) are answered from the record where they are calls of RUN that began up to the event, each
+    once, and nothing of them runs; what comes after them runs live. A call that is none of them is refused.
+
     \b
     Examples:
       fumehood journal replay r-42
       fumehood journal replay r-42 --verify
       fumehood journal replay r-42 -o tests/r-42.jsonl
+      fumehood journal replay r-42 --from 1734
     """
+    if position is not None:
+        if verify or file is not None:
+            raise click.UsageError("--from begins a new run: it goes with neither --verify nor -o.")
+        _fork(run, position, address, as_json=as_json)
+        return
     from fumehood_server.replay.record import read_run
 
     with open_journal(config_path) as journal:
@@ -69,6 +96,27 @@ def replay(run: str, verify: bool, as_json: bool, file: Path | None, config_path
             _verify(calls, config_path, as_json=as_json)
         else:
             _print_outcomes(calls, as_json=as_json)
+
+
+def _fork(run: str, position: int, address: str | None, *, as_json: bool) -> None:
+    from fumehood_server.cli import output
+    from fumehood_server.cli.client import SidecarClient
+
+    with SidecarClient(address) as client:
+        begun = client.fork_run(run, position)
+    if as_json:
+        output.print_json(
+            {
+                "run_id": begun.request_id,
+                "source_run": run,
+                "from_position": position,
+                "recorded_calls": begun.recorded_calls,
+            }
+        )
+        return
+    output.say(begun.request_id)
+    count = output.plural(begun.recorded_calls, "call")
+    output.note(f"{count} of {run} will be answered from the record; then calls with this run id run live")
 
 
 def _verify(calls: Iterator[ReplayableCall], config_path: Path | None, *, as_json: bool) -> None:
