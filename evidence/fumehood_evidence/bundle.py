@@ -195,6 +195,12 @@ def _not_proven(
             f"what {served} outcomes were that this run was given from the record of an earlier one: nothing ran for "
             "them here, and a file of evidence of each `source_call_id` shows them"
         )
+    taken = [body["data"] for body in bodies if body.get("type") == "execute_values"]
+    if taken:
+        said.append("that what tools took from outside was so: their own processes said it, and it is recorded as said")
+    unconfirmed = sum(number for data in taken if isinstance(number := data.get("unconfirmed"), int))
+    if unconfirmed:
+        said.append(f"that {unconfirmed} HTTP responses were as tools said: the sidecar gave them no such response")
     if any(not call.outcome for call in calls):
         said.append("how a call ended that had not ended yet")
     return tuple(said)

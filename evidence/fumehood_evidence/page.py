@@ -21,6 +21,12 @@ code,pre{font:13px ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:any
 h1{font-size:1.4rem}h2{font-size:1.1rem}
 """.strip()
 
+_VALUES = (
+    "<p>What <code>execute_values</code> holds is what the tool's own process said that it took from outside. HTTP "
+    "responses among it were compared with those that the sidecar gave to the call: <code>unconfirmed</code> counts "
+    "the others.</p>"
+)
+
 
 def render(bundle: Bundle) -> str:
     """The page. The same data give the same page, byte for byte."""
@@ -43,9 +49,14 @@ def render(bundle: Bundle) -> str:
         f"<p>From the log <code>{_text(checkpoint.origin)}</code>, whose checkpoint here covers {checkpoint.size:,} "
         "records. This page proves nothing by being read: check it with "
         "<code>python -m fumehood_evidence verify FILE --key PUB</code>.</p>"
+        f"{_VALUES if any(_is_values(event.body) for event in bundle.events) else ''}"
         f"<table><tr><th>Record</th><th>Time (UTC)</th><th>Event</th><th>What</th></tr>{rows}</table>"
         f"{payloads}{documents}\n{_OPEN}{bundle.to_json()}{_CLOSE}\n</body></html>\n"
     )
+
+
+def _is_values(body: bytes) -> bool:
+    return b'"execute_values"' in body
 
 
 def read(page: str) -> Bundle:

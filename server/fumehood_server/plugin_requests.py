@@ -32,7 +32,14 @@ from fumehood_server.egress import (
 )
 from fumehood_server.errors import PluginRequestError
 from fumehood_server.journal.off import NO_JOURNAL
-from fumehood_server.model.plugin_requests import InboundResponse, OutboundRequest, RequestingCall
+from fumehood_server.model.http_answers import AnswerDigest
+from fumehood_server.model.plugin_requests import (
+    MAX_ANSWERS,
+    EgressUsage,
+    InboundResponse,
+    OutboundRequest,
+    RequestingCall,
+)
 from fumehood_server.payload_redaction import PayloadRedaction
 from fumehood_server.request_records import RequestRecords
 from fumehood_server.secrets import Redactor, SecretStore, SecretUnavailableError
@@ -124,7 +131,7 @@ class PluginRequests:
         try:
             broker = await self.broker()
             async with broker.request(outgoing, self.access_of(call.spec), origin) as response:
-                yield _Response(response)
+                yield _Response(response, AnswerDigest(f"{request.method} {request.url}", response.status), call.usage)
         except EgressError as error:
             raise _plugin_request_error(error) from error
 
@@ -248,8 +255,10 @@ class _RelayLines:
 class _Response:
     """The broker's response as an `InboundResponse`: its errors are `PluginRequestError`s."""
 
-    def __init__(self, response: EgressResponse) -> None:
+    def __init__(self, response: EgressResponse, digest: AnswerDigest, usage: EgressUsage) -> None:
         self._response = response
+        self._digest = digest
+        self._usage = usage
         self.status = response.status
         self.url = response.url
         self.headers = response.headers
@@ -259,9 +268,12 @@ class _Response:
         """See `InboundResponse`."""
         try:
             async for piece in self._response.body():
+                self._digest.update(piece)
                 yield piece
         except EgressError as error:
             raise _plugin_request_error(error) from error
+        if self._usage.answers.total() < MAX_ANSWERS:
+            self._usage.answers[self._digest.digest()] += 1
 
 
 def _plugin_request_error(error: EgressError) -> PluginRequestError:

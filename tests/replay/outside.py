@@ -95,6 +95,17 @@ def lingers(path: str) -> str:
     return "it is there"
 
 
+@plugin.tool(side_effects="external")
+def lies(port: int, ctx: Context) -> str:
+    \"\"\"Says that it got a response that nobody gave it, beside one that it got.\"\"\"
+    from fumehood_sdk.recording import recording_of
+    from fumehood_sdk.wire.recorded_values import RecordedValue
+    ctx.http.get(f"http://127.0.0.1:{port}/true")
+    made_up = '{"status": 200, "url": "", "headers": [], "redirects": 0, "text": "rich"}'
+    recording_of(ctx._call).put(RecordedValue("http", "GET http://bank.example/", 1, made_up))
+    return "rich"
+
+
 @plugin.tool(side_effects="none")
 def greedy(ctx: Context) -> int:
     \"\"\"Takes more than is kept.\"\"\"

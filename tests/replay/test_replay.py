@@ -23,9 +23,12 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
 from fumehood.v1.tool_pb2 import CallContext
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
+from fumehood_evidence.bundle import verify as verify_bundle
+from fumehood_evidence.page import read
 from fumehood_sdk import Plugin, pytest_plugin
 from fumehood_sdk.testing import ReplayFailed, replay
 from fumehood_server.journal import JOURNAL_NAME
+from fumehood_server.journal.keys import public_keys
 from fumehood_server.journal.sqlite import SqliteReader
 from fumehood_server.replay.record import ReplayableCall, read_run
 
@@ -38,8 +41,8 @@ from .outside import CODE
 
 fumehood_replay = pytest_plugin.fumehood_replay
 VALUE = "a-secret-value-of-some-length"
-CALLS = 16
-TOOLS = ("gather", "note", "stumble")
+CALLS = 17
+TOOLS = ("gather", "lies", "note", "stumble")
 
 
 @dataclass
@@ -127,6 +130,7 @@ async def _record(folder: Path, plugin: Path, notes: Path, hits: list[str]) -> d
                     ("errors", "stumble", {"port": port}),
                     ("errors", "gives_up", {}),
                     ("secrets", "signs", {}),
+                    ("lying", "lies", {"port": port}),
                     ("lingering", "lingers", {"path": str(folder / "there" / "file")}),
                 ):
                     await call(run, tool, tool, **arguments)
@@ -272,6 +276,15 @@ async def test_eight_calls_that_interleave_their_requests_verify_over_grpc(place
     assert len(place.hits) == before
 
 
+async def test_http_responses_that_the_sidecar_did_not_give_are_counted_in_the_record(journal: Any) -> None:
+    found = {}
+    for run in ("eight", "errors", "lying"):
+        wanted = pb_journal.EventFilter(request_id=run, types=["execute_values"])
+        page = await journal.ListEvents(pb_journal.ListEventsRequest(filter=wanted))
+        found[run] = [json.loads(each.body_json)["data"]["unconfirmed"] for each in page.events]
+    assert found == {"eight": [0] * 8, "errors": [0, 0], "lying": [1]}
+
+
 async def test_a_divergence_is_named_over_grpc(journal: Any) -> None:
     calls, summary = await replayed(journal, "mixed", verify=True)
     clock, told, greedy = calls
@@ -314,7 +327,24 @@ async def test_a_caller_that_leaves_ends_the_processes_of_its_replay(serves: Sid
     await asyncio.wait((reading,))
     gone, alive = await asyncio.to_thread(psutil.wait_procs, processes, BOUND_S)
     assert (len(gone), alive) == (len(processes), [])
-    assert (await replayed(journal, "effects", verify=True))[1].calls == 2
+    async with asyncio.timeout(BOUND_S):  # its place is free a moment after its processes are gone
+        while True:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                assert (await replayed(journal, "effects", verify=True))[1].calls == 2
+                break
+
+
+def test_evidence_says_what_recorded_values_do_not_prove(place: Place, tmp_path: Path) -> None:
+    said = {}
+    for run in ("eight", "lying"):
+        file = tmp_path / run
+        done = fumehood("journal", "evidence", "--run", run, "-o", str(file), "--config", place.config)
+        assert done.status == 0, done.stderr
+        page = file.read_text()
+        assert "<code>unconfirmed</code>" in page
+        said[run] = verify_bundle(read(page), public_keys(place.folder / ".fumehood")).not_proven
+    assert [any("1 HTTP responses" in each for each in lines) for lines in said.values()] == [False, True]
+    assert all(any("took from outside" in each for each in lines) for lines in said.values())
 
 
 def test_recorded_values_stay_in_a_journal_that_verifies(place: Place) -> None:

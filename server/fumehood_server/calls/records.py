@@ -34,6 +34,7 @@ from fumehood_server.model.events import (
     payload_of,
     receipt_document,
 )
+from fumehood_server.model.http_answers import unconfirmed
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taken_values import TakenValues
@@ -154,12 +155,14 @@ class CallRecords:
         return MAX_VALUE_BYTES if self._journal.recording and tool.payloads is Payloads.FULL else 0
 
     async def _record_values(self, call: Call, progress: Progress) -> None:
-        values = None if progress.result is None else progress.result.values
-        if values is None:
+        result = progress.result
+        values = None if result is None else result.values
+        if result is None or values is None:
             return
+        answers = {} if result.egress is None else result.egress.answers
         size = sum(len(each.value_json) + len(each.error_json) for each in values.values)
-        digested, data = await self._made(size, _values, values, progress.redactor)
-        event = ExecuteValues(count=len(values.values), left_out=values.left_out, values=digested)
+        digested, data, unseen = await self._made(size, _values, values, answers, progress.redactor)
+        event = ExecuteValues(count=len(values.values), left_out=values.left_out, values=digested, unconfirmed=unseen)
         self._journal.record(event, _about(call), (data,))
 
     async def end(self, call: Call, progress: Progress, outcome: CallOutcome) -> CallOutcome:
@@ -253,11 +256,13 @@ def _arguments(text: str, progress: Progress, policy: Payloads) -> tuple[str, Di
     return arguments_hash, *payload_of(data, policy)
 
 
-def _values(values: TakenValues, redactor: Redactor | None) -> tuple[Digested, bytes]:
+def _values(
+    values: TakenValues, answers: Mapping[bytes, int], redactor: Redactor | None
+) -> tuple[Digested, bytes, int]:
     data = values.to_json()
     if redactor is not None:
         data = redactor.data(data)
-    return Digested.of(data), data
+    return Digested.of(data), data, unconfirmed(values.values, answers)
 
 
 def limit_reached(error: CallError) -> LimitReached | None:

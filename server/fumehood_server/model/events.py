@@ -131,6 +131,8 @@ class ExecuteValues(Event):
     """Values that were not kept, since there are too many or they are too long."""
     values: Digested | None
     """None: they are not recorded."""
+    unconfirmed: int = 0
+    """HTTP responses among them that the call was not given by the sidecar: the plugin alone says so."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,6 +5,7 @@ The grants are those of the call's `WorkerSpec`; the handler checks each request
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from fumehood_server.model.trace import TraceContext
 
 
+MAX_ANSWERS = 10_000
+"""As many as values are recorded of one call."""
 MAX_HEADER_FIELDS = 256
 """Header fields of one request. Each costs time, however short."""
 
@@ -35,6 +38,8 @@ class EgressUsage:
     """How many of them the journal was told of one by one."""
     refused_recorded: int = 0
     """Those of them that were refused."""
+    answers: Counter[bytes] = field(default_factory=Counter)
+    """Digests of the HTTP responses that it was given whole, at most `MAX_ANSWERS`: see `model.http_answers`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
