@@ -52,15 +52,18 @@ def test_pages_have_every_call_once_in_order_and_end(long_run: Path) -> None:
 async def test_a_long_run_is_replayed_over_grpc_in_bounded_memory(long_run: Path) -> None:
     with running_sidecar(at=long_run.parent) as sidecar:
         before = peak_memory(sidecar)
-        async with sidecar.channel() as channel:
+        async with sidecar.channel() as channel, sidecar.channel() as other:
+            stopped = JournalServiceStub(other).ReplayRun(pb.ReplayRunRequest(run=RUN))
+            await stopped.read()  # and no more of it, while all of the run goes to somebody else, twice
             for verify in (False, True):
                 calls = 0
                 request = pb.ReplayRunRequest(run=RUN, verify=verify)
                 async for message in JournalServiceStub(channel).ReplayRun(request, timeout=BOUND_S):
                     calls += len(message.calls)
                 assert (calls, message.summary.calls) == (CALLS, CALLS)
-        assert message.summary.not_run == CALLS  # its plugin is nowhere: read and handed over they were
-        assert peak_memory(sidecar) - before < MARGIN_BYTES
+            assert message.summary.not_run == CALLS  # its plugin is nowhere: they were read and handed over
+            assert peak_memory(sidecar) - before < MARGIN_BYTES
+            stopped.cancel()
 
 
 def peak_memory(sidecar: Sidecar) -> int:

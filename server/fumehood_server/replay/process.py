@@ -15,18 +15,28 @@ import pickle
 import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import orjson
 
+from fumehood_server.config.config import JournalConfig, SidecarConfig
+from fumehood_server.config.egress import EgressConfig
 from fumehood_server.replay.record import ReplayableCall
 from fumehood_server.replay.rerun import Rerun, rerun_calls
+from fumehood_server.telemetry import TelemetrySettings
 
 NICENESS = 10
 LENGTH_BYTES = 8
 AT_A_TIME = 2
 """Calls that run: the machine is others' as well."""
+
+
+def sent_config(config: SidecarConfig) -> SidecarConfig:
+    """What the process needs of a configuration: neither keys nor anything that leads to secrets."""
+    return replace(config, journal=JournalConfig(), secrets={}, egress=EgressConfig(), telemetry=TelemetrySettings())
+
+
 END_FRAME = bytes(LENGTH_BYTES)
 
 

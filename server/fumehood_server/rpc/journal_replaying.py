@@ -20,7 +20,7 @@ from fumehood_server.config.config import SidecarConfig
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.store import Reader
-from fumehood_server.replay.process import END_FRAME, frame
+from fumehood_server.replay.process import END_FRAME, frame, sent_config
 from fumehood_server.replay.record import ReplayableCall, RunPages
 from fumehood_server.rpc.journal_requests import invalid
 from fumehood_server.rpc.outcomes import ResultWriter
@@ -146,7 +146,7 @@ async def _send(
 ) -> None:
     """Hand the calls to the process, no faster than it takes them."""
     try:
-        writer.write(await asyncio.to_thread(frame, config))
+        writer.write(await asyncio.to_thread(frame, sent_config(config)))
         writer.write(await asyncio.to_thread(frame, first))
         await writer.drain()
         while not pages.done:
