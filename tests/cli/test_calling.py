@@ -21,6 +21,7 @@ RESULT_KEYS = [
     "terminate",
     "error",
     "attempts",
+    "recorded_call_id",
     "usage",
     "sandbox",
 ]
