@@ -61,8 +61,10 @@ def _journal(config: SidecarConfig) -> StoredJournal | NoJournal:
     )
 
 
-def _journal_recovered(calls: int) -> None:
-    get_logger().warning("calls_recovered", calls=calls, message="a sidecar ended before they did")
+def _journal_recovered(calls: int, interrupted: int) -> None:
+    get_logger().warning(
+        "calls_recovered", calls=calls, interrupted=interrupted, message="a sidecar ended before they did"
+    )
 
 
 def _journal_state(problem: str | None) -> None:

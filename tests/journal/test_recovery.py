@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 from fumehood_evidence.note import Signer
 from fumehood_server.journal.checkpoints import Checkpointer
-from fumehood_server.journal.encoding import encode
+from fumehood_server.journal.encoding import decode, encode
 from fumehood_server.journal.entry import CallState
-from fumehood_server.journal.recovery import recover
+from fumehood_server.journal.interrupted import InterruptedCalls
+from fumehood_server.journal.recorded import read_call
+from fumehood_server.journal.recovery import end_late, recover
 from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
 from fumehood_server.journal.store import EventFilter
 from fumehood_server.journal.verify import verify
 from fumehood_server.model.events import Event
+from fumehood_server.model.recorded import RecordedState
 
 from .bench import ATTEMPT, Clock, about, end, start
 
@@ -71,6 +76,41 @@ def test_what_may_have_had_effects_is_unknown_and_the_rest_may_be_called_again(
     assert (waited["code"], waited["retryable"]) == ("TOOL_UNAVAILABLE", True)
     assert "nothing of it ran" in str(waited["message"])
     assert (read["code"], read["retryable"]) == ("TOOL_UNAVAILABLE", True)
+    Checkpointer(SIGNER)(store)
+    assert verify(reader, [SIGNER.verifier]).fault is None
+
+
+@pytest.mark.parametrize("again", [None, 0, 60_000_000], ids=["not asked for", "no deadline", "a deadline"])
+def test_what_may_run_again_is_left_open_until_its_time_is_over(
+    store: SqliteStore, reader: SqliteReader, again: int | None
+) -> None:
+    now_us = time.time_ns() // 1_000
+    first = replace(start(), again_until_us=again if not again else now_us + again)
+    entries = [
+        encode(event, about("sent"), time_us=now_us, sidecar="0a0b0c0d", number=number, payloads=payloads)
+        for number, event, payloads in ((1, first, (b"{}",)), (2, ATTEMPT, ()))
+    ]
+    store.write(entries)
+    began(store, "other", replace(start(), again_until_us=now_us - 1), ATTEMPT)
+    interrupted = InterruptedCalls(3600.0)
+    left = int(again is not None)
+    assert recover(store, reader, sidecar="0e0f", interrupted=interrupted) == 2 - left
+    assert len(interrupted) == left
+    end_late(store, reader, sidecar="0e0f", interrupted=interrupted)
+    assert len(interrupted) == left
+    if not left:
+        return
+    found = read_call(reader, "sent")
+    assert found is not None
+    marked = interrupted.marked(found)
+    assert (marked.state, marked.events, marked.attempts) == (RecordedState.INTERRUPTED, 2, 1)
+    assert marked.until_us == now_us + (again or 3_600_000_000)
+    # The next sidecar comes when its time is over; the one after it finds nothing.
+    late = InterruptedCalls(0.0)
+    late.keeps(reader.calls(["sent"])["sent"], decode(reader.events_of_call("sent")[0].body), 0)
+    end_late(store, reader, sidecar="0e0f", interrupted=late)
+    assert (len(late), outcome(reader, "sent")["code"]) == (0, "TOOL_OUTCOME_UNKNOWN")
+    assert recover(store, reader, sidecar="0e0f", interrupted=InterruptedCalls(3600.0)) == 0
     Checkpointer(SIGNER)(store)
     assert verify(reader, [SIGNER.verifier]).fault is None
 

@@ -65,12 +65,21 @@ def enter_fresh(folder: str, line: str) -> str:
     return line
 
 
+@plugin.tool(side_effects="write", idempotent=True, isolation="process")
+def put(folder: str, line: str) -> str:
+    \"\"\"Writes a file, which may be done twice.\"\"\"
+    (Path(folder) / line).write_text(line)
+    return line
+
+
 @plugin.tool(side_effects="none", isolation="process")
 def repeat(folder: str, line: str) -> str:
     \"\"\"Has no effects.\"\"\"
     return line * 20
 """
-TOOLS = ("enter_warm", "enter_fresh", "repeat")
+TOOLS = ("enter_warm", "enter_fresh", "repeat", "put")
+ENTER = frozenset(TOOLS[:2])
+"""Must not run twice."""
 CALLERS = 6
 LONGEST_S = 2.5
 """From a sidecar's readiness to its death, at most."""
@@ -169,6 +178,8 @@ async def _call(stub: Stub, seen: Seen, entries: Path, name: str, *, in_session:
         call_id = f"{name}-{number}"
         arguments = json.dumps({"folder": str(entries), "line": call_id})
         request = pb.CallToolRequest(tool=TOOLS[number % len(TOOLS)], arguments_json=arguments, call_id=call_id)
+        if request.tool == "put" and session is None:  # a session's client has no word for it
+            request.retry.after_crash = True
         try:
             if session is None:
                 result = (await stub.CallTool(request, timeout=CALL_S)).result
@@ -189,6 +200,8 @@ async def _settle(sidecar: Sidecar, seen: Seen, entries: Path) -> None:
         for call_id, request in list(seen.unanswered.items()):
             said = _said((await stub.CallTool(request, timeout=CALL_S, wait_for_ready=True)).result)
             seen.repeated[said[1] or "succeeded"] += 1
+            if request.retry.after_crash and (said[1] or not (entries / call_id).exists()):
+                raise LostError(f"{call_id} may run again, and ended with {said}")
             seen.acknowledged[call_id] = said
             del seen.unanswered[call_id]
         await _compare(sidecar, seen, list(seen.acknowledged)[-20:])
@@ -198,7 +211,7 @@ async def _settle(sidecar: Sidecar, seen: Seen, entries: Path) -> None:
     if twice:
         raise LostError(f"ran twice under one id: {twice}")
     for call_id, (_, code, _) in seen.acknowledged.items():
-        if not code and ran[call_id] != 1 and TOOLS[int(call_id.rpartition("-")[2]) % len(TOOLS)] != "repeat":
+        if not code and ran[call_id] != 1 and TOOLS[int(call_id.rpartition("-")[2]) % len(TOOLS)] in ENTER:
             raise LostError(f"{call_id} succeeded, and has no effect")
 
 

@@ -29,7 +29,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66umehood/v1/tool_service.proto\x12\x0b\x66umehood.v1\x1a\x19\x66umehood/v1/content.proto\x1a\x17\x66umehood/v1/error.proto\x1a\x16\x66umehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"f\n\x10ListToolsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x1b\n\x13include_unavailable\x18\x03 \x01(\x08\x12\x0e\n\x06plugin\x18\x04 \x01(\t\"N\n\x11ListToolsResponse\x12 \n\x05tools\x18\x01 \x03(\x0b\x32\x11.fumehood.v1.Tool\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1e\n\x0eGetToolRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"2\n\x0fGetToolResponse\x12\x1f\n\x04tool\x18\x01 \x01(\x0b\x32\x11.fumehood.v1.Tool\")\n\x18\x43heckAvailabilityRequest\x12\r\n\x05names\x18\x01 \x03(\t\"I\n\x19\x43heckAvailabilityResponse\x12,\n\x05tools\x18\x01 \x03(\x0b\x32\x1d.fumehood.v1.ToolAvailability\"Q\n\x10ToolAvailability\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0c\x61vailability\x18\x02 \x01(\x0b\x32\x19.fumehood.v1.Availability\"\x9f\x01\n\x0f\x43\x61llToolRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12)\n\x07\x63ontext\x18\x04 \x01(\x0b\x32\x18.fumehood.v1.CallContext\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\";\n\x10\x43\x61llToolResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolResult\"?\n\x11StreamToolRequest\x12*\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1c.fumehood.v1.CallToolRequest\"\xa2\x01\n\x12StreamToolResponse\x12+\n\x07started\x18\x01 \x01(\x0b\x32\x18.fumehood.v1.CallStartedH\x00\x12)\n\x06update\x18\x02 \x01(\x0b\x32\x17.fumehood.v1.ToolUpdateH\x00\x12+\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x17.fumehood.v1.ToolResultH\x00\x42\x07\n\x05\x65vent\",\n\x0b\x43\x61llStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\"\xd8\x01\n\x0eSessionRequest\x12,\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1c.fumehood.v1.CallToolRequestH\x00\x12\x30\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32\x1e.fumehood.v1.CancelCallRequestH\x00\x12\x30\n\x08\x63ombined\x18\x04 \x01(\x0b\x32\x1c.fumehood.v1.SessionRequestsH\x00\x12\x0f\n\x07updates\x18\x03 \x01(\x08\x12\x18\n\x10\x61\x63\x63\x65pts_combined\x18\x05 \x01(\x08\x42\t\n\x07request\"@\n\x0fSessionRequests\x12-\n\x08requests\x18\x01 \x03(\x0b\x32\x1b.fumehood.v1.SessionRequest\"\xd5\x01\n\x0fSessionResponse\x12)\n\x06update\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolUpdateH\x00\x12+\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x17.fumehood.v1.ToolResultH\x00\x12.\n\x07refused\x18\x03 \x01(\x0b\x32\x1b.fumehood.v1.SessionRefusalH\x00\x12\x31\n\x08\x63ombined\x18\x04 \x01(\x0b\x32\x1d.fumehood.v1.SessionResponsesH\x00\x42\x07\n\x05\x65vent\"C\n\x10SessionResponses\x12/\n\tresponses\x18\x01 \x03(\x0b\x32\x1c.fumehood.v1.SessionResponse\"\x8e\x01\n\x0eSessionRefusal\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x13\n\x0bstatus_code\x18\x02 \x01(\x05\x12\'\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x18.fumehood.v1.SystemError\x12-\n\x04kind\x18\x04 \x01(\x0e\x32\x1f.fumehood.v1.SessionRequestKind\"4\n\x11\x43\x61ncelCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x14\n\x12\x43\x61ncelCallResponse\"/\n\x0eGetCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04wait\x18\x02 \x01(\x08\"\xb7\x01\n\x0fGetCallResponse\x12%\n\x05state\x18\x01 \x01(\x0e\x32\x16.fumehood.v1.CallState\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06result\x18\x04 \x01(\x0b\x32\x17.fumehood.v1.ToolResult\x12\x16\n\x0eresult_removed\x18\x05 \x01(\x08\"\xb4\x01\n\x12ResolveCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12+\n\nresolution\x18\x02 \x01(\x0e\x32\x17.fumehood.v1.Resolution\x12%\n\x07\x63ontent\x18\x03 \x03(\x0b\x32\x14.fumehood.v1.Content\x12\x14\n\x0c\x64\x65tails_json\x18\x04 \x01(\t\x12\x13\n\x0bresolved_by\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\">\n\x13ResolveCallResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolResult*z\n\x12SessionRequestKind\x12$\n SESSION_REQUEST_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19SESSION_REQUEST_KIND_CALL\x10\x01\x12\x1f\n\x1bSESSION_REQUEST_KIND_CANCEL\x10\x02*\x8e\x01\n\tCallState\x12\x1a\n\x16\x43\x41LL_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43\x41LL_STATE_RUNNING\x10\x01\x12\x14\n\x10\x43\x41LL_STATE_ENDED\x10\x02\x12\x1e\n\x1a\x43\x41LL_STATE_OUTCOME_UNKNOWN\x10\x03\x12\x17\n\x13\x43\x41LL_STATE_RESOLVED\x10\x04*^\n\nResolution\x12\x1a\n\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x17\n\x13RESOLUTION_EXECUTED\x10\x01\x12\x1b\n\x17RESOLUTION_NOT_EXECUTED\x10\x02\x32\xce\x05\n\x0bToolService\x12J\n\tListTools\x12\x1d.fumehood.v1.ListToolsRequest\x1a\x1e.fumehood.v1.ListToolsResponse\x12\x44\n\x07GetTool\x12\x1b.fumehood.v1.GetToolRequest\x1a\x1c.fumehood.v1.GetToolResponse\x12\x62\n\x11\x43heckAvailability\x12%.fumehood.v1.CheckAvailabilityRequest\x1a&.fumehood.v1.CheckAvailabilityResponse\x12G\n\x08\x43\x61llTool\x12\x1c.fumehood.v1.CallToolRequest\x1a\x1d.fumehood.v1.CallToolResponse\x12O\n\nStreamTool\x12\x1e.fumehood.v1.StreamToolRequest\x1a\x1f.fumehood.v1.StreamToolResponse0\x01\x12H\n\x07Session\x12\x1b.fumehood.v1.SessionRequest\x1a\x1c.fumehood.v1.SessionResponse(\x01\x30\x01\x12M\n\nCancelCall\x12\x1e.fumehood.v1.CancelCallRequest\x1a\x1f.fumehood.v1.CancelCallResponse\x12\x44\n\x07GetCall\x12\x1b.fumehood.v1.GetCallRequest\x1a\x1c.fumehood.v1.GetCallResponse\x12P\n\x0bResolveCall\x12\x1f.fumehood.v1.ResolveCallRequest\x1a .fumehood.v1.ResolveCallResponseB9\n\x0b\x66umehood.v1B\x10ToolServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66umehood/v1/tool_service.proto\x12\x0b\x66umehood.v1\x1a\x19\x66umehood/v1/content.proto\x1a\x17\x66umehood/v1/error.proto\x1a\x16\x66umehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"f\n\x10ListToolsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x1b\n\x13include_unavailable\x18\x03 \x01(\x08\x12\x0e\n\x06plugin\x18\x04 \x01(\t\"N\n\x11ListToolsResponse\x12 \n\x05tools\x18\x01 \x03(\x0b\x32\x11.fumehood.v1.Tool\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1e\n\x0eGetToolRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"2\n\x0fGetToolResponse\x12\x1f\n\x04tool\x18\x01 \x01(\x0b\x32\x11.fumehood.v1.Tool\")\n\x18\x43heckAvailabilityRequest\x12\r\n\x05names\x18\x01 \x03(\t\"I\n\x19\x43heckAvailabilityResponse\x12,\n\x05tools\x18\x01 \x03(\x0b\x32\x1d.fumehood.v1.ToolAvailability\"Q\n\x10ToolAvailability\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0c\x61vailability\x18\x02 \x01(\x0b\x32\x19.fumehood.v1.Availability\"\xc8\x01\n\x0f\x43\x61llToolRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12)\n\x07\x63ontext\x18\x04 \x01(\x0b\x32\x18.fumehood.v1.CallContext\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x05retry\x18\x06 \x01(\x0b\x32\x18.fumehood.v1.RetryPolicy\"\"\n\x0bRetryPolicy\x12\x13\n\x0b\x61\x66ter_crash\x18\x01 \x01(\x08\";\n\x10\x43\x61llToolResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolResult\"?\n\x11StreamToolRequest\x12*\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1c.fumehood.v1.CallToolRequest\"\xa2\x01\n\x12StreamToolResponse\x12+\n\x07started\x18\x01 \x01(\x0b\x32\x18.fumehood.v1.CallStartedH\x00\x12)\n\x06update\x18\x02 \x01(\x0b\x32\x17.fumehood.v1.ToolUpdateH\x00\x12+\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x17.fumehood.v1.ToolResultH\x00\x42\x07\n\x05\x65vent\",\n\x0b\x43\x61llStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\"\xd8\x01\n\x0eSessionRequest\x12,\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1c.fumehood.v1.CallToolRequestH\x00\x12\x30\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32\x1e.fumehood.v1.CancelCallRequestH\x00\x12\x30\n\x08\x63ombined\x18\x04 \x01(\x0b\x32\x1c.fumehood.v1.SessionRequestsH\x00\x12\x0f\n\x07updates\x18\x03 \x01(\x08\x12\x18\n\x10\x61\x63\x63\x65pts_combined\x18\x05 \x01(\x08\x42\t\n\x07request\"@\n\x0fSessionRequests\x12-\n\x08requests\x18\x01 \x03(\x0b\x32\x1b.fumehood.v1.SessionRequest\"\xd5\x01\n\x0fSessionResponse\x12)\n\x06update\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolUpdateH\x00\x12+\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x17.fumehood.v1.ToolResultH\x00\x12.\n\x07refused\x18\x03 \x01(\x0b\x32\x1b.fumehood.v1.SessionRefusalH\x00\x12\x31\n\x08\x63ombined\x18\x04 \x01(\x0b\x32\x1d.fumehood.v1.SessionResponsesH\x00\x42\x07\n\x05\x65vent\"C\n\x10SessionResponses\x12/\n\tresponses\x18\x01 \x03(\x0b\x32\x1c.fumehood.v1.SessionResponse\"\x8e\x01\n\x0eSessionRefusal\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x13\n\x0bstatus_code\x18\x02 \x01(\x05\x12\'\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x18.fumehood.v1.SystemError\x12-\n\x04kind\x18\x04 \x01(\x0e\x32\x1f.fumehood.v1.SessionRequestKind\"4\n\x11\x43\x61ncelCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x14\n\x12\x43\x61ncelCallResponse\"/\n\x0eGetCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04wait\x18\x02 \x01(\x08\"\xb7\x01\n\x0fGetCallResponse\x12%\n\x05state\x18\x01 \x01(\x0e\x32\x16.fumehood.v1.CallState\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06result\x18\x04 \x01(\x0b\x32\x17.fumehood.v1.ToolResult\x12\x16\n\x0eresult_removed\x18\x05 \x01(\x08\"\xb4\x01\n\x12ResolveCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12+\n\nresolution\x18\x02 \x01(\x0e\x32\x17.fumehood.v1.Resolution\x12%\n\x07\x63ontent\x18\x03 \x03(\x0b\x32\x14.fumehood.v1.Content\x12\x14\n\x0c\x64\x65tails_json\x18\x04 \x01(\t\x12\x13\n\x0bresolved_by\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\">\n\x13ResolveCallResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolResult*z\n\x12SessionRequestKind\x12$\n SESSION_REQUEST_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19SESSION_REQUEST_KIND_CALL\x10\x01\x12\x1f\n\x1bSESSION_REQUEST_KIND_CANCEL\x10\x02*\xaa\x01\n\tCallState\x12\x1a\n\x16\x43\x41LL_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43\x41LL_STATE_RUNNING\x10\x01\x12\x14\n\x10\x43\x41LL_STATE_ENDED\x10\x02\x12\x1e\n\x1a\x43\x41LL_STATE_OUTCOME_UNKNOWN\x10\x03\x12\x17\n\x13\x43\x41LL_STATE_RESOLVED\x10\x04\x12\x1a\n\x16\x43\x41LL_STATE_INTERRUPTED\x10\x05*^\n\nResolution\x12\x1a\n\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x17\n\x13RESOLUTION_EXECUTED\x10\x01\x12\x1b\n\x17RESOLUTION_NOT_EXECUTED\x10\x02\x32\xce\x05\n\x0bToolService\x12J\n\tListTools\x12\x1d.fumehood.v1.ListToolsRequest\x1a\x1e.fumehood.v1.ListToolsResponse\x12\x44\n\x07GetTool\x12\x1b.fumehood.v1.GetToolRequest\x1a\x1c.fumehood.v1.GetToolResponse\x12\x62\n\x11\x43heckAvailability\x12%.fumehood.v1.CheckAvailabilityRequest\x1a&.fumehood.v1.CheckAvailabilityResponse\x12G\n\x08\x43\x61llTool\x12\x1c.fumehood.v1.CallToolRequest\x1a\x1d.fumehood.v1.CallToolResponse\x12O\n\nStreamTool\x12\x1e.fumehood.v1.StreamToolRequest\x1a\x1f.fumehood.v1.StreamToolResponse0\x01\x12H\n\x07Session\x12\x1b.fumehood.v1.SessionRequest\x1a\x1c.fumehood.v1.SessionResponse(\x01\x30\x01\x12M\n\nCancelCall\x12\x1e.fumehood.v1.CancelCallRequest\x1a\x1f.fumehood.v1.CancelCallResponse\x12\x44\n\x07GetCall\x12\x1b.fumehood.v1.GetCallRequest\x1a\x1c.fumehood.v1.GetCallResponse\x12P\n\x0bResolveCall\x12\x1f.fumehood.v1.ResolveCallRequest\x1a .fumehood.v1.ResolveCallResponseB9\n\x0b\x66umehood.v1B\x10ToolServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,12 +37,12 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fumehood.v1.tool_service_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013fumehood.v1B\020ToolServiceProtoP\001Z\026fumehood/v1;fumehoodv1'
-  _globals['_SESSIONREQUESTKIND']._serialized_start=2429
-  _globals['_SESSIONREQUESTKIND']._serialized_end=2551
-  _globals['_CALLSTATE']._serialized_start=2554
-  _globals['_CALLSTATE']._serialized_end=2696
-  _globals['_RESOLUTION']._serialized_start=2698
-  _globals['_RESOLUTION']._serialized_end=2792
+  _globals['_SESSIONREQUESTKIND']._serialized_start=2506
+  _globals['_SESSIONREQUESTKIND']._serialized_end=2628
+  _globals['_CALLSTATE']._serialized_start=2631
+  _globals['_CALLSTATE']._serialized_end=2801
+  _globals['_RESOLUTION']._serialized_start=2803
+  _globals['_RESOLUTION']._serialized_end=2897
   _globals['_LISTTOOLSREQUEST']._serialized_start=188
   _globals['_LISTTOOLSREQUEST']._serialized_end=290
   _globals['_LISTTOOLSRESPONSE']._serialized_start=292
@@ -58,37 +58,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOOLAVAILABILITY']._serialized_start=574
   _globals['_TOOLAVAILABILITY']._serialized_end=655
   _globals['_CALLTOOLREQUEST']._serialized_start=658
-  _globals['_CALLTOOLREQUEST']._serialized_end=817
-  _globals['_CALLTOOLRESPONSE']._serialized_start=819
-  _globals['_CALLTOOLRESPONSE']._serialized_end=878
-  _globals['_STREAMTOOLREQUEST']._serialized_start=880
-  _globals['_STREAMTOOLREQUEST']._serialized_end=943
-  _globals['_STREAMTOOLRESPONSE']._serialized_start=946
-  _globals['_STREAMTOOLRESPONSE']._serialized_end=1108
-  _globals['_CALLSTARTED']._serialized_start=1110
-  _globals['_CALLSTARTED']._serialized_end=1154
-  _globals['_SESSIONREQUEST']._serialized_start=1157
-  _globals['_SESSIONREQUEST']._serialized_end=1373
-  _globals['_SESSIONREQUESTS']._serialized_start=1375
-  _globals['_SESSIONREQUESTS']._serialized_end=1439
-  _globals['_SESSIONRESPONSE']._serialized_start=1442
-  _globals['_SESSIONRESPONSE']._serialized_end=1655
-  _globals['_SESSIONRESPONSES']._serialized_start=1657
-  _globals['_SESSIONRESPONSES']._serialized_end=1724
-  _globals['_SESSIONREFUSAL']._serialized_start=1727
-  _globals['_SESSIONREFUSAL']._serialized_end=1869
-  _globals['_CANCELCALLREQUEST']._serialized_start=1871
-  _globals['_CANCELCALLREQUEST']._serialized_end=1923
-  _globals['_CANCELCALLRESPONSE']._serialized_start=1925
-  _globals['_CANCELCALLRESPONSE']._serialized_end=1945
-  _globals['_GETCALLREQUEST']._serialized_start=1947
-  _globals['_GETCALLREQUEST']._serialized_end=1994
-  _globals['_GETCALLRESPONSE']._serialized_start=1997
-  _globals['_GETCALLRESPONSE']._serialized_end=2180
-  _globals['_RESOLVECALLREQUEST']._serialized_start=2183
-  _globals['_RESOLVECALLREQUEST']._serialized_end=2363
-  _globals['_RESOLVECALLRESPONSE']._serialized_start=2365
-  _globals['_RESOLVECALLRESPONSE']._serialized_end=2427
-  _globals['_TOOLSERVICE']._serialized_start=2795
-  _globals['_TOOLSERVICE']._serialized_end=3513
+  _globals['_CALLTOOLREQUEST']._serialized_end=858
+  _globals['_RETRYPOLICY']._serialized_start=860
+  _globals['_RETRYPOLICY']._serialized_end=894
+  _globals['_CALLTOOLRESPONSE']._serialized_start=896
+  _globals['_CALLTOOLRESPONSE']._serialized_end=955
+  _globals['_STREAMTOOLREQUEST']._serialized_start=957
+  _globals['_STREAMTOOLREQUEST']._serialized_end=1020
+  _globals['_STREAMTOOLRESPONSE']._serialized_start=1023
+  _globals['_STREAMTOOLRESPONSE']._serialized_end=1185
+  _globals['_CALLSTARTED']._serialized_start=1187
+  _globals['_CALLSTARTED']._serialized_end=1231
+  _globals['_SESSIONREQUEST']._serialized_start=1234
+  _globals['_SESSIONREQUEST']._serialized_end=1450
+  _globals['_SESSIONREQUESTS']._serialized_start=1452
+  _globals['_SESSIONREQUESTS']._serialized_end=1516
+  _globals['_SESSIONRESPONSE']._serialized_start=1519
+  _globals['_SESSIONRESPONSE']._serialized_end=1732
+  _globals['_SESSIONRESPONSES']._serialized_start=1734
+  _globals['_SESSIONRESPONSES']._serialized_end=1801
+  _globals['_SESSIONREFUSAL']._serialized_start=1804
+  _globals['_SESSIONREFUSAL']._serialized_end=1946
+  _globals['_CANCELCALLREQUEST']._serialized_start=1948
+  _globals['_CANCELCALLREQUEST']._serialized_end=2000
+  _globals['_CANCELCALLRESPONSE']._serialized_start=2002
+  _globals['_CANCELCALLRESPONSE']._serialized_end=2022
+  _globals['_GETCALLREQUEST']._serialized_start=2024
+  _globals['_GETCALLREQUEST']._serialized_end=2071
+  _globals['_GETCALLRESPONSE']._serialized_start=2074
+  _globals['_GETCALLRESPONSE']._serialized_end=2257
+  _globals['_RESOLVECALLREQUEST']._serialized_start=2260
+  _globals['_RESOLVECALLREQUEST']._serialized_end=2440
+  _globals['_RESOLVECALLRESPONSE']._serialized_start=2442
+  _globals['_RESOLVECALLRESPONSE']._serialized_end=2504
+  _globals['_TOOLSERVICE']._serialized_start=2900
+  _globals['_TOOLSERVICE']._serialized_end=3618
 # @@protoc_insertion_point(module_scope)

@@ -64,6 +64,8 @@ class _CallStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallState.V
     """It may have had effects that nobody knows of, and waits for `ResolveCall`."""
     CALL_STATE_RESOLVED: _CallState.ValueType  # 4
     """It was unknown, and somebody has settled it."""
+    CALL_STATE_INTERRUPTED: _CallState.ValueType  # 5
+    """The sidecar died before it had an outcome, and it runs again once its caller sends it again: see `RetryPolicy`."""
 
 class CallState(_CallState, metaclass=_CallStateEnumTypeWrapper):
     """Where a call stands."""
@@ -78,6 +80,8 @@ CALL_STATE_OUTCOME_UNKNOWN: CallState.ValueType  # 3
 """It may have had effects that nobody knows of, and waits for `ResolveCall`."""
 CALL_STATE_RESOLVED: CallState.ValueType  # 4
 """It was unknown, and somebody has settled it."""
+CALL_STATE_INTERRUPTED: CallState.ValueType  # 5
+"""The sidecar died before it had an outcome, and it runs again once its caller sends it again: see `RetryPolicy`."""
 Global___CallState: _TypeAlias = CallState  # noqa: Y015
 
 class _Resolution:
@@ -303,6 +307,7 @@ class CallToolRequest(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
+    RETRY_FIELD_NUMBER: _builtins.int
     tool: _builtins.str
     """The tool's name. Required."""
     arguments_json: _builtins.str
@@ -324,6 +329,10 @@ class CallToolRequest(_message.Message):
         tool's own timeout and the operator's cap; the first of them ends the call. Must be positive.
         """
 
+    @_builtins.property
+    def retry(self) -> Global___RetryPolicy:
+        """When the call may run again. Absent means never."""
+
     def __init__(
         self,
         *,
@@ -332,14 +341,42 @@ class CallToolRequest(_message.Message):
         call_id: _builtins.str = ...,
         context: _tool_pb2.CallContext | None = ...,
         timeout: _duration_pb2.Duration | None = ...,
+        retry: Global___RetryPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "retry", b"retry", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "context", b"context", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "context", b"context", "retry", b"retry", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallToolRequest: _TypeAlias = CallToolRequest  # noqa: Y015
+
+@_typing.final
+class RetryPolicy(_message.Message):
+    """When one call may run again, under the same id. It still has one outcome."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_CRASH_FIELD_NUMBER: _builtins.int
+    after_crash: _builtins.bool
+    """Whether the call may run again where the sidecar dies before it has an outcome. The next sidecar then leaves it
+    open, and runs it again when its caller sends the same call once more, with the same `call_id`, before the
+    deadline that it first had (where it had none, for as long as an id stands for its call). If nobody does, it
+    becomes `TOOL_OUTCOME_UNKNOWN`. Needs a `call_id`, and FAILED_PRECONDITION (`RETRY_REFUSED`), before anything
+    runs, for a tool that may change something and is not `idempotent`, and where calls are not recorded.
+    """
+    def __init__(
+        self,
+        *,
+        after_crash: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_crash", b"after_crash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
 
 @_typing.final
 class CallToolResponse(_message.Message):

@@ -94,6 +94,13 @@ class Call:
             own_s=own_s,
         )
 
+    def again_until_us(self) -> int:
+        """The caller's first deadline as POSIX time in microseconds, beyond this process. 0: it set none."""
+        request = self.request
+        ends = [] if request.timeout_s is None else [self.admitted_at + request.timeout_s]
+        ends += [] if request.caller_deadline is None else [request.caller_deadline]
+        return round((time.time() + min(ends) - time.monotonic()) * 1e6) if ends else 0
+
     def raise_if_over(self, deadline: Deadline) -> None:
         """Raise `EndedEarlyError` if the call was cancelled or the deadline has passed."""
         if self._cancellation is not None:

@@ -30,3 +30,5 @@ class Progress:
     """Takes the secrets of the tool's plugin out of what is recorded. None: it has none, or was not asked for yet."""
     updates: int = 0
     """Updates that the tool has sent."""
+    earlier_attempts: int = 0
+    """Attempts of a sidecar that died. Each may have had effects."""

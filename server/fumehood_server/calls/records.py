@@ -121,6 +121,7 @@ class CallRecords:
             configuration=self._configuration(),
             caller=request.caller,
             payloads=policy.value,
+            again_until_us=call.again_until_us() if request.again_after_crash else None,
         )
         self._journal.record(event, about, kept)
         self.cancel_requested(call)
@@ -143,7 +144,7 @@ class CallRecords:
         if not recording or progress.tool is None or safe_to_repeat(progress.tool.definition.side_effects):
             return
         digest, document = self._receipt(receipt)
-        event = ExecuteAttempt(attempt=1, worker_id=worker_id, receipt=digest)
+        event = ExecuteAttempt(attempt=progress.earlier_attempts + 1, worker_id=worker_id, receipt=digest)
         try:
             await self._journal.commit(event, _about(call), (), (document,))
         except JournalUnavailableError as exc:
@@ -212,7 +213,7 @@ class CallRecords:
             cancellation = call.cancellation
             event.reason = "deadline" if cancellation is None else cancellation.reason.value
             event.by = "" if cancellation is None else cancellation.by
-        if not outcome.attempts or tool is None or safe_to_repeat(tool.definition.side_effects):
+        if not outcome.attempts or (tool is not None and safe_to_repeat(tool.definition.side_effects)):
             self._journal.record(event, _about(call), kept, documents)
             return outcome
         try:

@@ -15,13 +15,14 @@ from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.records import CallRecords
 from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.steps.acquire import acquire_worker
+from fumehood_server.calls.steps.again import check_retry, check_unchanged, error_of, go_on
 from fumehood_server.calls.steps.answer import failed, log_outcome, outcome_of
 from fumehood_server.calls.steps.check import Checked, check_result
 from fumehood_server.calls.steps.find import Tools, find_tool
 from fumehood_server.calls.steps.invoke import invoke_tool
 from fumehood_server.calls.steps.permit import check_permission
 from fumehood_server.calls.steps.prepare import prepare_arguments
-from fumehood_server.calls.steps.recall import recall, recorded_outcome
+from fumehood_server.calls.steps.recall import check_same, recall, recorded_outcome
 from fumehood_server.calls.steps.serve import serve_recorded
 from fumehood_server.calls.steps.writable import await_journal
 from fumehood_server.calls.turns import Turns
@@ -29,7 +30,7 @@ from fumehood_server.errors import RefusedError, WorkerUnavailableError
 from fumehood_server.model.call import CallError, CallOutcome
 from fumehood_server.model.events import Journal
 from fumehood_server.model.forks import is_fork_id
-from fumehood_server.model.recorded import RecordedCall
+from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.telemetry import CallObserver
@@ -75,14 +76,16 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
                 return served
         found = await recall(call, needs.journal, needs.repeats)
         if found is not None:
-            return await _repeat(call, found, needs)
-        checked = await _take_steps(call, needs, progress)
+            repeated = await _repeat(call, found, needs, progress)
+            if repeated is not None:
+                return repeated
+        checked = await _take_steps(call, needs, progress, found)
     except RefusedError:
         raise
     except (StepFailedError, WorkerUnavailableError) as exc:
-        checked = failed(exc.error)
+        checked = failed(error_of(progress, call.request.tool, exc.error))
     except Exception as exc:  # noqa: BLE001 - a fault of ours must not leave an admitted call without its outcome
-        checked = failed(_internal_error(call, needs, exc))
+        checked = failed(error_of(progress, call.request.tool, _internal_error(call, needs, exc)))
     outcome = outcome_of(call, progress, checked)
     try:
         outcome = await needs.records.end(call, progress, outcome)
@@ -100,9 +103,17 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
     return outcome
 
 
-async def _repeat(call: Call, found: RecordedCall, needs: CallDependencies) -> CallOutcome:
-    """The outcome of the call that this one repeats. Nothing runs, and nothing is recorded anew."""
-    return recorded_outcome(found, call.request.arguments_json, await _prepared_hash(call, needs))
+async def _repeat(call: Call, found: RecordedCall, needs: CallDependencies, progress: Progress) -> CallOutcome | None:
+    """The outcome of the call that this one repeats. Nothing runs, and nothing is recorded anew.
+
+    None: it has none, and this one goes on in its place.
+    """
+    prepared_hash = await _prepared_hash(call, needs)
+    if found.state is RecordedState.INTERRUPTED:
+        check_same(found, call.request.arguments_json, prepared_hash)
+        if go_on(call, found, progress, needs.journal):
+            return None
+    return recorded_outcome(found, call.request.arguments_json, prepared_hash)
 
 
 async def _prepared_hash(call: Call, needs: CallDependencies) -> str:
@@ -114,11 +125,17 @@ async def _prepared_hash(call: Call, needs: CallDependencies) -> str:
     return "" if isinstance(prepared, CallError) else prepared.canonical_sha256
 
 
-async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -> Checked:
+async def _take_steps(
+    call: Call, needs: CallDependencies, progress: Progress, interrupted: RecordedCall | None = None
+) -> Checked:
     """The steps, each a function of a file in `steps`. Raises what the call ends with where one of them ends it."""
     request = call.request
     tool, spec = _passed(find_tool(needs.tools, request.tool))
     progress.tool = tool
+    if interrupted is None:
+        check_retry(call, tool, needs.journal)
+    else:
+        check_unchanged(tool, spec.plugin_digest, interrupted)
     prepared = _passed(await prepare_arguments(call, tool, needs.checks, hashed=needs.journal.recording))
     progress.arguments_json, progress.arguments_hash = prepared.text, prepared.canonical_sha256
     _passed(check_permission(tool))
@@ -128,7 +145,8 @@ async def _take_steps(call: Call, needs: CallDependencies, progress: Progress) -
     # Here: quotas.
     if tool.plugin_secrets:
         await needs.records.find_secrets(progress)
-    await needs.records.start(call, progress)
+    if interrupted is None:
+        await needs.records.start(call, progress)
     with await acquire_worker(call, tool, spec, needs.pools, needs.turns) as worker:
         await needs.records.attempt(call, progress, worker.worker_id, worker.receipt)
         result = progress.result = await invoke_tool(

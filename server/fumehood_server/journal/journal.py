@@ -14,6 +14,7 @@ from fumehood_server.errors import JournalUnavailableError
 from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry
 from fumehood_server.journal.forks import NotForkableError, read_fork
+from fumehood_server.journal.interrupted import InterruptedCalls
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.recent_ids import RecentIds, words_of
 from fumehood_server.journal.recorded import JournalReader, read_call, read_pins
@@ -62,11 +63,12 @@ class StoredJournal:
         settings: WriterSettings | None = None,
         commit_s: float = COMMIT_S,
         on_closed: Callable[[], None] | None = None,
+        interrupted: InterruptedCalls | None = None,
     ) -> None:
         """`sidecar` names this process in each event. `on_state` is told why nothing can be written; None: it can.
 
         `window_s`: how long a call's id stands for that call. `on_closed` is called in a thread at the end. `reads` is
-        told of commits, and closed with the journal.
+        told of commits, and closed with the journal. `interrupted`: what recovery leaves open. None: nothing.
         """
         self.reads = reads
         self._open_store = open_store
@@ -76,6 +78,7 @@ class StoredJournal:
         self._commit_s = commit_s
         self._window_s = window_s
         self._on_closed = on_closed
+        self._interrupted = interrupted
         self._recent = RecentIds(window_s)
         self._loading: asyncio.Task[None] | None = None
         self._first: Store | None = None
@@ -189,11 +192,21 @@ class StoredJournal:
             async with asyncio.timeout(self._commit_s):
                 if self._writer.holds(call_id):
                     await self._writer.flush()
-                return await self._reader.run(lambda reader: read_call(reader, call_id))
+                found = await self._reader.run(lambda reader: read_call(reader, call_id))
         except TimeoutError as exc:
             raise JournalUnavailableError(self.problem or f"nothing was read for {self._commit_s:g} s") from exc
         except StoreError as exc:
             raise JournalUnavailableError(str(exc)) from exc
+        return found if found is None or self._interrupted is None else self._interrupted.marked(found)
+
+    @property
+    def keeps_interrupted(self) -> bool:
+        """See `fumehood_server.model.events.Journal`."""
+        return self._interrupted is not None
+
+    def take_over(self, call: RecordedCall) -> bool:
+        """See `fumehood_server.model.events.Journal`."""
+        return self._interrupted is not None and self._interrupted.take(call.call_id)
 
     def may_know(self, call_id: str) -> bool:
         """See `fumehood_server.model.events.Journal`."""

@@ -17,6 +17,7 @@ class NoJournal:
     problem: str | None = None
     recording = False
     reads = None
+    keeps_interrupted = False
     waiting = lost = 0
 
     async def __aenter__(self) -> Self:
@@ -52,6 +53,10 @@ class NoJournal:
         documents: tuple[Document, ...] = (),
     ) -> None:
         """Nothing is written."""
+
+    def take_over(self, call: RecordedCall) -> bool:  # noqa: ARG002 - as in the protocol
+        """There is none."""
+        return False
 
     async def find(self, call_id: str) -> RecordedCall | None:  # noqa: ARG002 - as in the protocol
         """Nothing is known."""

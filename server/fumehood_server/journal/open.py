@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from fumehood_server.journal import JOURNAL_NAME
 from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.handover.handover import Handover
 from fumehood_server.journal.handover.prove import Prove
+from fumehood_server.journal.interrupted import InterruptedCalls
 from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.keys import load_or_make_key, public_keys
 from fumehood_server.journal.reads import JournalReads
-from fumehood_server.journal.recovery import recover
+from fumehood_server.journal.recovery import end_late, recover
 from fumehood_server.journal.retention import Retention
 from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
 from fumehood_server.journal.sqlite.reader import load_tree
@@ -30,10 +32,12 @@ def open_journal(
     window_s: float,
     keep_payloads_d: float,
     on_state: Callable[[str | None], None],
-    on_recovered: Callable[[int], None],
+    on_recovered: Callable[[int, int], None],
     hand_over: Callable[[Verifier, Prove], Handover | None],
 ) -> StoredJournal:
-    """The journal in a state folder. `on_recovered` is told, in the writer's thread, how many calls had no outcome.
+    """The journal in a state folder. `on_recovered` is told, in the writer's thread, of calls that had no outcome.
+
+    How many have one now, and how many may run again.
 
     `window_s`: how long a call's id stands for that call. `keep_payloads_d`: days after which arguments and results
     are removed; 0: never. `hand_over` is given the key that signs and what proves that the log has only grown.
@@ -42,7 +46,7 @@ def open_journal(
         JournalKeyError: the key can't be read or made.
     """
     path, sidecar = folder / JOURNAL_NAME, secrets.token_hex(4)
-    recovered = False
+    recovered, interrupted = False, InterruptedCalls(window_s)
 
     def open_store() -> Store:
         nonlocal recovered
@@ -50,13 +54,13 @@ def open_journal(
         if not recovered:  # later, calls without an outcome are this sidecar's own
             try:
                 with contextlib.closing(SqliteReader(path)) as reader:
-                    ended = recover(store, reader, sidecar=sidecar)
+                    ended = recover(store, reader, sidecar=sidecar, interrupted=interrupted)
             except BaseException:
                 store.close()
                 raise
             recovered = True
-            if ended:
-                on_recovered(ended)
+            if ended or interrupted:
+                on_recovered(ended, len(interrupted))
         return store
 
     def prove(old: int, new: int) -> list[bytes]:
@@ -70,9 +74,13 @@ def open_journal(
     retention = Retention(keep_payloads_d, sidecar=sidecar) if keep_payloads_d else None
 
     def upkeep(store: Store) -> float | None:
-        again_s = None if retention is None else retention(store)
+        waits_s = [None if retention is None else retention(store)]
+        if interrupted:
+            with contextlib.closing(SqliteReader(path)) as reader:
+                end_late(store, reader, sidecar=sidecar, interrupted=interrupted)
+            waits_s.append(interrupted.due_s(time.time_ns() // 1_000))
         checkpointer(store)
-        return again_s
+        return min((each for each in waits_s if each is not None), default=None)
 
     return StoredJournal(
         open_store,
@@ -82,5 +90,6 @@ def open_journal(
         window_s=window_s,
         upkeep=upkeep,
         on_closed=None if handover is None else handover.close,
+        interrupted=interrupted,
         reads=JournalReads(lambda: SqliteReader(path), lambda: public_keys(folder), str(path)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -12,10 +12,10 @@ from fumehood_sandbox import Level, Receipt
 from fumehood_sandbox.receipt import Layer
 
 from fumehood_server.journal.encoding import decode
-from fumehood_server.journal.entry import CallState
+from fumehood_server.journal.entry import CallRow, CallState
 from fumehood_server.journal.store import EventFilter, Reader, StoredEvent
 from fumehood_server.model.call import Block, CallError, CallOutcome, Usage
-from fumehood_server.model.events import OutcomeResolved
+from fumehood_server.model.events import ExecuteAttempt, OutcomeResolved
 from fumehood_server.model.operation_events import PluginPinned
 from fumehood_server.model.outcome_json import outcome_from_json
 from fumehood_server.model.recorded import RecordedCall, RecordedState
@@ -79,13 +79,13 @@ def read_call(reader: Reader, call_id: str) -> RecordedCall | None:
     row = reader.calls([call_id]).get(call_id)
     if row is None:
         return None
-    outcome, removed, said = None, False, None
-    if row.end_position is not None:
-        events = reader.events_of_call(call_id)
-        end = next(each for each in events if each.position == row.end_position)
-        settled = [each for each in events if each.type == OutcomeResolved.TYPE]
-        said = settled[-1] if settled else end
-        outcome, removed = _outcome(reader, end, said)
+    events = reader.events_of_call(call_id)
+    if row.end_position is None:
+        return _open_call(row, events)
+    end = next(each for each in events if each.position == row.end_position)
+    settled = [each for each in events if each.type == OutcomeResolved.TYPE]
+    said = settled[-1] if settled else end
+    outcome, removed = _outcome(reader, end, said)
     return RecordedCall(
         call_id=call_id,
         tool=row.tool,
@@ -94,14 +94,35 @@ def read_call(reader: Reader, call_id: str) -> RecordedCall | None:
         started_us=row.started_us,
         outcome=outcome,
         removed=removed,
-        events=0 if outcome is None else len(events),
+        events=len(events),
         run_id=row.run_id,
-        plugin="" if outcome is None else end.plugin,
-        context={} if outcome is None else decode(end.body)["context"],
+        plugin=end.plugin,
+        context=decode(end.body)["context"],
         start_position=row.start_position,
-        end_position=0 if said is None else said.position,
-        result_sha256="" if said is None else (decode(said.body)["data"]["result"] or {}).get("sha256", ""),
-        payloads=Payloads.FULL if outcome is None else Payloads(decode(events[0].body)["data"].get("payloads", "full")),
+        end_position=said.position,
+        result_sha256=(decode(said.body)["data"]["result"] or {}).get("sha256", ""),
+        payloads=Payloads(decode(events[0].body)["data"].get("payloads", "full")),
+    )
+
+
+def _open_call(row: CallRow, events: Sequence[StoredEvent]) -> RecordedCall:
+    start = decode(events[0].body)
+    return RecordedCall(
+        call_id=row.call_id,
+        tool=row.tool,
+        arguments_hash=row.arguments_hash.hex(),
+        state=_STATES[row.state],
+        started_us=row.started_us,
+        outcome=None,
+        removed=False,
+        events=len(events),
+        run_id=row.run_id,
+        plugin=events[0].plugin,
+        context=start["context"],
+        start_position=row.start_position,
+        payloads=Payloads(start["data"].get("payloads", "full")),
+        attempts=sum(each.type == ExecuteAttempt.TYPE for each in events),
+        code=(start["data"]["plugin"], start["data"]["definition"]),
     )
 
 

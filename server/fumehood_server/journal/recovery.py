@@ -7,40 +7,75 @@ from collections.abc import Sequence
 
 from fumehood_server.journal.encoding import decode, encode
 from fumehood_server.journal.entry import CallRow, CallState, Entry
+from fumehood_server.journal.interrupted import InterruptedCalls
 from fumehood_server.journal.store import Reader, Store
 from fumehood_server.model.call import Block, CallError, CallOutcome
-from fumehood_server.model.events import About, Digested, ExecuteEnd, Fault
+from fumehood_server.model.events import About, Digested, ExecuteAttempt, ExecuteEnd, Fault
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.taxonomy import Code
 
 _PORTION = 500
+_NS_OF_US = 1_000
+QUEUED_US = 60_000_000
+"""More than an event waits for the writer."""
 
 
-def recover(store: Store, reader: Reader, *, sidecar: str) -> int:
-    """End every call without an outcome. Before the sidecar that calls it admits any. Returns how many there were.
+def recover(store: Store, reader: Reader, *, sidecar: str, interrupted: InterruptedCalls | None = None) -> int:
+    """End every call without an outcome, but what `interrupted` keeps. Returns how many there were.
+
+    Before the sidecar that calls it admits any call.
 
     Raises:
         StoreError: the journal can't be read or written.
     """
-    ended = 0
-    while rows := reader.open_calls(limit=_PORTION):
-        store.write(_ends(rows, reader, sidecar))
-        ended += len(rows)
+    ended, kept = 0, set[str]()
+    # Those that are kept are found again: about as many as were under way at a time.
+    while rows := [row for row in reader.open_calls(limit=_PORTION + len(kept)) if row.call_id not in kept]:
+        over = []
+        for row in rows:
+            if _is_kept(row, reader, interrupted):
+                kept.add(row.call_id)
+            else:
+                over.append(row)
+        if over:
+            store.write(_ends(over, reader, sidecar, time.time_ns() // _NS_OF_US))
+        ended += len(over)
     return ended
 
 
-def _ends(rows: Sequence[CallRow], reader: Reader, sidecar: str) -> list[Entry]:
+def end_late(store: Store, reader: Reader, *, sidecar: str, interrupted: InterruptedCalls) -> None:
+    """End interrupted calls that nobody has sent again in time.
+
+    Raises:
+        StoreError: the journal can't be read or written. The next sidecar ends those that were to be ended.
+    """
+    late = interrupted.take_late(time.time_ns() // _NS_OF_US)
+    rows = [row for row in reader.calls(late).values() if row.end_position is None] if late else []
+    if rows:
+        # Before what waits to be written: events are found by their times, which never fall.
+        store.write(_ends(rows, reader, sidecar, time.time_ns() // _NS_OF_US - QUEUED_US))
+
+
+def _is_kept(row: CallRow, reader: Reader, interrupted: InterruptedCalls | None) -> bool:
+    if interrupted is None:
+        return False
+    start = decode(reader.events_of_call(row.call_id)[0].body)
+    return interrupted.keeps(row, start, time.time_ns() // _NS_OF_US)
+
+
+def _ends(rows: Sequence[CallRow], reader: Reader, sidecar: str, now_us: int) -> list[Entry]:
     entries = []
-    now = max(time.time_ns() // 1_000, reader.last_time_us())
+    now = max(now_us, reader.last_time_us())
     for row in rows:
         events = reader.events_of_call(row.call_id)
+        attempts = sum(each.type == ExecuteAttempt.TYPE for each in events)
         error = _error(row)
         outcome = CallOutcome(
             call_id=row.call_id,
             tool=row.tool,
             content=(Block(text=error.message),),
             error=error,
-            attempts=1 if row.state is CallState.DISPATCHED else 0,
+            attempts=attempts,
         )
         payload = outcome_to_json(outcome)
         event = ExecuteEnd(

@@ -6,6 +6,7 @@ import time
 
 from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry
+from fumehood_server.journal.recovery import QUEUED_US
 from fumehood_server.journal.store import Store
 from fumehood_server.model.events import NOBODY, PayloadsPruned
 
@@ -18,8 +19,6 @@ AGAIN_S = 1.0
 MAX_INTERVAL_S = 600.0
 """Until the next look, where there are none: each removal is an event. Less where little time is asked for: a tenth."""
 _NS_OF_US = 1_000
-_QUEUED_US = 60_000_000
-"""More than an event waits for the writer."""
 _DAY_US = 86_400_000_000
 
 
@@ -61,7 +60,7 @@ def prune_slice(store: Store, before_us: int, *, sidecar: str) -> int:
 
     def event(up_to: int, count: int, last_us: int) -> Entry:
         # Before what waits to be written: events are found by their times, which never fall.
-        time_us = max(last_us, time.time_ns() // _NS_OF_US - _QUEUED_US)
+        time_us = max(last_us, time.time_ns() // _NS_OF_US - QUEUED_US)
         return encode(PayloadsPruned(up_to=up_to, count=count), NOBODY, time_us=time_us, sidecar=sidecar)
 
     return store.prune(before_us, SLICE_PAYLOADS, event)

@@ -42,6 +42,8 @@ class CallRequest:
     """The request's own timeout. None: none."""
     caller_deadline: float | None
     """The gRPC deadline on the event loop's clock. None: none."""
+    again_after_crash: bool = False
+    """Whether it may run again where the sidecar dies before it has an outcome."""
     caller: str = ""
     """Its connection, as gRPC names it: `unix:` for all on unix sockets."""
     trace: TraceContext | None = None

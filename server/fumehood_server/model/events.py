@@ -109,6 +109,9 @@ class ExecuteStart(Event):
     """Its connection, as gRPC names it."""
     payloads: str = Payloads.FULL.value
     """What is kept of its arguments and result. Where that is nothing, `arguments_hash` is empty."""
+    again_until_us: int | None = None
+    """POSIX time until which the call may run again if the sidecar dies, 0 where its caller set no deadline. None: it
+    may not."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -356,6 +359,13 @@ class Journal(Protocol):
         Raises:
             JournalUnavailableError: it could not be put there in time. It may be there all the same.
         """
+
+    @property
+    def keeps_interrupted(self) -> bool:
+        """Whether a call that may run again is left open for that by the sidecar after this one."""
+
+    def take_over(self, call: RecordedCall) -> bool:
+        """Go on with an interrupted call: its events are numbered on. False: it is no longer to be had."""
 
     async def find(self, call_id: str) -> RecordedCall | None:
         """The newest call of this id, those that have just ended included.

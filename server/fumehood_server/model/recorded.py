@@ -20,6 +20,8 @@ class RecordedState(StrEnum):
     """It may have had effects that nobody knows of."""
     RESOLVED = "resolved"
     """It was unknown, and somebody has settled it."""
+    INTERRUPTED = "interrupted"
+    """Its sidecar died before it had an outcome, and it may run again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +52,9 @@ class RecordedCall:
     """Of what its caller got, as it was recorded. Empty: not even that was."""
     payloads: Payloads = Payloads.FULL
     """What is kept of its arguments and result."""
+    attempts: int = 0
+    """Of one without an outcome: how many are recorded to have been sent."""
+    code: tuple[str, str] = ("", "")
+    """Of one without an outcome: digests of the plugin and the definition that it began with."""
+    until_us: int = 0
+    """Of an interrupted one: POSIX time in microseconds until which it may run again."""

@@ -73,6 +73,9 @@ class Admission:
                 raise _invalid("timeout must be positive")
             if seconds < 0 or not 0 <= nanos < _NANOS:  # google/protobuf/duration.proto: of one sign, less than 1 s
                 raise _invalid("timeout is no duration: its nanos must be from 0 to 999,999,999")
+        again_after_crash = request.HasField("retry") and request.retry.after_crash
+        if again_after_crash and not is_named:
+            raise _invalid("retry.after_crash needs a call_id, by which the call is sent again")
         context, trace = self._correlation(request, came_by)
         return CallRequest(
             call_id=call_id,
@@ -82,6 +85,7 @@ class Admission:
             context=context,
             timeout_s=timeout_s,
             caller_deadline=caller_deadline,
+            again_after_crash=again_after_crash,
             caller=caller,
             trace=trace,
         )

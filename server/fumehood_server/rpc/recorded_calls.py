@@ -28,6 +28,7 @@ STATES = {
     RecordedState.ENDED: pb.CALL_STATE_ENDED,
     RecordedState.UNKNOWN: pb.CALL_STATE_OUTCOME_UNKNOWN,
     RecordedState.RESOLVED: pb.CALL_STATE_RESOLVED,
+    RecordedState.INTERRUPTED: pb.CALL_STATE_INTERRUPTED,
 }
 
 

@@ -41,6 +41,7 @@ REFUSALS: dict[RefusalReason, Row] = {
     RefusalReason.PLUGIN_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
     RefusalReason.CALL_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
     RefusalReason.CALL_ID_IN_USE: Row(grpc.StatusCode.ALREADY_EXISTS, retryable=False, category=Category.TOOL),
+    RefusalReason.RETRY_REFUSED: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
     RefusalReason.OUTCOME_KNOWN: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
     RefusalReason.RUN_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
     RefusalReason.RUN_NOT_FORKABLE: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),

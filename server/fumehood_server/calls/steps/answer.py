@@ -30,7 +30,7 @@ def outcome_of(call: Call, progress: Progress, checked: Checked) -> CallOutcome:
         details_json=checked.details_json,
         terminate=checked.terminate,
         error=checked.error,
-        attempts=1 if dispatched else 0,
+        attempts=progress.earlier_attempts + dispatched,
         usage=_usage(call, progress) if dispatched else None,
         receipt=progress.receipt,
     )

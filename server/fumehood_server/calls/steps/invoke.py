@@ -54,7 +54,7 @@ async def invoke_tool(
             tool=tool.definition.name,
             arguments_json=progress.arguments_json,
             context=_context(call.request),
-            attempt=1,
+            attempt=progress.earlier_attempts + 1,
             timeout_s=deadline.at - now,
             on_update=None if on_update is None else hand_on,
             max_recorded_bytes=max_recorded_bytes,

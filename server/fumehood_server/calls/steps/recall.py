@@ -55,10 +55,7 @@ def recorded_outcome(found: RecordedCall, arguments_json: str, prepared_hash: st
     Raises:
         RefusedError: the arguments are others.
     """
-    if not found.arguments_hash:
-        raise _nothing_kept(found)
-    if found.arguments_hash not in {prepared_hash, *known_hashes(arguments_json)}:
-        raise other_call(found.call_id)
+    check_same(found, arguments_json, prepared_hash)
     if found.outcome is not None:
         return _without_result(found, found.outcome) if found.removed else found.outcome
     error = CallError(
@@ -68,6 +65,18 @@ def recorded_outcome(found: RecordedCall, arguments_json: str, prepared_hash: st
         details={"reason": "running_elsewhere"},
     )
     return CallOutcome(call_id=found.call_id, tool=found.tool, content=(Block(text=error.message),), error=error)
+
+
+def check_same(found: RecordedCall, arguments_json: str, prepared_hash: str) -> None:
+    """Let a call through that has the arguments of the recorded one.
+
+    Raises:
+        RefusedError: it has others.
+    """
+    if not found.arguments_hash:
+        raise _nothing_kept(found)
+    if found.arguments_hash not in {prepared_hash, *known_hashes(arguments_json)}:
+        raise other_call(found.call_id)
 
 
 def _without_result(found: RecordedCall, outcome: CallOutcome) -> CallOutcome:

@@ -90,6 +90,8 @@ const (
 	CallState_CALL_STATE_OUTCOME_UNKNOWN CallState = 3
 	// It was unknown, and somebody has settled it.
 	CallState_CALL_STATE_RESOLVED CallState = 4
+	// The sidecar died before it had an outcome, and it runs again once its caller sends it again: see `RetryPolicy`.
+	CallState_CALL_STATE_INTERRUPTED CallState = 5
 )
 
 // Enum value maps for CallState.
@@ -100,6 +102,7 @@ var (
 		2: "CALL_STATE_ENDED",
 		3: "CALL_STATE_OUTCOME_UNKNOWN",
 		4: "CALL_STATE_RESOLVED",
+		5: "CALL_STATE_INTERRUPTED",
 	}
 	CallState_value = map[string]int32{
 		"CALL_STATE_UNSPECIFIED":     0,
@@ -107,6 +110,7 @@ var (
 		"CALL_STATE_ENDED":           2,
 		"CALL_STATE_OUTCOME_UNKNOWN": 3,
 		"CALL_STATE_RESOLVED":        4,
+		"CALL_STATE_INTERRUPTED":     5,
 	}
 )
 
@@ -575,7 +579,9 @@ type CallToolRequest struct {
 	Context *CallContext `protobuf:"bytes,4,opt,name=context,proto3" json:"context,omitempty"`
 	// The longest that the call may take, waiting included. Absent means no bound beyond the gRPC deadline, the
 	// tool's own timeout and the operator's cap; the first of them ends the call. Must be positive.
-	Timeout       *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// When the call may run again. Absent means never.
+	Retry         *RetryPolicy `protobuf:"bytes,6,opt,name=retry,proto3" json:"retry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -645,6 +651,63 @@ func (x *CallToolRequest) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *CallToolRequest) GetRetry() *RetryPolicy {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+// When one call may run again, under the same id. It still has one outcome.
+type RetryPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the call may run again where the sidecar dies before it has an outcome. The next sidecar then leaves it
+	// open, and runs it again when its caller sends the same call once more, with the same `call_id`, before the
+	// deadline that it first had (where it had none, for as long as an id stands for its call). If nobody does, it
+	// becomes `TOOL_OUTCOME_UNKNOWN`. Needs a `call_id`, and FAILED_PRECONDITION (`RETRY_REFUSED`), before anything
+	// runs, for a tool that may change something and is not `idempotent`, and where calls are not recorded.
+	AfterCrash    bool `protobuf:"varint,1,opt,name=after_crash,json=afterCrash,proto3" json:"after_crash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryPolicy) Reset() {
+	*x = RetryPolicy{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryPolicy) ProtoMessage() {}
+
+func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryPolicy.ProtoReflect.Descriptor instead.
+func (*RetryPolicy) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RetryPolicy) GetAfterCrash() bool {
+	if x != nil {
+		return x.AfterCrash
+	}
+	return false
+}
+
 // The result of one call.
 type CallToolResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -656,7 +719,7 @@ type CallToolResponse struct {
 
 func (x *CallToolResponse) Reset() {
 	*x = CallToolResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[8]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +731,7 @@ func (x *CallToolResponse) String() string {
 func (*CallToolResponse) ProtoMessage() {}
 
 func (x *CallToolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[8]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -681,7 +744,7 @@ func (x *CallToolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallToolResponse.ProtoReflect.Descriptor instead.
 func (*CallToolResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{8}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CallToolResponse) GetResult() *ToolResult {
@@ -702,7 +765,7 @@ type StreamToolRequest struct {
 
 func (x *StreamToolRequest) Reset() {
 	*x = StreamToolRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[9]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +777,7 @@ func (x *StreamToolRequest) String() string {
 func (*StreamToolRequest) ProtoMessage() {}
 
 func (x *StreamToolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[9]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +790,7 @@ func (x *StreamToolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamToolRequest.ProtoReflect.Descriptor instead.
 func (*StreamToolRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{9}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StreamToolRequest) GetCall() *CallToolRequest {
@@ -754,7 +817,7 @@ type StreamToolResponse struct {
 
 func (x *StreamToolResponse) Reset() {
 	*x = StreamToolResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[10]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +829,7 @@ func (x *StreamToolResponse) String() string {
 func (*StreamToolResponse) ProtoMessage() {}
 
 func (x *StreamToolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[10]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +842,7 @@ func (x *StreamToolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamToolResponse.ProtoReflect.Descriptor instead.
 func (*StreamToolResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{10}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StreamToolResponse) GetEvent() isStreamToolResponse_Event {
@@ -854,7 +917,7 @@ type CallStarted struct {
 
 func (x *CallStarted) Reset() {
 	*x = CallStarted{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[11]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +929,7 @@ func (x *CallStarted) String() string {
 func (*CallStarted) ProtoMessage() {}
 
 func (x *CallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[11]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +942,7 @@ func (x *CallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallStarted.ProtoReflect.Descriptor instead.
 func (*CallStarted) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{11}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CallStarted) GetCallId() string {
@@ -918,7 +981,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[12]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +993,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[12]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1006,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{12}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SessionRequest) GetRequest() isSessionRequest_Request {
@@ -1032,7 +1095,7 @@ type SessionRequests struct {
 
 func (x *SessionRequests) Reset() {
 	*x = SessionRequests{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1107,7 @@ func (x *SessionRequests) String() string {
 func (*SessionRequests) ProtoMessage() {}
 
 func (x *SessionRequests) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1120,7 @@ func (x *SessionRequests) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequests.ProtoReflect.Descriptor instead.
 func (*SessionRequests) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{13}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SessionRequests) GetRequests() []*SessionRequest {
@@ -1085,7 +1148,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1160,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1173,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{14}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SessionResponse) GetEvent() isSessionResponse_Event {
@@ -1199,7 +1262,7 @@ type SessionResponses struct {
 
 func (x *SessionResponses) Reset() {
 	*x = SessionResponses{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1274,7 @@ func (x *SessionResponses) String() string {
 func (*SessionResponses) ProtoMessage() {}
 
 func (x *SessionResponses) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1287,7 @@ func (x *SessionResponses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponses.ProtoReflect.Descriptor instead.
 func (*SessionResponses) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{15}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SessionResponses) GetResponses() []*SessionResponse {
@@ -1253,7 +1316,7 @@ type SessionRefusal struct {
 
 func (x *SessionRefusal) Reset() {
 	*x = SessionRefusal{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1328,7 @@ func (x *SessionRefusal) String() string {
 func (*SessionRefusal) ProtoMessage() {}
 
 func (x *SessionRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1341,7 @@ func (x *SessionRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRefusal.ProtoReflect.Descriptor instead.
 func (*SessionRefusal) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{16}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SessionRefusal) GetCallId() string {
@@ -1322,7 +1385,7 @@ type CancelCallRequest struct {
 
 func (x *CancelCallRequest) Reset() {
 	*x = CancelCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1397,7 @@ func (x *CancelCallRequest) String() string {
 func (*CancelCallRequest) ProtoMessage() {}
 
 func (x *CancelCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1410,7 @@ func (x *CancelCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCallRequest.ProtoReflect.Descriptor instead.
 func (*CancelCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{17}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CancelCallRequest) GetCallId() string {
@@ -1373,7 +1436,7 @@ type CancelCallResponse struct {
 
 func (x *CancelCallResponse) Reset() {
 	*x = CancelCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1448,7 @@ func (x *CancelCallResponse) String() string {
 func (*CancelCallResponse) ProtoMessage() {}
 
 func (x *CancelCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1461,7 @@ func (x *CancelCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCallResponse.ProtoReflect.Descriptor instead.
 func (*CancelCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{18}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{19}
 }
 
 // Asks for one call.
@@ -1414,7 +1477,7 @@ type GetCallRequest struct {
 
 func (x *GetCallRequest) Reset() {
 	*x = GetCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1489,7 @@ func (x *GetCallRequest) String() string {
 func (*GetCallRequest) ProtoMessage() {}
 
 func (x *GetCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1502,7 @@ func (x *GetCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallRequest.ProtoReflect.Descriptor instead.
 func (*GetCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{19}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetCallRequest) GetCallId() string {
@@ -1476,7 +1539,7 @@ type GetCallResponse struct {
 
 func (x *GetCallResponse) Reset() {
 	*x = GetCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1551,7 @@ func (x *GetCallResponse) String() string {
 func (*GetCallResponse) ProtoMessage() {}
 
 func (x *GetCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1564,7 @@ func (x *GetCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallResponse.ProtoReflect.Descriptor instead.
 func (*GetCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{20}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetCallResponse) GetState() CallState {
@@ -1560,7 +1623,7 @@ type ResolveCallRequest struct {
 
 func (x *ResolveCallRequest) Reset() {
 	*x = ResolveCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1635,7 @@ func (x *ResolveCallRequest) String() string {
 func (*ResolveCallRequest) ProtoMessage() {}
 
 func (x *ResolveCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1648,7 @@ func (x *ResolveCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveCallRequest.ProtoReflect.Descriptor instead.
 func (*ResolveCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{21}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResolveCallRequest) GetCallId() string {
@@ -1641,7 +1704,7 @@ type ResolveCallResponse struct {
 
 func (x *ResolveCallResponse) Reset() {
 	*x = ResolveCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1716,7 @@ func (x *ResolveCallResponse) String() string {
 func (*ResolveCallResponse) ProtoMessage() {}
 
 func (x *ResolveCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +1729,7 @@ func (x *ResolveCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveCallResponse.ProtoReflect.Descriptor instead.
 func (*ResolveCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{22}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResolveCallResponse) GetResult() *ToolResult {
@@ -1700,13 +1763,17 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x05tools\x18\x01 \x03(\v2\x1d.fumehood.v1.ToolAvailabilityR\x05tools\"e\n" +
 	"\x10ToolAvailability\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
-	"\favailability\x18\x02 \x01(\v2\x19.fumehood.v1.AvailabilityR\favailability\"\xce\x01\n" +
+	"\favailability\x18\x02 \x01(\v2\x19.fumehood.v1.AvailabilityR\favailability\"\xfe\x01\n" +
 	"\x0fCallToolRequest\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12%\n" +
 	"\x0earguments_json\x18\x02 \x01(\tR\rargumentsJson\x12\x17\n" +
 	"\acall_id\x18\x03 \x01(\tR\x06callId\x122\n" +
 	"\acontext\x18\x04 \x01(\v2\x18.fumehood.v1.CallContextR\acontext\x123\n" +
-	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"C\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12.\n" +
+	"\x05retry\x18\x06 \x01(\v2\x18.fumehood.v1.RetryPolicyR\x05retry\".\n" +
+	"\vRetryPolicy\x12\x1f\n" +
+	"\vafter_crash\x18\x01 \x01(\bR\n" +
+	"afterCrash\"C\n" +
 	"\x10CallToolResponse\x12/\n" +
 	"\x06result\x18\x01 \x01(\v2\x17.fumehood.v1.ToolResultR\x06result\"E\n" +
 	"\x11StreamToolRequest\x120\n" +
@@ -1771,13 +1838,14 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x12SessionRequestKind\x12$\n" +
 	" SESSION_REQUEST_KIND_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19SESSION_REQUEST_KIND_CALL\x10\x01\x12\x1f\n" +
-	"\x1bSESSION_REQUEST_KIND_CANCEL\x10\x02*\x8e\x01\n" +
+	"\x1bSESSION_REQUEST_KIND_CANCEL\x10\x02*\xaa\x01\n" +
 	"\tCallState\x12\x1a\n" +
 	"\x16CALL_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12CALL_STATE_RUNNING\x10\x01\x12\x14\n" +
 	"\x10CALL_STATE_ENDED\x10\x02\x12\x1e\n" +
 	"\x1aCALL_STATE_OUTCOME_UNKNOWN\x10\x03\x12\x17\n" +
-	"\x13CALL_STATE_RESOLVED\x10\x04*^\n" +
+	"\x13CALL_STATE_RESOLVED\x10\x04\x12\x1a\n" +
+	"\x16CALL_STATE_INTERRUPTED\x10\x05*^\n" +
 	"\n" +
 	"Resolution\x12\x1a\n" +
 	"\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -1810,7 +1878,7 @@ func file_fumehood_v1_tool_service_proto_rawDescGZIP() []byte {
 }
 
 var file_fumehood_v1_tool_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(SessionRequestKind)(0),           // 0: fumehood.v1.SessionRequestKind
 	(CallState)(0),                    // 1: fumehood.v1.CallState
@@ -1823,83 +1891,85 @@ var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(*CheckAvailabilityResponse)(nil), // 8: fumehood.v1.CheckAvailabilityResponse
 	(*ToolAvailability)(nil),          // 9: fumehood.v1.ToolAvailability
 	(*CallToolRequest)(nil),           // 10: fumehood.v1.CallToolRequest
-	(*CallToolResponse)(nil),          // 11: fumehood.v1.CallToolResponse
-	(*StreamToolRequest)(nil),         // 12: fumehood.v1.StreamToolRequest
-	(*StreamToolResponse)(nil),        // 13: fumehood.v1.StreamToolResponse
-	(*CallStarted)(nil),               // 14: fumehood.v1.CallStarted
-	(*SessionRequest)(nil),            // 15: fumehood.v1.SessionRequest
-	(*SessionRequests)(nil),           // 16: fumehood.v1.SessionRequests
-	(*SessionResponse)(nil),           // 17: fumehood.v1.SessionResponse
-	(*SessionResponses)(nil),          // 18: fumehood.v1.SessionResponses
-	(*SessionRefusal)(nil),            // 19: fumehood.v1.SessionRefusal
-	(*CancelCallRequest)(nil),         // 20: fumehood.v1.CancelCallRequest
-	(*CancelCallResponse)(nil),        // 21: fumehood.v1.CancelCallResponse
-	(*GetCallRequest)(nil),            // 22: fumehood.v1.GetCallRequest
-	(*GetCallResponse)(nil),           // 23: fumehood.v1.GetCallResponse
-	(*ResolveCallRequest)(nil),        // 24: fumehood.v1.ResolveCallRequest
-	(*ResolveCallResponse)(nil),       // 25: fumehood.v1.ResolveCallResponse
-	(*Tool)(nil),                      // 26: fumehood.v1.Tool
-	(*Availability)(nil),              // 27: fumehood.v1.Availability
-	(*CallContext)(nil),               // 28: fumehood.v1.CallContext
-	(*durationpb.Duration)(nil),       // 29: google.protobuf.Duration
-	(*ToolResult)(nil),                // 30: fumehood.v1.ToolResult
-	(*ToolUpdate)(nil),                // 31: fumehood.v1.ToolUpdate
-	(*SystemError)(nil),               // 32: fumehood.v1.SystemError
-	(*timestamppb.Timestamp)(nil),     // 33: google.protobuf.Timestamp
-	(*Content)(nil),                   // 34: fumehood.v1.Content
+	(*RetryPolicy)(nil),               // 11: fumehood.v1.RetryPolicy
+	(*CallToolResponse)(nil),          // 12: fumehood.v1.CallToolResponse
+	(*StreamToolRequest)(nil),         // 13: fumehood.v1.StreamToolRequest
+	(*StreamToolResponse)(nil),        // 14: fumehood.v1.StreamToolResponse
+	(*CallStarted)(nil),               // 15: fumehood.v1.CallStarted
+	(*SessionRequest)(nil),            // 16: fumehood.v1.SessionRequest
+	(*SessionRequests)(nil),           // 17: fumehood.v1.SessionRequests
+	(*SessionResponse)(nil),           // 18: fumehood.v1.SessionResponse
+	(*SessionResponses)(nil),          // 19: fumehood.v1.SessionResponses
+	(*SessionRefusal)(nil),            // 20: fumehood.v1.SessionRefusal
+	(*CancelCallRequest)(nil),         // 21: fumehood.v1.CancelCallRequest
+	(*CancelCallResponse)(nil),        // 22: fumehood.v1.CancelCallResponse
+	(*GetCallRequest)(nil),            // 23: fumehood.v1.GetCallRequest
+	(*GetCallResponse)(nil),           // 24: fumehood.v1.GetCallResponse
+	(*ResolveCallRequest)(nil),        // 25: fumehood.v1.ResolveCallRequest
+	(*ResolveCallResponse)(nil),       // 26: fumehood.v1.ResolveCallResponse
+	(*Tool)(nil),                      // 27: fumehood.v1.Tool
+	(*Availability)(nil),              // 28: fumehood.v1.Availability
+	(*CallContext)(nil),               // 29: fumehood.v1.CallContext
+	(*durationpb.Duration)(nil),       // 30: google.protobuf.Duration
+	(*ToolResult)(nil),                // 31: fumehood.v1.ToolResult
+	(*ToolUpdate)(nil),                // 32: fumehood.v1.ToolUpdate
+	(*SystemError)(nil),               // 33: fumehood.v1.SystemError
+	(*timestamppb.Timestamp)(nil),     // 34: google.protobuf.Timestamp
+	(*Content)(nil),                   // 35: fumehood.v1.Content
 }
 var file_fumehood_v1_tool_service_proto_depIdxs = []int32{
-	26, // 0: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
-	26, // 1: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
+	27, // 0: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
+	27, // 1: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
 	9,  // 2: fumehood.v1.CheckAvailabilityResponse.tools:type_name -> fumehood.v1.ToolAvailability
-	27, // 3: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
-	28, // 4: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
-	29, // 5: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
-	30, // 6: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
-	10, // 7: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
-	14, // 8: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
-	31, // 9: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
-	30, // 10: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
-	10, // 11: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
-	20, // 12: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
-	16, // 13: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
-	15, // 14: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
-	31, // 15: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
-	30, // 16: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
-	19, // 17: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
-	18, // 18: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
-	17, // 19: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
-	32, // 20: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
-	0,  // 21: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
-	1,  // 22: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
-	33, // 23: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
-	30, // 24: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
-	2,  // 25: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
-	34, // 26: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
-	30, // 27: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
-	3,  // 28: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
-	5,  // 29: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
-	7,  // 30: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
-	10, // 31: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
-	12, // 32: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
-	15, // 33: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
-	20, // 34: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
-	22, // 35: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
-	24, // 36: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
-	4,  // 37: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
-	6,  // 38: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
-	8,  // 39: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
-	11, // 40: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
-	13, // 41: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
-	17, // 42: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
-	21, // 43: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
-	23, // 44: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
-	25, // 45: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
-	37, // [37:46] is the sub-list for method output_type
-	28, // [28:37] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	28, // 3: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
+	29, // 4: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
+	30, // 5: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
+	11, // 6: fumehood.v1.CallToolRequest.retry:type_name -> fumehood.v1.RetryPolicy
+	31, // 7: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
+	10, // 8: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
+	15, // 9: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
+	32, // 10: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
+	31, // 11: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
+	10, // 12: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
+	21, // 13: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
+	17, // 14: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
+	16, // 15: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
+	32, // 16: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
+	31, // 17: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
+	20, // 18: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
+	19, // 19: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
+	18, // 20: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
+	33, // 21: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
+	0,  // 22: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
+	1,  // 23: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
+	34, // 24: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
+	31, // 25: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
+	2,  // 26: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
+	35, // 27: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
+	31, // 28: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
+	3,  // 29: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
+	5,  // 30: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
+	7,  // 31: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
+	10, // 32: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
+	13, // 33: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
+	16, // 34: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
+	21, // 35: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
+	23, // 36: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
+	25, // 37: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
+	4,  // 38: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
+	6,  // 39: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
+	8,  // 40: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
+	12, // 41: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
+	14, // 42: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
+	18, // 43: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
+	22, // 44: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
+	24, // 45: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
+	26, // 46: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
+	38, // [38:47] is the sub-list for method output_type
+	29, // [29:38] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_service_proto_init() }
@@ -1910,17 +1980,17 @@ func file_fumehood_v1_tool_service_proto_init() {
 	file_fumehood_v1_content_proto_init()
 	file_fumehood_v1_error_proto_init()
 	file_fumehood_v1_tool_proto_init()
-	file_fumehood_v1_tool_service_proto_msgTypes[10].OneofWrappers = []any{
+	file_fumehood_v1_tool_service_proto_msgTypes[11].OneofWrappers = []any{
 		(*StreamToolResponse_Started)(nil),
 		(*StreamToolResponse_Update)(nil),
 		(*StreamToolResponse_Finished)(nil),
 	}
-	file_fumehood_v1_tool_service_proto_msgTypes[12].OneofWrappers = []any{
+	file_fumehood_v1_tool_service_proto_msgTypes[13].OneofWrappers = []any{
 		(*SessionRequest_Call)(nil),
 		(*SessionRequest_Cancel)(nil),
 		(*SessionRequest_Combined)(nil),
 	}
-	file_fumehood_v1_tool_service_proto_msgTypes[14].OneofWrappers = []any{
+	file_fumehood_v1_tool_service_proto_msgTypes[15].OneofWrappers = []any{
 		(*SessionResponse_Update)(nil),
 		(*SessionResponse_Finished)(nil),
 		(*SessionResponse_Refused)(nil),
@@ -1932,7 +2002,7 @@ func file_fumehood_v1_tool_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_service_proto_rawDesc), len(file_fumehood_v1_tool_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,93 @@
+"""The steps of a call that may run again where the sidecar dies: may it, and going on with one that a dead one left."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from fumehood_server.calls.call import Call
+from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.calls.progress import Progress
+from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.model.call import CallError
+from fumehood_server.model.events import About, Journal
+from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.recorded import RecordedCall
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Payloads, safe_to_repeat
+
+
+def check_retry(call: Call, tool: RegisteredTool, journal: Journal) -> None:
+    """Let a call through that asks to run again after a crash, where that can be done.
+
+    Raises:
+        RefusedError: it can't be.
+    """
+    if not call.request.again_after_crash:
+        return
+    definition = tool.definition
+    if not safe_to_repeat(definition.side_effects, idempotent=definition.idempotent):
+        raise _refused(f"{tool.name} is not idempotent, so that it can't run twice", "not_idempotent")
+    if not journal.keeps_interrupted or tool.payloads is Payloads.OFF:
+        raise _refused(f"what {tool.name} is called with is not recorded here", "not_recorded")
+
+
+def go_on(call: Call, found: RecordedCall, progress: Progress, journal: Journal) -> bool:
+    """Make this call the one that was interrupted, within the deadline that it had. False: that is over by now."""
+    if not journal.take_over(found):
+        return False
+    progress.earlier_attempts = found.attempts
+    call.about = About(
+        call_id=found.call_id,
+        run_id=found.run_id,
+        tool=found.tool,
+        plugin=found.plugin,
+        context=found.context,
+        number=found.events,
+    )
+    left_s = max((found.until_us - time.time_ns() // 1_000) / 1e6, 0.0)
+    timeout_s = call.request.timeout_s
+    call.request = replace(call.request, timeout_s=left_s if timeout_s is None else min(timeout_s, left_s))
+    return True
+
+
+def check_unchanged(tool: RegisteredTool, plugin_digest: str, found: RecordedCall) -> None:
+    """Let a second attempt through that runs the code of the first: that is what was said to be idempotent.
+
+    Raises:
+        StepFailedError: it would not.
+    """
+    definition = tool.definition
+    if not safe_to_repeat(definition.side_effects, idempotent=definition.idempotent):
+        problem = "is no longer idempotent"
+    elif found.code != (plugin_digest, tool.definition_digest):
+        problem = "has changed since it ran"
+    else:
+        return
+    raise StepFailedError(
+        CallError(
+            code=Code.TOOL_UNAVAILABLE,
+            message=f"{tool.name} {problem}, so that it is not run again",
+            details={"reason": "sidecar_ended"},
+        )
+    )
+
+
+def error_of(progress: Progress, tool: str, error: CallError) -> CallError:
+    """What the call ends with that a step ended by `error`. If only an earlier attempt was sent, nobody knows."""
+    if not progress.earlier_attempts or progress.worker_id:  # it was sent now, or never
+        return error
+    return CallError(
+        code=Code.TOOL_OUTCOME_UNKNOWN,
+        message=(
+            f"The sidecar ended while {tool[:64]} ran, so nobody knows whether it had its effects, and it did not come "
+            f"to run again: {error.message}"
+        ),
+        details={"outcome_unknown": True, "reason": "sidecar_ended"},
+        caused_by=error,
+    )
+
+
+def _refused(problem: str, why: str) -> RefusedError:
+    text = f"{problem}: call it without retry.after_crash"
+    return RefusedError(Refusal(RefusalReason.RETRY_REFUSED, text, {"why": why}))
