@@ -55,6 +55,7 @@ def _journal(config: SidecarConfig) -> StoredJournal | NoJournal:
         config.server.state_dir,
         window_s=config.journal.call_id_window_s,
         keep_payloads_d=config.journal.keep_payloads_d,
+        keep_events_d=config.journal.keep_events_d,
         on_state=_journal_state,
         on_recovered=_journal_recovered,
         hand_over=functools.partial(hand_over, config),

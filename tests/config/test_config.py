@@ -117,6 +117,7 @@ P = '[[plugin]]\npath = "plugins/dice"\n'
         ("[server]\nlog_level = 3\n", 2, "the log level must be a string", 'one of "debug"'),
         ('[server]\ndrain_s = "1"\n', 2, "`drain_s` in [server] must be a number", ""),
         ("[server]\ndrain_s = nan\n", 2, "`drain_s`", ""),
+        ("[journal]\nkeep_events_d = 0.5\n", 2, "`keep_events_d` in [journal] is less than", "at least as long"),
         ("[server]\nreflection = 1\n", 2, "must be true or false", ""),
         ("[server]\nmax_concurrent_calls = 0\n", 2, "must be at least 1, not 0", ""),
         ("[server]\nmax_concurrent_calls = 1.0\n", 2, "must be a whole number", ""),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fumehood_server.journal import JOURNAL_NAME
+from fumehood_server.journal.pruned import pruned_so_far
 from fumehood_server.journal.query import Bounds, EventQuery, Span
 from fumehood_server.journal.sqlite import SqliteReader
 
@@ -15,6 +16,10 @@ from .test_large import COMMANDS, MORE_COMMANDS, grown, journal_of, small
 
 __all__ = ["small"]
 
+PRUNE = (
+    ("prune", "--before", "2d"),
+    ("prune", "--before", "2d", "--events", "--shrink"),
+)
 LOOK_S = 5.0
 """For one look into the journal, whatever is asked: some 0.2 s on an idle machine."""
 
@@ -34,3 +39,7 @@ def test_a_million_events_are_read_in_the_memory_of_few_and_each_look_is_bounded
                     reader.search(query, Span(0, reader.size(), newest_first), Bounds(1000, 3 << 20))
                     assert time.monotonic() - begun < LOOK_S
         assert grown(large, small, (*COMMANDS, *MORE_COMMANDS)) == {}
+        with journal_of(3_000) as few:
+            assert grown(large, few, (*PRUNE, ("verify",))) == {}
+        with contextlib.closing(SqliteReader(large.with_name(".fumehood") / JOURNAL_NAME)) as reader:
+            assert pruned_so_far(reader).removed > 1_000_000 - 4096

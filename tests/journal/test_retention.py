@@ -13,7 +13,7 @@ from fumehood_evidence.bundle import verify as verify_bundle
 from fumehood_evidence.note import Signer
 from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.evidence import make_bundle
-from fumehood_server.journal.retention import SLICE_PAYLOADS, Retention, prune_slice
+from fumehood_server.journal.retention import SLICE_PAYLOADS, Retention, prune_slice, remove_payloads
 from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
 from fumehood_server.journal.verify import Verified, verify
 
@@ -107,7 +107,7 @@ def test_space_that_is_freed_is_used_again_and_given_back_when_asked_for(path: P
 
 def test_upkeep_removes_within_its_time_and_looks_again_later(path: Path) -> None:
     with contextlib.closing(SqliteStore(path)) as store:
-        upkeep = Retention(1.0, sidecar="0a")
+        upkeep = Retention(1.0, remove_payloads, sidecar="0a")
         while upkeep(store) < 2:
             upkeep._due = 0.0
         assert upkeep(store) > 500

@@ -27,7 +27,7 @@ from fumehood.v1 import tool_service_pb2 as fumehood_dot_v1_dot_tool__service__p
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fumehood/v1/journal_service.proto\x12\x0b\x66umehood.v1\x1a\x16\x66umehood/v1/tool.proto\x1a\x1e\x66umehood/v1/tool_service.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb9\x02\n\x0b\x45ventFilter\x12\x1b\n\x0estart_position\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0c\x65nd_position\x18\x02 \x01(\x03\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05types\x18\x05 \x03(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x12\n\nsession_id\x18\x08 \x01(\t\x12\x0c\n\x04tool\x18\t \x01(\t\x12\x0e\n\x06plugin\x18\n \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x0b \x01(\t\x12\x10\n\x08outcomes\x18\x0c \x03(\tB\x11\n\x0f_start_position\"\x94\x01\n\x11ListEventsRequest\x12(\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x18.fumehood.v1.EventFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\x12\x18\n\x10include_payloads\x18\x05 \x01(\x08\"n\n\x12ListEventsResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.fumehood.v1.JournalEvent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x14\n\x0cjournal_size\x18\x03 \x01(\x03\"i\n\x12WatchEventsRequest\x12(\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x18.fumehood.v1.EventFilter\x12\x0f\n\x07max_lag\x18\x02 \x01(\r\x12\x18\n\x10include_payloads\x18\x03 \x01(\x08\"\x82\x01\n\x13WatchEventsResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.fumehood.v1.JournalEvent\x12)\n\x06missed\x18\x02 \x01(\x0b\x32\x19.fumehood.v1.MissedEvents\x12\x15\n\rnext_position\x18\x03 \x01(\x03\"<\n\x0cMissedEvents\x12\x16\n\x0estart_position\x18\x01 \x01(\x03\x12\x14\n\x0c\x65nd_position\x18\x02 \x01(\x03\"+\n\x14VerifyJournalRequest\x12\x13\n\x0bpublic_keys\x18\x01 \x03(\t\"\x7f\n\x15VerifyJournalResponse\x12/\n\x08progress\x18\x01 \x01(\x0b\x32\x1b.fumehood.v1.VerifyProgressH\x00\x12-\n\x07verdict\x18\x02 \x01(\x0b\x32\x1a.fumehood.v1.VerifyVerdictH\x00\x42\x06\n\x04step\"?\n\x0eVerifyProgress\x12\x17\n\x0fverified_events\x18\x01 \x01(\x03\x12\x14\n\x0ctotal_events\x18\x02 \x01(\x03\"\x8d\x01\n\rVerifyVerdict\x12\x10\n\x08verified\x18\x01 \x01(\x08\x12\x17\n\x0fverified_events\x18\x02 \x01(\x03\x12\x15\n\rsigned_events\x18\x03 \x01(\x03\x12\x10\n\x08payloads\x18\x04 \x01(\x03\x12(\n\x05\x66\x61ult\x18\x05 \x01(\x0b\x32\x19.fumehood.v1.JournalFault\"C\n\x0cJournalFault\x12\x15\n\x08position\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07problem\x18\x02 \x01(\tB\x0b\n\t_position\"\xe3\x02\n\x0cJournalEvent\x12\x10\n\x08position\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x12\n\nsidecar_id\x18\x04 \x01(\t\x12\x0e\n\x06number\x18\x05 \x01(\x04\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\x12\x0c\n\x04tool\x18\x07 \x01(\t\x12\x0e\n\x06plugin\x18\x08 \x01(\t\x12)\n\x07\x63ontext\x18\t \x01(\x0b\x32\x18.fumehood.v1.CallContext\x12\x0e\n\x06\x63\x61ller\x18\n \x01(\t\x12\x0f\n\x07outcome\x18\x0b \x01(\t\x12*\n\x07\x64igests\x18\x0c \x01(\x0b\x32\x19.fumehood.v1.EventDigests\x12+\n\x08payloads\x18\r \x03(\x0b\x32\x19.fumehood.v1.EventPayload\x12\x11\n\tbody_json\x18\x0e \x01(\t\"m\n\x0c\x45ventDigests\x12\x11\n\targuments\x18\x01 \x01(\t\x12\x0e\n\x06plugin\x18\x02 \x01(\t\x12\x12\n\ndefinition\x18\x03 \x01(\t\x12\x15\n\rconfiguration\x18\x04 \x01(\t\x12\x0f\n\x07receipt\x18\x05 \x01(\t\"x\n\x0c\x45ventPayload\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12(\n\x05state\x18\x04 \x01(\x0e\x32\x19.fumehood.v1.PayloadState\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\"/\n\x10ReplayRunRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0e\n\x06verify\x18\x02 \x01(\x08\"j\n\x11ReplayRunResponse\x12(\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x19.fumehood.v1.ReplayedCall\x12+\n\x07summary\x18\x02 \x01(\x0b\x32\x1a.fumehood.v1.ReplaySummary\"\x8e\x02\n\x0cReplayedCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.fumehood.v1.CallState\x12\'\n\x06result\x18\x04 \x01(\x0b\x32\x17.fumehood.v1.ToolResult\x12\x16\n\x0eresult_removed\x18\x05 \x01(\x08\x12+\n\x07verdict\x18\x06 \x01(\x0e\x32\x1a.fumehood.v1.ReplayVerdict\x12\x17\n\x0fnot_run_because\x18\x07 \x01(\t\x12\x31\n\ndivergence\x18\x08 \x01(\x0b\x32\x1d.fumehood.v1.ReplayDivergence\"\\\n\x10ReplayDivergence\x12)\n\x04kind\x18\x01 \x01(\x0e\x32\x1b.fumehood.v1.DivergenceKind\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04\x64iff\x18\x03 \x01(\t\"S\n\rReplaySummary\x12\r\n\x05\x63\x61lls\x18\x01 \x01(\x03\x12\x10\n\x08verified\x18\x02 \x01(\x03\x12\x10\n\x08\x64iverged\x18\x03 \x01(\x03\x12\x0f\n\x07not_run\x18\x04 \x01(\x03\";\n\x0e\x46orkRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rfrom_position\x18\x02 \x01(\x03\"=\n\x0f\x46orkRunResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0erecorded_calls\x18\x02 \x01(\x03*\xb9\x01\n\x0cPayloadState\x12\x1d\n\x19PAYLOAD_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16PAYLOAD_STATE_NOT_KEPT\x10\x01\x12\x1b\n\x17PAYLOAD_STATE_NOT_ASKED\x10\x02\x12\x1a\n\x16PAYLOAD_STATE_INCLUDED\x10\x03\x12\x1a\n\x16PAYLOAD_STATE_TOO_LONG\x10\x04\x12\x19\n\x15PAYLOAD_STATE_REMOVED\x10\x05*\x85\x01\n\rReplayVerdict\x12\x1e\n\x1aREPLAY_VERDICT_UNSPECIFIED\x10\x00\x12\x1b\n\x17REPLAY_VERDICT_VERIFIED\x10\x01\x12\x1b\n\x17REPLAY_VERDICT_DIVERGED\x10\x02\x12\x1a\n\x16REPLAY_VERDICT_NOT_RUN\x10\x03*\xa2\x01\n\x0e\x44ivergenceKind\x12\x1f\n\x1b\x44IVERGENCE_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x44IVERGENCE_KIND_KIND\x10\x01\x12\x1b\n\x17\x44IVERGENCE_KIND_PAYLOAD\x10\x02\x12\x19\n\x15\x44IVERGENCE_KIND_ORDER\x10\x03\x12\x1d\n\x19\x44IVERGENCE_KIND_EXHAUSTED\x10\x04\x32\xa1\x03\n\x0eJournalService\x12M\n\nListEvents\x12\x1e.fumehood.v1.ListEventsRequest\x1a\x1f.fumehood.v1.ListEventsResponse\x12R\n\x0bWatchEvents\x12\x1f.fumehood.v1.WatchEventsRequest\x1a .fumehood.v1.WatchEventsResponse0\x01\x12X\n\rVerifyJournal\x12!.fumehood.v1.VerifyJournalRequest\x1a\".fumehood.v1.VerifyJournalResponse0\x01\x12L\n\tReplayRun\x12\x1d.fumehood.v1.ReplayRunRequest\x1a\x1e.fumehood.v1.ReplayRunResponse0\x01\x12\x44\n\x07\x46orkRun\x12\x1b.fumehood.v1.ForkRunRequest\x1a\x1c.fumehood.v1.ForkRunResponseB<\n\x0b\x66umehood.v1B\x13JournalServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fumehood/v1/journal_service.proto\x12\x0b\x66umehood.v1\x1a\x16\x66umehood/v1/tool.proto\x1a\x1e\x66umehood/v1/tool_service.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb9\x02\n\x0b\x45ventFilter\x12\x1b\n\x0estart_position\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0c\x65nd_position\x18\x02 \x01(\x03\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05types\x18\x05 \x03(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x12\n\nsession_id\x18\x08 \x01(\t\x12\x0c\n\x04tool\x18\t \x01(\t\x12\x0e\n\x06plugin\x18\n \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x0b \x01(\t\x12\x10\n\x08outcomes\x18\x0c \x03(\tB\x11\n\x0f_start_position\"\x94\x01\n\x11ListEventsRequest\x12(\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x18.fumehood.v1.EventFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\x12\x18\n\x10include_payloads\x18\x05 \x01(\x08\"\x86\x01\n\x12ListEventsResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.fumehood.v1.JournalEvent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x14\n\x0cjournal_size\x18\x03 \x01(\x03\x12\x16\n\x0eremoved_before\x18\x04 \x01(\x03\"i\n\x12WatchEventsRequest\x12(\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x18.fumehood.v1.EventFilter\x12\x0f\n\x07max_lag\x18\x02 \x01(\r\x12\x18\n\x10include_payloads\x18\x03 \x01(\x08\"\x9a\x01\n\x13WatchEventsResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.fumehood.v1.JournalEvent\x12)\n\x06missed\x18\x02 \x01(\x0b\x32\x19.fumehood.v1.MissedEvents\x12\x15\n\rnext_position\x18\x03 \x01(\x03\x12\x16\n\x0eremoved_before\x18\x04 \x01(\x03\"<\n\x0cMissedEvents\x12\x16\n\x0estart_position\x18\x01 \x01(\x03\x12\x14\n\x0c\x65nd_position\x18\x02 \x01(\x03\"+\n\x14VerifyJournalRequest\x12\x13\n\x0bpublic_keys\x18\x01 \x03(\t\"\x7f\n\x15VerifyJournalResponse\x12/\n\x08progress\x18\x01 \x01(\x0b\x32\x1b.fumehood.v1.VerifyProgressH\x00\x12-\n\x07verdict\x18\x02 \x01(\x0b\x32\x1a.fumehood.v1.VerifyVerdictH\x00\x42\x06\n\x04step\"?\n\x0eVerifyProgress\x12\x17\n\x0fverified_events\x18\x01 \x01(\x03\x12\x14\n\x0ctotal_events\x18\x02 \x01(\x03\"\xf0\x01\n\rVerifyVerdict\x12\x10\n\x08verified\x18\x01 \x01(\x08\x12\x17\n\x0fverified_events\x18\x02 \x01(\x03\x12\x15\n\rsigned_events\x18\x03 \x01(\x03\x12\x10\n\x08payloads\x18\x04 \x01(\x03\x12(\n\x05\x66\x61ult\x18\x05 \x01(\x0b\x32\x19.fumehood.v1.JournalFault\x12\x16\n\x0eremoved_events\x18\x06 \x01(\x03\x12\x16\n\x0eremoved_before\x18\x07 \x01(\x03\x12\x31\n\rremoved_until\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"C\n\x0cJournalFault\x12\x15\n\x08position\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07problem\x18\x02 \x01(\tB\x0b\n\t_position\"\xe3\x02\n\x0cJournalEvent\x12\x10\n\x08position\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x12\n\nsidecar_id\x18\x04 \x01(\t\x12\x0e\n\x06number\x18\x05 \x01(\x04\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\x12\x0c\n\x04tool\x18\x07 \x01(\t\x12\x0e\n\x06plugin\x18\x08 \x01(\t\x12)\n\x07\x63ontext\x18\t \x01(\x0b\x32\x18.fumehood.v1.CallContext\x12\x0e\n\x06\x63\x61ller\x18\n \x01(\t\x12\x0f\n\x07outcome\x18\x0b \x01(\t\x12*\n\x07\x64igests\x18\x0c \x01(\x0b\x32\x19.fumehood.v1.EventDigests\x12+\n\x08payloads\x18\r \x03(\x0b\x32\x19.fumehood.v1.EventPayload\x12\x11\n\tbody_json\x18\x0e \x01(\t\"m\n\x0c\x45ventDigests\x12\x11\n\targuments\x18\x01 \x01(\t\x12\x0e\n\x06plugin\x18\x02 \x01(\t\x12\x12\n\ndefinition\x18\x03 \x01(\t\x12\x15\n\rconfiguration\x18\x04 \x01(\t\x12\x0f\n\x07receipt\x18\x05 \x01(\t\"x\n\x0c\x45ventPayload\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12(\n\x05state\x18\x04 \x01(\x0e\x32\x19.fumehood.v1.PayloadState\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\"/\n\x10ReplayRunRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0e\n\x06verify\x18\x02 \x01(\x08\"j\n\x11ReplayRunResponse\x12(\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x19.fumehood.v1.ReplayedCall\x12+\n\x07summary\x18\x02 \x01(\x0b\x32\x1a.fumehood.v1.ReplaySummary\"\x8e\x02\n\x0cReplayedCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.fumehood.v1.CallState\x12\'\n\x06result\x18\x04 \x01(\x0b\x32\x17.fumehood.v1.ToolResult\x12\x16\n\x0eresult_removed\x18\x05 \x01(\x08\x12+\n\x07verdict\x18\x06 \x01(\x0e\x32\x1a.fumehood.v1.ReplayVerdict\x12\x17\n\x0fnot_run_because\x18\x07 \x01(\t\x12\x31\n\ndivergence\x18\x08 \x01(\x0b\x32\x1d.fumehood.v1.ReplayDivergence\"\\\n\x10ReplayDivergence\x12)\n\x04kind\x18\x01 \x01(\x0e\x32\x1b.fumehood.v1.DivergenceKind\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04\x64iff\x18\x03 \x01(\t\"S\n\rReplaySummary\x12\r\n\x05\x63\x61lls\x18\x01 \x01(\x03\x12\x10\n\x08verified\x18\x02 \x01(\x03\x12\x10\n\x08\x64iverged\x18\x03 \x01(\x03\x12\x0f\n\x07not_run\x18\x04 \x01(\x03\";\n\x0e\x46orkRunRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rfrom_position\x18\x02 \x01(\x03\"=\n\x0f\x46orkRunResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0erecorded_calls\x18\x02 \x01(\x03*\xb9\x01\n\x0cPayloadState\x12\x1d\n\x19PAYLOAD_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16PAYLOAD_STATE_NOT_KEPT\x10\x01\x12\x1b\n\x17PAYLOAD_STATE_NOT_ASKED\x10\x02\x12\x1a\n\x16PAYLOAD_STATE_INCLUDED\x10\x03\x12\x1a\n\x16PAYLOAD_STATE_TOO_LONG\x10\x04\x12\x19\n\x15PAYLOAD_STATE_REMOVED\x10\x05*\x85\x01\n\rReplayVerdict\x12\x1e\n\x1aREPLAY_VERDICT_UNSPECIFIED\x10\x00\x12\x1b\n\x17REPLAY_VERDICT_VERIFIED\x10\x01\x12\x1b\n\x17REPLAY_VERDICT_DIVERGED\x10\x02\x12\x1a\n\x16REPLAY_VERDICT_NOT_RUN\x10\x03*\xa2\x01\n\x0e\x44ivergenceKind\x12\x1f\n\x1b\x44IVERGENCE_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x44IVERGENCE_KIND_KIND\x10\x01\x12\x1b\n\x17\x44IVERGENCE_KIND_PAYLOAD\x10\x02\x12\x19\n\x15\x44IVERGENCE_KIND_ORDER\x10\x03\x12\x1d\n\x19\x44IVERGENCE_KIND_EXHAUSTED\x10\x04\x32\xa1\x03\n\x0eJournalService\x12M\n\nListEvents\x12\x1e.fumehood.v1.ListEventsRequest\x1a\x1f.fumehood.v1.ListEventsResponse\x12R\n\x0bWatchEvents\x12\x1f.fumehood.v1.WatchEventsRequest\x1a .fumehood.v1.WatchEventsResponse0\x01\x12X\n\rVerifyJournal\x12!.fumehood.v1.VerifyJournalRequest\x1a\".fumehood.v1.VerifyJournalResponse0\x01\x12L\n\tReplayRun\x12\x1d.fumehood.v1.ReplayRunRequest\x1a\x1e.fumehood.v1.ReplayRunResponse0\x01\x12\x44\n\x07\x46orkRun\x12\x1b.fumehood.v1.ForkRunRequest\x1a\x1c.fumehood.v1.ForkRunResponseB<\n\x0b\x66umehood.v1B\x13JournalServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,54 +35,54 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fumehood.v1.journal_service
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013fumehood.v1B\023JournalServiceProtoP\001Z\026fumehood/v1;fumehoodv1'
-  _globals['_PAYLOADSTATE']._serialized_start=2797
-  _globals['_PAYLOADSTATE']._serialized_end=2982
-  _globals['_REPLAYVERDICT']._serialized_start=2985
-  _globals['_REPLAYVERDICT']._serialized_end=3118
-  _globals['_DIVERGENCEKIND']._serialized_start=3121
-  _globals['_DIVERGENCEKIND']._serialized_end=3283
+  _globals['_PAYLOADSTATE']._serialized_start=2945
+  _globals['_PAYLOADSTATE']._serialized_end=3130
+  _globals['_REPLAYVERDICT']._serialized_start=3133
+  _globals['_REPLAYVERDICT']._serialized_end=3266
+  _globals['_DIVERGENCEKIND']._serialized_start=3269
+  _globals['_DIVERGENCEKIND']._serialized_end=3431
   _globals['_EVENTFILTER']._serialized_start=140
   _globals['_EVENTFILTER']._serialized_end=453
   _globals['_LISTEVENTSREQUEST']._serialized_start=456
   _globals['_LISTEVENTSREQUEST']._serialized_end=604
-  _globals['_LISTEVENTSRESPONSE']._serialized_start=606
-  _globals['_LISTEVENTSRESPONSE']._serialized_end=716
-  _globals['_WATCHEVENTSREQUEST']._serialized_start=718
-  _globals['_WATCHEVENTSREQUEST']._serialized_end=823
-  _globals['_WATCHEVENTSRESPONSE']._serialized_start=826
-  _globals['_WATCHEVENTSRESPONSE']._serialized_end=956
-  _globals['_MISSEDEVENTS']._serialized_start=958
-  _globals['_MISSEDEVENTS']._serialized_end=1018
-  _globals['_VERIFYJOURNALREQUEST']._serialized_start=1020
-  _globals['_VERIFYJOURNALREQUEST']._serialized_end=1063
-  _globals['_VERIFYJOURNALRESPONSE']._serialized_start=1065
-  _globals['_VERIFYJOURNALRESPONSE']._serialized_end=1192
-  _globals['_VERIFYPROGRESS']._serialized_start=1194
-  _globals['_VERIFYPROGRESS']._serialized_end=1257
-  _globals['_VERIFYVERDICT']._serialized_start=1260
-  _globals['_VERIFYVERDICT']._serialized_end=1401
-  _globals['_JOURNALFAULT']._serialized_start=1403
-  _globals['_JOURNALFAULT']._serialized_end=1470
-  _globals['_JOURNALEVENT']._serialized_start=1473
-  _globals['_JOURNALEVENT']._serialized_end=1828
-  _globals['_EVENTDIGESTS']._serialized_start=1830
-  _globals['_EVENTDIGESTS']._serialized_end=1939
-  _globals['_EVENTPAYLOAD']._serialized_start=1941
-  _globals['_EVENTPAYLOAD']._serialized_end=2061
-  _globals['_REPLAYRUNREQUEST']._serialized_start=2063
-  _globals['_REPLAYRUNREQUEST']._serialized_end=2110
-  _globals['_REPLAYRUNRESPONSE']._serialized_start=2112
-  _globals['_REPLAYRUNRESPONSE']._serialized_end=2218
-  _globals['_REPLAYEDCALL']._serialized_start=2221
-  _globals['_REPLAYEDCALL']._serialized_end=2491
-  _globals['_REPLAYDIVERGENCE']._serialized_start=2493
-  _globals['_REPLAYDIVERGENCE']._serialized_end=2585
-  _globals['_REPLAYSUMMARY']._serialized_start=2587
-  _globals['_REPLAYSUMMARY']._serialized_end=2670
-  _globals['_FORKRUNREQUEST']._serialized_start=2672
-  _globals['_FORKRUNREQUEST']._serialized_end=2731
-  _globals['_FORKRUNRESPONSE']._serialized_start=2733
-  _globals['_FORKRUNRESPONSE']._serialized_end=2794
-  _globals['_JOURNALSERVICE']._serialized_start=3286
-  _globals['_JOURNALSERVICE']._serialized_end=3703
+  _globals['_LISTEVENTSRESPONSE']._serialized_start=607
+  _globals['_LISTEVENTSRESPONSE']._serialized_end=741
+  _globals['_WATCHEVENTSREQUEST']._serialized_start=743
+  _globals['_WATCHEVENTSREQUEST']._serialized_end=848
+  _globals['_WATCHEVENTSRESPONSE']._serialized_start=851
+  _globals['_WATCHEVENTSRESPONSE']._serialized_end=1005
+  _globals['_MISSEDEVENTS']._serialized_start=1007
+  _globals['_MISSEDEVENTS']._serialized_end=1067
+  _globals['_VERIFYJOURNALREQUEST']._serialized_start=1069
+  _globals['_VERIFYJOURNALREQUEST']._serialized_end=1112
+  _globals['_VERIFYJOURNALRESPONSE']._serialized_start=1114
+  _globals['_VERIFYJOURNALRESPONSE']._serialized_end=1241
+  _globals['_VERIFYPROGRESS']._serialized_start=1243
+  _globals['_VERIFYPROGRESS']._serialized_end=1306
+  _globals['_VERIFYVERDICT']._serialized_start=1309
+  _globals['_VERIFYVERDICT']._serialized_end=1549
+  _globals['_JOURNALFAULT']._serialized_start=1551
+  _globals['_JOURNALFAULT']._serialized_end=1618
+  _globals['_JOURNALEVENT']._serialized_start=1621
+  _globals['_JOURNALEVENT']._serialized_end=1976
+  _globals['_EVENTDIGESTS']._serialized_start=1978
+  _globals['_EVENTDIGESTS']._serialized_end=2087
+  _globals['_EVENTPAYLOAD']._serialized_start=2089
+  _globals['_EVENTPAYLOAD']._serialized_end=2209
+  _globals['_REPLAYRUNREQUEST']._serialized_start=2211
+  _globals['_REPLAYRUNREQUEST']._serialized_end=2258
+  _globals['_REPLAYRUNRESPONSE']._serialized_start=2260
+  _globals['_REPLAYRUNRESPONSE']._serialized_end=2366
+  _globals['_REPLAYEDCALL']._serialized_start=2369
+  _globals['_REPLAYEDCALL']._serialized_end=2639
+  _globals['_REPLAYDIVERGENCE']._serialized_start=2641
+  _globals['_REPLAYDIVERGENCE']._serialized_end=2733
+  _globals['_REPLAYSUMMARY']._serialized_start=2735
+  _globals['_REPLAYSUMMARY']._serialized_end=2818
+  _globals['_FORKRUNREQUEST']._serialized_start=2820
+  _globals['_FORKRUNREQUEST']._serialized_end=2879
+  _globals['_FORKRUNRESPONSE']._serialized_start=2881
+  _globals['_FORKRUNRESPONSE']._serialized_end=2942
+  _globals['_JOURNALSERVICE']._serialized_start=3434
+  _globals['_JOURNALSERVICE']._serialized_end=3851
 # @@protoc_insertion_point(module_scope)

@@ -247,10 +247,13 @@ class ListEventsResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     JOURNAL_SIZE_FIELD_NUMBER: _builtins.int
+    REMOVED_BEFORE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token for what follows. Empty means that this was the last page."""
     journal_size: _builtins.int
     """How many events the journal held when the page was read: the position that the next one gets."""
+    removed_before: _builtins.int
+    """Retention has removed whole events, all before this position. 0 means none."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___JournalEvent]:
         """The events, by position."""
@@ -261,10 +264,11 @@ class ListEventsResponse(_message.Message):
         events: _abc.Iterable[Global___JournalEvent] | None = ...,
         next_page_token: _builtins.str = ...,
         journal_size: _builtins.int = ...,
+        removed_before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "journal_size", b"journal_size", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "journal_size", b"journal_size", "next_page_token", b"next_page_token", "removed_before", b"removed_before"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -315,8 +319,11 @@ class WatchEventsResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
     NEXT_POSITION_FIELD_NUMBER: _builtins.int
+    REMOVED_BEFORE_FIELD_NUMBER: _builtins.int
     next_position: _builtins.int
     """Everything before this position was sent, was missed or does not fit: the `start_position` to resume from."""
+    removed_before: _builtins.int
+    """In the first message: retention has removed whole events, all before this position. 0 means none."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___JournalEvent]:
         """The events, by position."""
@@ -331,10 +338,11 @@ class WatchEventsResponse(_message.Message):
         events: _abc.Iterable[Global___JournalEvent] | None = ...,
         missed: Global___MissedEvents | None = ...,
         next_position: _builtins.int = ...,
+        removed_before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["missed", b"missed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "missed", b"missed", "next_position", b"next_position"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "missed", b"missed", "next_position", b"next_position", "removed_before", b"removed_before"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -461,6 +469,9 @@ class VerifyVerdict(_message.Message):
     SIGNED_EVENTS_FIELD_NUMBER: _builtins.int
     PAYLOADS_FIELD_NUMBER: _builtins.int
     FAULT_FIELD_NUMBER: _builtins.int
+    REMOVED_EVENTS_FIELD_NUMBER: _builtins.int
+    REMOVED_BEFORE_FIELD_NUMBER: _builtins.int
+    REMOVED_UNTIL_FIELD_NUMBER: _builtins.int
     verified: _builtins.bool
     """Whether every record is as it was written, and nothing that was signed for is missing."""
     verified_events: _builtins.int
@@ -469,9 +480,17 @@ class VerifyVerdict(_message.Message):
     """How many of them a checkpoint covers that is signed by one of the keys."""
     payloads: _builtins.int
     """Arguments and results that are here, and are what their events say."""
+    removed_events: _builtins.int
+    """Whole events that retention has removed, as a later event says: of these the hashes are verified."""
+    removed_before: _builtins.int
+    """No event from this position on is among them. 0 means that none was removed."""
     @_builtins.property
     def fault(self) -> Global___JournalFault:
         """The first record that is wrong. Absent when `verified`."""
+
+    @_builtins.property
+    def removed_until(self) -> _timestamp_pb2.Timestamp:
+        """When the last event before that position happened. Absent where none was removed."""
 
     def __init__(
         self,
@@ -481,10 +500,13 @@ class VerifyVerdict(_message.Message):
         signed_events: _builtins.int = ...,
         payloads: _builtins.int = ...,
         fault: Global___JournalFault | None = ...,
+        removed_events: _builtins.int = ...,
+        removed_before: _builtins.int = ...,
+        removed_until: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fault", b"fault"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fault", b"fault", "removed_until", b"removed_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fault", b"fault", "payloads", b"payloads", "signed_events", b"signed_events", "verified", b"verified", "verified_events", b"verified_events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fault", b"fault", "payloads", b"payloads", "removed_before", b"removed_before", "removed_events", b"removed_events", "removed_until", b"removed_until", "signed_events", b"signed_events", "verified", b"verified", "verified_events", b"verified_events"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

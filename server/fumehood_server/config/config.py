@@ -13,6 +13,7 @@ from fumehood_server.config.config_file import (
     CgroupUse,
     ConfigFile,
     JournalStore,
+    JournalTable,
     LimitsTable,
     LogLevel,
     PluginTable,
@@ -121,6 +122,8 @@ class JournalConfig:
     checkpoints: CheckpointPlaces = field(default_factory=CheckpointPlaces)
     keep_payloads_d: float = 0.0
     """Days after which arguments and results are removed. 0: never."""
+    keep_events_d: float = 0.0
+    """Days after which whole events are removed. 0: never."""
     payloads: Payloads = Payloads.FULL
     """What is kept of the arguments and results of tools for which nothing else is said."""
 
@@ -263,19 +266,15 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         server=server,
         limits=_limits(file.limits, source),
         sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
-        journal=JournalConfig(
-            store=file.journal.store,
-            required=file.journal.required,
-            call_id_window_s=file.journal.call_id_window_s,
-            checkpoints=checkpoints,
-            keep_payloads_d=file.journal.keep_payloads_d,
-            payloads=file.journal.payloads,
-        ),
+        journal=_journal(file.journal, checkpoints, source),
         plugins=plugins,
         secrets=secrets,
         egress=egress,
         telemetry=telemetry,
     )
+
+
+_DAY_S = 86_400
 
 
 def _all_hosts(plugin: PluginConfig) -> Grants:
@@ -291,6 +290,22 @@ def _check_state_dir(state_dir: Path, folders: Sequence[Path], source: TomlSourc
         if real.is_relative_to(folder) and ".fumehood" not in real.relative_to(folder).parts:
             problem = f'`state_dir` "{real}" lies in the plugin\'s folder "{folder}"'
             raise source.problem(("server", "state_dir"), problem, 'name a folder outside of it, or ".fumehood"')
+
+
+def _journal(table: JournalTable, checkpoints: CheckpointPlaces, source: TomlSource) -> JournalConfig:
+    if table.keep_events_d and table.keep_events_d * _DAY_S < table.call_id_window_s:
+        problem = f"`keep_events_d` in [journal] is less than the {table.call_id_window_s:,} s of `call_id_window_s`"
+        hint = "a call whose events are gone would run again under its id: keep them at least as long"
+        raise source.problem(("journal", "keep_events_d"), problem, hint)
+    return JournalConfig(
+        store=table.store,
+        required=table.required,
+        call_id_window_s=table.call_id_window_s,
+        checkpoints=checkpoints,
+        keep_payloads_d=table.keep_payloads_d,
+        keep_events_d=table.keep_events_d,
+        payloads=table.payloads,
+    )
 
 
 def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfig:

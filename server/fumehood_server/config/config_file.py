@@ -97,6 +97,7 @@ class JournalTable(Table):
     checkpoints: CheckpointsTable = Field(default_factory=CheckpointsTable)
     payloads: Annotated[Payloads, one_of(Payloads, "policy of payloads")] = Payloads.FULL
     keep_payloads_d: float = Field(default=0.0, ge=0, le=36_500)
+    keep_events_d: float = Field(default=0.0, ge=0, le=36_500)
 
 
 class DefaultLimitsTable(Table):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from fumehood_evidence.bundle import Bundle, BundleEvent, Earlier
 from fumehood_evidence.checkpoint import Checkpoint
@@ -13,7 +14,8 @@ from fumehood_evidence.note import Signer
 
 from fumehood_server.errors import FumehoodError
 from fumehood_server.journal.encoding import decode
-from fumehood_server.journal.store import EventFilter, Reader, StoredEvent
+from fumehood_server.journal.pruned import pruned_so_far
+from fumehood_server.journal.store import EventFilter, Pruned, Reader, StoredEvent
 from fumehood_server.journal.tree import TILE_HASHES, Tree
 
 MAX_EVENTS = 100_000
@@ -24,12 +26,29 @@ class NoEvidenceError(FumehoodError):
     """There is nothing to prove."""
 
 
+class EventsPrunedError(NoEvidenceError):
+    """There is nothing to prove any more, or never was: whole events were removed, and with them what they were about.
+
+    `pruned` says up to where.
+    """
+
+    def __init__(self, subject: str, pruned: Pruned) -> None:
+        """Keep what was removed."""
+        until = datetime.fromtimestamp(pruned.until_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
+        super().__init__(
+            f"no event is about {subject}: retention has removed {pruned.removed:,} events, those before record "
+            f"{pruned.up_to:,}, the last of {until}. If it was before that, nothing of it is left to be proven"
+        )
+        self.pruned = pruned
+
+
 def make_bundle(
     reader: Reader, signer: Signer, *, call_id: str = "", run_id: str = "", earlier: Sequence[str] = ()
 ) -> Bundle:
     """A bundle of the call or the run. `earlier`: notes of checkpoints that somebody was handed before.
 
     Raises:
+        EventsPrunedError: no event is about it, and events were removed.
         NoEvidenceError: no signed event is about it, or a checkpoint handed in is none.
         StoreError: the journal can't be read.
     """
@@ -37,7 +56,11 @@ def make_bundle(
     if note is None:
         raise NoEvidenceError("the journal has no checkpoint yet: one is signed a second after an event")
     size = Checkpoint.parse(note.partition("\n\n")[0] + "\n").size
-    events = [each for each in _events(reader, call_id, run_id) if each.position < size]
+    found = _events(reader, call_id, run_id)
+    pruned = pruned_so_far(reader)
+    if not found and pruned.removed:
+        raise EventsPrunedError(call_id or run_id, pruned)
+    events = [each for each in found if each.position < size]
     if not events:
         raise NoEvidenceError(f"no signed event is about {call_id or run_id}")
     tree = Tree.load(size, reader.tile, reader.bodies(size - size % TILE_HASHES, size))

@@ -20,7 +20,7 @@ from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.keys import load_or_make_key, public_keys
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.recovery import end_late, recover
-from fumehood_server.journal.retention import Retention
+from fumehood_server.journal.retention import Retention, remove_events, remove_payloads
 from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
 from fumehood_server.journal.sqlite.reader import load_tree
 from fumehood_server.journal.store import Store
@@ -31,6 +31,7 @@ def open_journal(
     *,
     window_s: float,
     keep_payloads_d: float,
+    keep_events_d: float,
     on_state: Callable[[str | None], None],
     on_recovered: Callable[[int, int], None],
     hand_over: Callable[[Verifier, Prove], Handover | None],
@@ -39,8 +40,9 @@ def open_journal(
 
     How many have one now, and how many may run again.
 
-    `window_s`: how long a call's id stands for that call. `keep_payloads_d`: days after which arguments and results
-    are removed; 0: never. `hand_over` is given the key that signs and what proves that the log has only grown.
+    `window_s`: how long a call's id stands for that call. `keep_payloads_d` and `keep_events_d`: days after which
+    arguments and results, or whole events, are removed; 0: never. `hand_over` is given the key that signs and what
+    proves that the log has only grown.
 
     Raises:
         JournalKeyError: the key can't be read or made.
@@ -71,10 +73,11 @@ def open_journal(
     signer = load_or_make_key(folder)
     handover = hand_over(signer.verifier, prove)
     checkpointer = Checkpointer(signer, handover)
-    retention = Retention(keep_payloads_d, sidecar=sidecar) if keep_payloads_d else None
+    kept = ((keep_payloads_d, remove_payloads), (keep_events_d, remove_events))
+    retentions = [Retention(days, what, sidecar=sidecar) for days, what in kept if days]
 
     def upkeep(store: Store) -> float | None:
-        waits_s = [None if retention is None else retention(store)]
+        waits_s: list[float | None] = [each(store) for each in retentions]
         if interrupted:
             with contextlib.closing(SqliteReader(path)) as reader:
                 end_late(store, reader, sidecar=sidecar, interrupted=interrupted)

@@ -73,6 +73,19 @@ PruneEvent = Callable[[int, int, int], Entry]
 microseconds: the event that says so."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Which whole events were removed so far: see `EventsPruned`."""
+
+    up_to: int = 0
+    until_us: int = 0
+    removed: int = 0
+
+
+PruneEventsEvent = Callable[[Pruned, int], Entry]
+"""Given what is removed then, and the time of the last event, in microseconds: the event that says so."""
+
+
 class Store(Protocol):
     """For one thread, the writer's. Every method may block on the disk or the network, and raise `StoreError`."""
 
@@ -83,6 +96,14 @@ class Store(Protocol):
         """Remove the payloads of the oldest events before a time, about so many, and append the event that says so.
 
         All in one transaction. Returns how many there were; without any nothing is written.
+        """
+
+    def prune_events(self, before_us: int, limit: int, event: PruneEventsEvent) -> int:
+        """Remove the next so many events from before a time, with their payloads, and append the event that says so.
+
+        Events of calls that have no outcome yet, or an unknown one, stay until that is settled and `prune_events` comes
+        by what settled it; so do pins. The rest goes in whole tiles, so that their hashes are kept in the tree. All in
+        one transaction. Returns how many it came by; 0: nothing was written.
         """
 
     def tree(self) -> Tree:

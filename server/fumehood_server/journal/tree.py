@@ -66,8 +66,12 @@ class Tree:
 
     def append(self, body: bytes) -> Sequence[Tile]:
         """Add an event. Returns the tiles that it completes, lowest level first."""
+        return self.append_hash(leaf_hash(body))
+
+    def append_hash(self, hashed: bytes) -> Sequence[Tile]:
+        """Add an event of which only the leaf's hash is left."""
         edge = self._edge
-        edge[0].append(leaf_hash(body))
+        edge[0].append(hashed)
         self.size += 1
         if len(edge[0]) < TILE_HASHES:
             return ()

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fumehood_evidence.checkpoint import Checkpoint
 from fumehood_evidence.errors import NoteError
-from fumehood_evidence.merkle import EMPTY_ROOT
+from fumehood_evidence.merkle import EMPTY_ROOT, HASH_BYTES
 from fumehood_evidence.note import Verifier, opened
 
 from fumehood_server.journal.encoding import decode, has_effects
 from fumehood_server.journal.entry import CallRow, CallState
-from fumehood_server.journal.store import Counts, EventFilter, Reader, StoredEvent, StoreError
-from fumehood_server.journal.tree import TILE_BITS, Tile, Tree
+from fumehood_server.journal.pruned import pruned_so_far
+from fumehood_server.journal.store import Counts, EventFilter, Pruned, Reader, StoredEvent, StoreError
+from fumehood_server.journal.tree import TILE_BITS, TILE_HASHES, Tile, Tree
 from fumehood_server.model.events import (
     ExecuteAttempt,
     ExecuteCancelled,
@@ -57,7 +58,13 @@ class Verified:
     """Arguments and results that are here, and are what their events say."""
     fault: Fault | None
     removed: int = 0
-    """Arguments and results that retention has removed, as a later event says."""
+    """Arguments and results of events that are here which retention has removed, as a later event says."""
+    removed_events: int = 0
+    """Whole events that retention has removed, as a later event says: of them the tree has the hashes."""
+    removed_up_to: int = 0
+    """No event from this position on is among them."""
+    removed_until_us: int = 0
+    """POSIX time of the last event before that position."""
 
 
 def verify(reader: Reader, keys: Sequence[Verifier], *, progress: Callable[[int, int], None] | None = None) -> Verified:
@@ -78,9 +85,16 @@ class _Verification:
         self._progress = progress
         self._tree = Tree()
         self._signed = 0
-        self._payloads = self._removed = 0
+        self._payloads = self._removed = self._removed_events = 0
         self._pruned = 0
         """Events before this position have no payloads any more, as a later event says."""
+        self._pruned_events = Pruned()
+        """What was removed of events, as a later one says."""
+        self._checkpoint: Iterator[Checkpoint] = iter(())
+        self._due: Checkpoint | None = None
+        """The next one that the tree comes by."""
+        self._leaves = b""
+        """Hashes of the tile that removed events are read from."""
         self._begun = self._ended = 0
         """Calls whose rows were found to be what their events say."""
 
@@ -92,13 +106,25 @@ class _Verification:
             fault = exc.fault
         except (StoreError, AttributeError, KeyError, TypeError, ValueError) as exc:  # columns of a damaged file
             fault = Fault(self._tree.size, f"can't be read: {exc}")
-        return Verified(self._tree.size, self._signed, self._payloads, fault, self._removed)
+        pruned = self._pruned_events
+        return Verified(
+            self._tree.size,
+            self._signed,
+            self._payloads,
+            fault,
+            self._removed,
+            self._removed_events,
+            pruned.up_to,
+            pruned.until_us,
+        )
 
     def _read(self) -> None:
         counts = self._reader.counts()
-        self._pruned = self._pruned_up_to(counts.events)
-        checkpoints = self._checkpoints()
-        due = next(checkpoints, None)
+        self._pruned_events = self._removed_so_far(counts.events)
+        # Of an event whose call is not settled yet, payloads may be gone where what said so is gone as well.
+        self._pruned = max(self._pruned_up_to(counts.events), self._pruned_events.up_to)
+        self._checkpoint = self._checkpoints()
+        self._due = next(self._checkpoint, None)
         while self._tree.size < counts.events:
             events = self._reader.events(EventFilter(), after=self._tree.size - 1, limit=_PORTION)
             if not events:
@@ -106,22 +132,42 @@ class _Verification:
             payloads = self._reader.payloads(events[0].position, events[-1].position + 1)
             rows = self._reader.calls({each.subject for each in events if each.type in _OF_CALLS})
             for event in events:
+                while self._tree.size < min(event.position, self._pruned_events.up_to):
+                    self._add(self._tree.append_hash(self._removed_leaf()))
                 self._check_event(event, payloads, rows)
-                for tile in self._tree.append(event.body):
-                    self._check_tile(tile)
-                while due is not None and due.size == self._tree.size:
-                    self._check_root(due)
-                    due = next(checkpoints, None)
+                self._add(self._tree.append(event.body))
             if self._progress is not None:
                 self._progress(self._tree.size, counts.events)
-        if due is not None:
-            raise _FaultError(counts.events, f"is missing: a checkpoint was signed over {due.size} events")
+        if self._due is not None:
+            raise _FaultError(counts.events, f"is missing: a checkpoint was signed over {self._due.size} events")
         self._check_rest(counts)
+
+    def _add(self, tiles: Sequence[Tile]) -> None:
+        """An event is in the tree, which completed these."""
+        for tile in tiles:
+            self._check_tile(tile)
+        while self._due is not None and self._due.size == self._tree.size:
+            self._check_root(self._due)
+            self._due = next(self._checkpoint, None)
+
+    def _removed_leaf(self) -> bytes:
+        """The hash of the next event, which was removed. Whether it is right, the tiles above and the roots tell."""
+        position = self._tree.size
+        at = position % TILE_HASHES * HASH_BYTES
+        if not at or not self._leaves:
+            self._leaves = self._reader.tile(0, position >> TILE_BITS) or b""
+        if len(self._leaves) != TILE_HASHES * HASH_BYTES:
+            raise _FaultError(position, "was removed, and the tree has lost its hash")
+        self._removed_events += 1
+        return self._leaves[at : at + HASH_BYTES]
 
     def _check_rest(self, counts: Counts) -> None:
         """That there is nothing of which no event speaks."""
         if (self._payloads, self._begun, self._ended) != (counts.payloads, counts.calls, counts.ended):
             raise _FaultError(-1, "there are calls, or their arguments or results, of which no event speaks")
+        if self._removed_events != self._pruned_events.removed:
+            removed, said = self._removed_events, self._pruned_events.removed
+            raise _FaultError(-1, f"{removed} events are gone, and retention has removed {said} of them")
         if len(self._reader.tile_places()) != _tiles_of(counts.events):
             raise _FaultError(-1, "the tree has tiles of events that are not there")
         for digest, data in self._reader.documents():
@@ -136,6 +182,10 @@ class _Verification:
             return min(int(decode(last.body)["data"]["up_to"]), size)
         except (ValueError, TypeError, KeyError) as exc:
             raise _FaultError(last.position, "is no event") from exc
+
+    def _removed_so_far(self, size: int) -> Pruned:
+        pruned = pruned_so_far(self._reader)
+        return replace(pruned, up_to=min(pruned.up_to, size))
 
     def _checkpoints(self) -> Iterator[Checkpoint]:
         for kept, note in self._reader.checkpoints():

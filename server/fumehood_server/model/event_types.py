@@ -26,6 +26,7 @@ EVENTS: Mapping[str, type[Event]] = {
         forks.OutcomeServed,
         events.EventsLost,
         events.PayloadsPruned,
+        events.EventsPruned,
         operation_events.RequestRefused,
         operation_events.RequestsRefused,
         operation_events.EgressCounted,

@@ -292,6 +292,19 @@ class PayloadsPruned(Event):
     count: int
 
 
+@dataclass(slots=True, kw_only=True)
+class EventsPruned(Event):
+    """Whole events were removed. Their hashes stand in the tree."""
+
+    TYPE: ClassVar[str] = "events_pruned"
+    up_to: int
+    """An event before this position may be gone. Those of calls that were not settled yet are not."""
+    until_us: int
+    """POSIX time of the last event before that position."""
+    removed: int
+    """How many are gone, over all removals."""
+
+
 def payload_of(data: bytes, payloads: Payloads) -> tuple[Digested | None, tuple[bytes, ...]]:
     """What an event says of arguments or a result, and what is put beside it."""
     if payloads is Payloads.FULL:

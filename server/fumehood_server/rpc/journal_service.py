@@ -10,6 +10,7 @@ import grpc
 from fumehood.v1 import journal_service_pb2 as pb
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.journal.pruned import pruned_so_far
 from fumehood_server.journal.query import Bounds
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.store import Reader, StoreError
@@ -88,7 +89,10 @@ class JournalService:
             found = reader.search(query, span, Bounds(count, MAX_PAGE_BYTES))
             events, rest = page_of(reader, found, span, payloads=request.include_payloads, max_bytes=MAX_PAGE_BYTES)
             response = pb.ListEventsResponse(
-                events=events, next_page_token=page_token(request, rest), journal_size=size
+                events=events,
+                next_page_token=page_token(request, rest),
+                journal_size=size,
+                removed_before=pruned_so_far(reader).up_to,
             )
             return response.SerializeToString()
 

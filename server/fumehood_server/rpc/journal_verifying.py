@@ -97,7 +97,11 @@ def _verdict(said: Mapping[str, Any]) -> pb.VerifyVerdict:
         verified_events=said["events"],
         signed_events=said["signed"],
         payloads=said["payloads"],
+        removed_events=said["removed_events"],
+        removed_before=said["removed_up_to"],
     )
+    if said["removed_up_to"]:
+        verdict.removed_until.FromMicroseconds(said["removed_until_us"])
     if fault is not None:
         verdict.fault.problem = fault["problem"]
         if fault["position"] >= 0:

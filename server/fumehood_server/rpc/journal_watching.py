@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 
 from fumehood.v1 import journal_service_pb2 as pb
 
+from fumehood_server.journal.pruned import pruned_so_far
 from fumehood_server.journal.query import Bounds, EventQuery, Span
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.store import Reader
@@ -37,11 +38,11 @@ async def watched(reads: JournalReads, request: pb.WatchEventsRequest) -> AsyncG
     query = read_filter(request.filter)
     start, end = read_span(request.filter)
     max_lag = min(request.max_lag or DEFAULT_LAG, MAX_LAG)
-    size = await reads.run(lambda reader: reader.size())
+    size, pruned = await reads.run(lambda reader: (reader.size(), pruned_so_far(reader)))
     position = size if start is None else start
     if position > size:
         raise invalid(f"start_position {position} is after the end of the journal, which has {size} events")
-    yield pb.WatchEventsResponse(next_position=position).SerializeToString()
+    yield pb.WatchEventsResponse(next_position=position, removed_before=pruned.up_to).SerializeToString()
     has_caught_up = False
     while end is None or position < end:
         size = max(size, reads.commits.size)

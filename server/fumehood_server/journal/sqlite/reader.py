@@ -10,7 +10,7 @@ from typing import Any
 from fumehood_server.journal.entry import CallRow, CallState
 from fumehood_server.journal.query import TYPES_OF_CALLS, Bounds, EventQuery, Found, Span
 from fumehood_server.journal.sqlite.database import NOT_ENDS, NOT_OF_CALLS, check_version, connect, told
-from fumehood_server.journal.sqlite.search import search
+from fumehood_server.journal.sqlite.search import first_at, search
 from fumehood_server.journal.store import Counts, EventFilter, StoredEvent
 from fumehood_server.journal.tree import TILE_HASHES, Tree
 
@@ -128,7 +128,8 @@ class SqliteReader:
             "SELECT position, subject FROM events WHERE position >= ? AND type = 'execute_start' "
             "ORDER BY position LIMIT ?"
         )
-        start = self._first_since(since_us)
+        with told(self.path):
+            start = first_at(self._connection, since_us, 0, self.size())
         while True:  # in portions, since an open statement would keep the writer's log from being taken over
             with told(self.path):
                 rows = self._connection.execute(sql, (start, _IDS)).fetchall()
@@ -136,18 +137,6 @@ class SqliteReader:
             if len(rows) < _IDS:
                 return
             start = rows[-1][0] + 1
-
-    def _first_since(self, since_us: int) -> int:
-        """The first position whose event is not older. Times never fall along the positions."""
-        start, end = 0, self.counts().events
-        while start < end:
-            middle = (start + end) // 2
-            time_us = self._one("SELECT time_us FROM events WHERE position = ?", middle)
-            if time_us is None or time_us < since_us:
-                start = middle + 1
-            else:
-                end = middle
-        return start
 
     def calls_of_run(self, run_id: str) -> list[str]:
         """See `Reader`."""

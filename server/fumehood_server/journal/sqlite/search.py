@@ -166,17 +166,21 @@ def _within_times(connection: sqlite3.Connection, query: EventQuery, span: Span)
     """The span between the times asked for, found by halves: times never fall from one event to the next."""
     start, end = span.start, span.end
     if query.since_us:
-        start = _first_at(connection, query.since_us, start, end)
+        start = first_at(connection, query.since_us, start, end)
     if query.until_us:
-        end = _first_at(connection, query.until_us, start, end)
+        end = first_at(connection, query.until_us, start, end)
     return Span(start, end, span.newest_first)
 
 
-def _first_at(connection: sqlite3.Connection, time_us: int, start: int, end: int) -> int:
-    """The first position in `start` to `end` that is not before a time; `end`, where all are."""
+def first_at(connection: sqlite3.Connection, time_us: int, start: int, end: int) -> int:
+    """A position in `start` to `end` from which on all events are not before a time, and no event before it is.
+
+    Found by halves: times never fall from one event to the next, and where events were removed the next one counts.
+    """
+    sql = "SELECT time_us FROM events WHERE position >= ? ORDER BY position LIMIT 1"
     while start < end:
         middle = (start + end) // 2
-        row = connection.execute("SELECT time_us FROM events WHERE position = ?", (middle,)).fetchone()
+        row = connection.execute(sql, (middle,)).fetchone()
         if row is not None and row[0] < time_us:
             start = middle + 1
         else:

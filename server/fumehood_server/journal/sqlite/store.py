@@ -6,19 +6,23 @@ import contextlib
 import functools
 import itertools
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fumehood_server.journal.entry import CallChange, CallRow, CallState, Entry
 from fumehood_server.journal.sqlite.database import connect, locked, migrate, told
+from fumehood_server.journal.sqlite.pruning import find_removal, last_pruned
 from fumehood_server.journal.sqlite.reader import SqliteReader, load_tree
-from fumehood_server.journal.store import PruneEvent
-from fumehood_server.journal.tree import Tile, Tree
+from fumehood_server.journal.sqlite.search import first_at
+from fumehood_server.journal.store import Pruned, PruneEvent, PruneEventsEvent
+from fumehood_server.journal.tree import TILE_HASHES, Tile, Tree
 
 _CHANGE = "UPDATE calls SET state = ?, end_position = coalesce(?, end_position) WHERE call_id = ?"
 _MAX_ROWS = 512
 """Of one statement. Each statement gives Python's lock away and takes it again, some four times, and each time the
 event loop loses it for as long as it takes to be woken: row by row, that is most of what recording costs."""
+_NEWEST = "SELECT time_us FROM events ORDER BY position DESC LIMIT 1"
+_TIME_BEFORE = "SELECT time_us FROM events WHERE position < ? ORDER BY position DESC LIMIT 1"
 _SMALL_BYTES = 4096
 """SQLite copies what a statement is given: of larger payloads, one each."""
 
@@ -45,8 +49,8 @@ class SqliteStore:
         """See `Store`."""
         return self._write(entries)
 
-    def _write(self, entries: Sequence[Entry], also: str = "", values: Sequence[object] = ()) -> int:
-        """Append events, and carry out one statement more in the same transaction."""
+    def _write(self, entries: Sequence[Entry], also: Callable[[sqlite3.Connection], object] | None = None) -> int:
+        """Append events, and do something more in the same transaction."""
         with told(self.path):
             tree = self.tree().copy()
             rows = _Rows()
@@ -56,8 +60,8 @@ class SqliteStore:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 rows.write(connection)
-                if also:
-                    connection.execute(also, values)
+                if also is not None:
+                    also(connection)
                 connection.execute("COMMIT")
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
@@ -70,16 +74,33 @@ class SqliteStore:
         """See `Store`."""
         with told(self.path):
             connection = self._connection
-            end = _first_at(connection, before_us)
+            end = first_at(connection, before_us, 0, self.tree().size)
             sql = "SELECT position FROM payloads WHERE position < ? ORDER BY position LIMIT 1 OFFSET ?"
             last = connection.execute(sql, (end, limit - 1)).fetchone()
             up_to = end if last is None else last[0] + 1  # all parts of the last one
             count = int(connection.execute("SELECT count(*) FROM payloads WHERE position < ?", (up_to,)).fetchone()[0])
-            newest = "SELECT time_us FROM events ORDER BY position DESC LIMIT 1"
-            last_us = connection.execute(newest).fetchone()[0] if count else 0
+            last_us = connection.execute(_NEWEST).fetchone()[0] if count else 0
         if count:
-            self._write([event(up_to, count, last_us)], "DELETE FROM payloads WHERE position < ?", (up_to,))
+            sql = "DELETE FROM payloads WHERE position < ?"
+            self._write([event(up_to, count, last_us)], lambda connection: connection.execute(sql, (up_to,)))
         return count
+
+    def prune_events(self, before_us: int, limit: int, event: PruneEventsEvent) -> int:
+        """See `Store`."""
+        with told(self.path):
+            connection = self._connection
+            before = last_pruned(connection)
+            end = min(first_at(connection, before_us, 0, self.tree().size), before.up_to + limit)
+            end -= end % TILE_HASHES  # what is after the last complete tile has no hash in one
+            if end <= before.up_to:
+                return 0
+            removal = find_removal(connection, before.up_to, end)
+            until = connection.execute(_TIME_BEFORE, (end,)).fetchone()
+            last_us = connection.execute(_NEWEST).fetchone()[0]
+        until_us = before.until_us if until is None else until[0]
+        pruned = Pruned(end, until_us, before.removed + len(removal.positions))
+        self._write([event(pruned, last_us)], removal.carry_out)
+        return end - before.up_to
 
     def shrink(self) -> None:
         """Give free space back to the file system.
@@ -106,19 +127,6 @@ class SqliteStore:
     def close(self) -> None:
         """See `Store`."""
         self._opened.close()
-
-
-def _first_at(connection: sqlite3.Connection, time_us: int) -> int:
-    """The first position that is not before a time, found by halves: times never fall from one event to the next."""
-    start, end = 0, int(connection.execute("SELECT coalesce(max(position) + 1, 0) FROM events").fetchone()[0])
-    while start < end:
-        middle = (start + end) // 2
-        row = connection.execute("SELECT time_us FROM events WHERE position = ?", (middle,)).fetchone()
-        if row is not None and row[0] < time_us:
-            start = middle + 1
-        else:
-            end = middle
-    return start
 
 
 class _Rows:

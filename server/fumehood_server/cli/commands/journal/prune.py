@@ -1,4 +1,4 @@
-"""`fumehood journal prune`: removes arguments and results from before a day."""
+"""`fumehood journal prune`: removes arguments and results, or whole events, from before a day."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ _DAYS = re.compile(r"(\d{1,5})d")
 _DAY_S = 86_400
 
 
-@click.command(short_help="Remove arguments and results from before a day.")
+@click.command(short_help="Remove arguments and results, or whole events, from before a day.")
 @click.option("--before", required=True, metavar="WHEN", help="A day such as 2026-11-01 (UTC), or an age such as 30d.")
+@click.option("--events", "whole", is_flag=True, help="Remove the events as well: of them the hashes stay.")
 @click.option("--shrink", is_flag=True, help="Give the file's free space back. Takes as much space meanwhile.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @config_option
-def prune(before: str, shrink: bool, as_json: bool, config_path: Path | None) -> int:
+def prune(before: str, whole: bool, shrink: bool, as_json: bool, config_path: Path | None) -> int:
     """Remove the arguments and results of events from before a day. The events stay, and the journal verifies.
 
+    With --events whole events go, a few hundred at a time, but not those of calls whose outcome nobody knows yet. The
+    journal still verifies; nothing is left to prove of what is gone.
+
     An event says what was removed. What is freed is used for new events. No sidecar may write the journal meanwhile:
-    one that runs removes them by itself, after `keep_payloads_d` days of [journal].
+    one that runs removes them by itself, after `keep_payloads_d` and `keep_events_d` days of [journal].
     """
     import contextlib
     import secrets
@@ -38,11 +42,15 @@ def prune(before: str, shrink: bool, as_json: bool, config_path: Path | None) ->
     from fumehood_server.journal import JOURNAL_NAME
     from fumehood_server.journal.checkpoints import Checkpointer
     from fumehood_server.journal.keys import JournalKeyError, load_key
-    from fumehood_server.journal.retention import prune_slice
+    from fumehood_server.journal.pruned import pruned_so_far
+    from fumehood_server.journal.retention import prune_slice, remove_events
 
     before_us = _time_us(before)
     with open_journal(config_path) as journal:
         folder = journal.folder
+        if whole:
+            _check_window(before, before_us, config_path)
+        before_it = pruned_so_far(journal.reader)
     try:
         checkpointer = Checkpointer(load_key(folder))
     except JournalKeyError as error:
@@ -51,14 +59,34 @@ def prune(before: str, shrink: bool, as_json: bool, config_path: Path | None) ->
         removed, sidecar = 0, secrets.token_hex(4)
         while count := prune_slice(store, before_us, sidecar=sidecar):
             removed += count
+        while whole and remove_events(store, before_us, sidecar):
+            pass
         checkpointer(store)
         if shrink:
             store.shrink()
+    with open_journal(config_path) as journal:
+        events = pruned_so_far(journal.reader).removed - before_it.removed
     if as_json:
-        output.print_json({"removed": removed})
+        output.print_json({"removed": removed, "removed_events": events})
     else:
-        output.say(f"{removed:,} arguments and results from before {before} are removed.")
+        also = f" and {output.plural(events, 'event')}" if whole else ""
+        output.say(f"{removed:,} arguments and results{also} from before {before} are removed.")
     return ExitStatus.OK
+
+
+def _check_window(before: str, before_us: int, config_path: Path | None) -> None:
+    """Refuse to forget calls whose ids still stand for them.
+
+    Raises:
+        CommandError: some would be.
+    """
+    from fumehood_server.config import find_config, load_config
+
+    window_s = load_config(find_config(config_path)).journal.call_id_window_s
+    if before_us > (time.time() - window_s) * 1e6:
+        problem = f"events from before {before} may be of calls whose ids still stand for them, as for {window_s:,} s"
+        todo = "Name an earlier day: such a call would run again. That time is `call_id_window_s` of [journal]."
+        raise CommandError(problem, todo)
 
 
 def _opened(path: Path) -> SqliteStore:

@@ -21,6 +21,7 @@ def verify(key_path: Path | None, as_json: bool, config_path: Path | None) -> in
     the sidecar's machine can't change them, and give that key by --key.
     """
     from dataclasses import asdict
+    from datetime import UTC, datetime
 
     from fumehood_server.cli import output
     from fumehood_server.cli.progress import counting
@@ -42,6 +43,12 @@ def verify(key_path: Path | None, as_json: bool, config_path: Path | None) -> in
             f"{found.payloads:,} arguments and results are here"
             + (f", {found.removed:,} were removed by retention." if found.removed else ".")
         )
+        if found.removed_events:
+            until = datetime.fromtimestamp(found.removed_until_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
+            output.say(
+                f"Of {output.plural(found.removed_events, 'event')} before event {found.removed_up_to:,} ({until}) "
+                "only the hashes are left: retention has removed them."
+            )
     elif found.fault.position < 0:
         output.say(output.Part("not verified: ", fg="red", bold=True), found.fault.problem)
     else:
