@@ -57,6 +57,7 @@ class FakeAttempt:
         """Why it was to end."""
         self._result: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
         self._worker = worker
+        self.updates = 0
 
     @property
     def ended(self) -> bool:
@@ -78,6 +79,7 @@ class FakeAttempt:
         self._result.set_result(replace(result, used=USED))
 
     def update(self, message: str, sequence: int) -> None:
+        self.updates += 1
         if self.invocation.on_update is not None:
             self.invocation.on_update(CallUpdate(message=message, sequence=sequence))
 

@@ -171,7 +171,7 @@ def test_show_draws_waits_attempts_and_outcomes_on_one_axis_as_wide_as_the_termi
     assert opened.index("▒") - axis == pytest.approx(width / 2, abs=1)
     assert lost.index("│") == axis + width - 1
     assert slow.startswith("0 ms")
-    assert "TOOL_TIMEOUT" in plain
+    assert "TOOL_TIMEOUT, 2 updates: " in plain
 
 
 def test_show_as_json_has_every_event(tmp_path: Path) -> None:

@@ -69,6 +69,14 @@ def hold(ctx: Context) -> str:
 
 
 @plugin.tool(side_effects="none", isolation="process")
+def count(to: int, ctx: Context) -> int:
+    """Says each number."""
+    for number in range(to):
+        ctx.update(str(number))
+    return to
+
+
+@plugin.tool(side_effects="none", isolation="process")
 def quick() -> str:
     """Answers at once."""
     return "quick"
@@ -122,6 +130,17 @@ async def client(served: tuple[Sidecar, Web]) -> AsyncIterator[Client]:
     sidecar, web = served
     async with sidecar.channel() as channel:
         yield Client(sidecar, channel, web, Recorded(sidecar.folder))
+
+
+async def test_the_end_of_a_call_says_how_many_updates_it_sent_whether_or_not_they_were_wanted(client: Client) -> None:
+    await client.tools.CallTool(call("count", {"to": 3}, call_id="unwanted"))
+    streamed = client.tools.StreamTool(pb.StreamToolRequest(call=call("count", {"to": 4}, call_id="wanted")))
+    assert [event.WhichOneof("event") async for event in streamed].count("update") == 4
+    await client.tools.CallTool(call("count", {"to": 0}, call_id="none"))
+    for call_id, updates in (("unwanted", 3), ("wanted", 4), ("none", 0)):
+        events = await client.recorded.call_until(call_id, "execute_end")
+        assert data(events, "execute_end")[0]["updates"] == updates
+        assert "execute_update" not in {each["type"] for each in events}
 
 
 async def test_each_request_through_the_broker_is_an_event_without_headers_path_or_query(client: Client) -> None:

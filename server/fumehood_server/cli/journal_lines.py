@@ -63,7 +63,7 @@ def print_line(position: int, fields: Mapping[str, Any]) -> None:
 
 def what_happened(fields: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one return a type
     """What an event says beside its type and its call, in a few words."""
-    from fumehood_server.cli.output import plural, seconds
+    from fumehood_server.cli.output import seconds
 
     data = fields["data"]
     match fields["type"]:
@@ -73,8 +73,7 @@ def what_happened(fields: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one retu
             return f"attempt {data['attempt']} on {data['worker_id']}"
         case "execute_end" | "execute_cancelled":
             took = seconds(data["wall_us"] / 1e6) if data["wall_us"] else ""
-            updates = plural(data["updates"], "update") if data["updates"] else ""
-            return ", ".join(filter(None, (outcome_text(data), took, updates)))
+            return ", ".join(filter(None, (outcome_text(data), took)))
         case "egress":
             hosts = " → ".join(f"{hop['host']}:{hop['port']} {hop['status'] or ''}".strip() for hop in data["hops"])
             return " ".join(filter(None, (data["method"], hosts, data["outcome"], data["reason"])))
@@ -93,8 +92,11 @@ def what_happened(fields: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one retu
 
 def outcome_text(data: Mapping[str, Any]) -> str:
     """How a call ended, by the data of its end."""
+    from fumehood_server.cli.output import plural
+
     error = data["error"]
-    return "OK" if error is None else f"{error['code']}: {error['message']}"
+    updates = f", {plural(data['updates'], 'update')}" if data["updates"] else ""
+    return f"OK{updates}" if error is None else f"{error['code']}{updates}: {error['message']}"
 
 
 def _pairs(items: Iterable[tuple[str, object]]) -> Iterator[str]:

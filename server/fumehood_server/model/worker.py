@@ -109,6 +109,10 @@ class Attempt(Protocol):
     def ended(self) -> bool:
         """Whether `result` has something to return."""
 
+    @property
+    def updates(self) -> int:
+        """Updates that the tool has sent so far, whether or not anybody wants them."""
+
     async def result(self) -> InvocationResult:
         """Wait for the end: a result, an error, the worker's death. Cancelling the wait leaves the attempt as it is."""
 

@@ -44,7 +44,6 @@ async def invoke_tool(
     on_update, wanted = call.on_update, True
 
     def hand_on(update: CallUpdate) -> None:
-        progress.updates += 1
         if wanted and on_update is not None:
             on_update(update)
 
@@ -71,7 +70,9 @@ async def invoke_tool(
         error, reason = early.error, early.reason
     finally:
         wanted = False
+        progress.updates = attempt.updates
     result = await _end(attempt, reason, tool, linger_s)
+    progress.updates = attempt.updates
     told = {"ended_by": "result"} if result.error is None else result.error.details
     return replace(result, content=(), details_json="", terminate=False, error=after_dispatch(tool, error, told))
 
