@@ -1,0 +1,5 @@
+module fumehood/examples/evidence/go
+
+go 1.24.0
+
+require golang.org/x/mod v0.31.0
