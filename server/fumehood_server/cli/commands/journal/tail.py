@@ -17,11 +17,17 @@ from fumehood_server.cli.journal_file import config_option, open_journal
 from fumehood_server.cli.journal_filter import Chosen, chosen, filter_options
 
 if TYPE_CHECKING:
+    from fumehood.v1.journal_service_pb2 import EventFilter
+
     from fumehood_server.cli.client import SidecarClient
 
 _POLL_S = 0.2
 """Between two looks into the file. Through a sidecar nobody polls."""
 
+_RETRY_S = 0.5
+"""Between two tries to find a sidecar where one was."""
+
+_GONE = frozenset({"UNREACHABLE", "UNAVAILABLE", "DRAINING", "CANCELLED"})
 _NO_SERVICE = frozenset({"UNREACHABLE", "UNIMPLEMENTED", "JOURNAL_OFF"})
 
 
@@ -80,22 +86,49 @@ def _events(
             else:
                 yield from ((event.position, event.body_json.encode()) for event in reversed(newest))
                 if follow and (wanted.before is None or size < wanted.before):
-                    yield from _watched(client, wanted, size)
+                    yield from _followed(client, wanted, size)
                 return
     yield from _by_file(wanted, number, follow, config_path)
 
 
-def _watched(client: SidecarClient, wanted: Chosen, size: int) -> Iterator[tuple[int, bytes]]:
+def _followed(client: SidecarClient, wanted: Chosen, size: int) -> Iterator[tuple[int, bytes]]:
+    """Events from there on. Where the sidecar ends, those of the next one at its address, without a gap."""
     from fumehood_server.cli import output
+    from fumehood_server.cli.client import SidecarClient
 
     onward = wanted.message()
     onward.start_position = max(size, wanted.after + 1)
+    is_there = True
+    while True:
+        try:
+            with contextlib.nullcontext(client) if is_there else SidecarClient(client.target) as current:
+                for position, body in _watched(current, onward):
+                    if not is_there:
+                        output.note(f"(a sidecar serves {client.target} again)")
+                        is_there = True
+                    yield position, body
+            if wanted.before is not None and onward.start_position >= wanted.before:
+                return
+        except CommandError as error:
+            if error.code not in _GONE:
+                raise
+        if is_there:
+            output.note(f"(the sidecar at {client.target} has ended: waiting for the next one)")
+        is_there = False
+        time.sleep(_RETRY_S)
+
+
+def _watched(client: SidecarClient, onward: EventFilter) -> Iterator[tuple[int, bytes]]:
+    """The events of one stream. `onward` is moved on with them."""
+    from fumehood_server.cli import output
+
     for message in client.watch_events(onward):
         if message.HasField("missed"):
             missed = message.missed.end_position - message.missed.start_position
             output.note(f"({output.plural(missed, 'event')} left out: too many at once; see fumehood journal list)")
         for event in message.events:
             yield event.position, event.body_json.encode()
+        onward.start_position = message.next_position
 
 
 def _by_file(wanted: Chosen, number: int, follow: bool, config_path: Path | None) -> Iterator[tuple[int, bytes]]:
