@@ -90,6 +90,7 @@ class Call:
         "task",
         "thread_id",
         "tool",
+        "trace",
     )
 
     def __init__(
@@ -106,6 +107,7 @@ class Call:
         grants: Grants = NO_GRANTS,
         max_recorded_bytes: int = 0,
         replay: Sequence[RecordedValue] | None = None,
+        trace: tuple[bytes, bytes] = (b"", b""),
     ) -> None:
         self.invocation_id = invocation_id
         self.tool = tool
@@ -120,6 +122,8 @@ class Call:
         """Most bytes of values that are recorded. 0: none are."""
         self.replay = replay
         """The values of its record, where it is run again from that."""
+        self.trace = trace
+        """Its `traceparent` and `tracestate`."""
         self.recording: Any = None
         """The `Recording` of what it took from outside. None: nothing yet."""
         self.cancel_reason: str | None = None

@@ -100,6 +100,16 @@ class Context:
         return self._call.call_id
 
     @property
+    def traceparent(self) -> str:
+        """W3C `traceparent` of this attempt, to make spans beneath it and to hand on. Empty: calls are not traced."""
+        return self._call.trace[0].decode()
+
+    @property
+    def tracestate(self) -> str:
+        """W3C `tracestate` of the caller, to be handed on with `traceparent`. May be empty."""
+        return self._call.trace[1].decode()
+
+    @property
     def readable_paths(self) -> tuple[str, ...]:
         """Absolute paths that the operator lets this process read. The writable ones are not repeated here."""
         return self._call.grants.readable_paths

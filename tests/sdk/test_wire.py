@@ -74,6 +74,8 @@ def host_frames(draw: st.DrawFn) -> pb.HostFrame:
                 context=CallContext(request_id=draw(TEXT), turn_id=draw(TEXT), caused_by=draw(TEXT)),
                 max_recorded_bytes=draw(U32),
                 replay=draw(st.none() | st.builds(pb.Replay, values=st.lists(RECORDED))),
+                traceparent=draw(TEXT),
+                tracestate=draw(TEXT),
             )
         )
         frame.invoke.timeout.FromMilliseconds(draw(st.integers(-(10**9), 10**9)))
@@ -94,8 +96,8 @@ def test_what_the_sidecar_sends_is_read_field_by_field(frame: pb.HostFrame) -> N
         value = getattr(read, name)
         if name in ("timeout_s", "grace_s"):
             assert math.isclose(value, getattr(sent, name[:-2]).ToTimedelta().total_seconds(), abs_tol=1e-9)
-        elif name == "arguments_json":
-            assert value.decode() == sent.arguments_json
+        elif name in ("arguments_json", "traceparent", "tracestate"):
+            assert value.decode() == getattr(sent, name)
         elif name == "replay":
             assert (value is not None) == sent.HasField("replay")
             values = recorded_values.decode_replay(value or b"")

@@ -26,7 +26,8 @@ plugin = Plugin("told", version="1.0.0")
 def trace(ctx: Context) -> dict[str, str]:
     """Says which span it runs in."""
     return {"trace_id": ctx.correlation.trace_id, "span_id": ctx.correlation.span_id,
-            "parent": ctx.correlation.parent_span_id}
+            "parent": ctx.correlation.parent_span_id,
+            "traceparent": ctx.traceparent, "tracestate": ctx.tracestate}
 
 
 @plugin.tool(side_effects="none", isolation="call")

@@ -31,7 +31,13 @@ async def test_a_call_is_a_child_of_its_callers_span_and_the_plugin_is_told_its_
     server, wait, attempt = (found[name] for name in ("fumehood.v1.ToolService/CallTool", "wait", "execute_tool trace"))
     assert (server.parent_span_id.hex(), server.kind, server.trace_state) == (SPAN, 2, "vendor=1")
     assert {wait.parent_span_id, attempt.parent_span_id} == {server.span_id}
-    assert seen == {"trace_id": TRACE, "span_id": attempt.span_id.hex(), "parent": server.span_id.hex()}
+    assert seen == {
+        "trace_id": TRACE,
+        "span_id": attempt.span_id.hex(),
+        "parent": server.span_id.hex(),
+        "traceparent": f"00-{TRACE}-{attempt.span_id.hex()}-01",
+        "tracestate": "vendor=1",
+    }
     assert server.start_time_unix_nano <= wait.start_time_unix_nano <= wait.end_time_unix_nano
     assert wait.end_time_unix_nano == attempt.start_time_unix_nano <= server.end_time_unix_nano
     assert attributes(server) == {
@@ -78,7 +84,16 @@ async def test_what_the_caller_does_not_sample_is_not_exported_and_malformed_con
     client: Told,
 ) -> None:
     silent = "5" * 32
-    await client.tools.CallTool(call("trace"), metadata=(("traceparent", f"00-{silent}-{SPAN}-00"),), timeout=BOUND_S)
+    metadata = (("traceparent", f"00-{silent}-{SPAN}-00"), ("tracestate", "quiet=1"))
+    told = await client.tools.CallTool(call("trace"), metadata=metadata, timeout=BOUND_S)
+    seen = json.loads(told.result.details_json)
+    assert (seen["traceparent"][:36], seen["traceparent"][-3:]) == (f"00-{silent}-", "-00")
+    assert seen["tracestate"] == "quiet=1"
+    before = len(client.told.requests)
+    await client.tools.CallTool(call("ask", {"url": f"{client.told.url}/hello"}), metadata=metadata, timeout=BOUND_S)
+    ((_, _, handed_on, _),) = client.told.requests[before:]
+    assert (handed_on["traceparent"][:36], handed_on["traceparent"][-3:]) == (f"00-{silent}-", "-00")
+    assert handed_on["tracestate"] == "quiet=1"
     new = []
     for parent in (f"00-{'0' * 32}-{SPAN}-01", f"ff-{TRACE}-{SPAN}-01", "x" * 900, f"00-{TRACE}-{SPAN}-01-more"):
         answer = await client.tools.CallTool(call("trace"), metadata=(("traceparent", parent),), timeout=BOUND_S)
@@ -98,7 +113,7 @@ async def test_a_host_that_the_operator_names_is_told_the_trace_and_no_other(cli
             timeout=BOUND_S,
         )
     found = await spans(client, trace, 5)
-    ((_, _, told, _),) = client.told.requests
+    _, _, told, _ = client.told.requests[-1]
     ((_, _, untold, _),) = client.untold.requests
     assert told["traceparent"].startswith(f"00-{trace}-")
     attempts = {span.span_id.hex() for span in client.collector.spans if span.name == "execute_tool ask"}

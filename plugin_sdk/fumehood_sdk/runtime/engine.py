@@ -185,6 +185,7 @@ class Engine:
             grants=self._grants,
             max_recorded_bytes=frame.max_recorded_bytes,
             replay=None if frame.replay is None else _decode_replay(frame.replay),
+            trace=(frame.traceparent, frame.tracestate),
         )
         self._calls[frame.invocation_id] = call
         return call

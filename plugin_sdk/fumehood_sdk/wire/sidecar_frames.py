@@ -51,6 +51,8 @@ class Invoke:
         "replay",
         "timeout_s",
         "tool",
+        "traceparent",
+        "tracestate",
     )
 
     def __init__(self) -> None:
@@ -65,6 +67,8 @@ class Invoke:
         self.max_recorded_bytes = 0
         self.replay: bytes | None = None
         """The `Replay`, still encoded. None: the call runs for real."""
+        self.traceparent = b""
+        self.tracestate = b""
 
 
 class Cancel:
@@ -221,8 +225,8 @@ _FRAME_DECODERS: dict[int, Callable[[bytes, int, int], HostFrame]] = {
 }
 """By the tag of the frame in `HostFrame`."""
 _INVOKE_NUMBERS = {0x28: "attempt", 0x40: "max_recorded_bytes"}
-_INVOKE_BYTES = {0x1A: "arguments_json", 0x3A: "context", 0x4A: "replay"}
-_INVOKE_SPANS = frozenset((0x12, 0x1A, 0x22, 0x32, 0x3A, 0x4A))
+_INVOKE_BYTES = {0x1A: "arguments_json", 0x3A: "context", 0x4A: "replay", 0x52: "traceparent", 0x5A: "tracestate"}
+_INVOKE_SPANS = frozenset((0x12, 0x22, 0x32, *_INVOKE_BYTES))
 _HELLO_NUMBERS = {
     0x08: "protocol_versions",
     0x20: "side_effects",

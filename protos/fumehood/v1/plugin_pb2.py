@@ -27,7 +27,7 @@ from fumehood.v1 import tool_pb2 as fumehood_dot_v1_dot_tool__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66umehood/v1/plugin.proto\x12\x0b\x66umehood.v1\x1a\x19\x66umehood/v1/content.proto\x1a\x16\x66umehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\"\xca\x02\n\tHostFrame\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.fumehood.v1.HelloH\x00\x12%\n\x06invoke\x18\x02 \x01(\x0b\x32\x13.fumehood.v1.InvokeH\x00\x12%\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x13.fumehood.v1.CancelH\x00\x12)\n\x08shutdown\x18\x04 \x01(\x0b\x32\x15.fumehood.v1.ShutdownH\x00\x12\x32\n\rhttp_response\x18\x05 \x01(\x0b\x32\x19.fumehood.v1.HttpResponseH\x00\x12*\n\thttp_body\x18\x06 \x01(\x0b\x32\x15.fumehood.v1.HttpBodyH\x00\x12\x36\n\x0fsecret_response\x18\x07 \x01(\x0b\x32\x1b.fumehood.v1.SecretResponseH\x00\x42\x07\n\x05\x66rame\"\xca\x02\n\x0bPluginFrame\x12#\n\x05ready\x18\x01 \x01(\x0b\x32\x12.fumehood.v1.ReadyH\x00\x12%\n\x06update\x18\x02 \x01(\x0b\x32\x13.fumehood.v1.UpdateH\x00\x12\x1f\n\x03log\x18\x03 \x01(\x0b\x32\x10.fumehood.v1.LogH\x00\x12%\n\x06result\x18\x04 \x01(\x0b\x32\x13.fumehood.v1.ResultH\x00\x12\x30\n\x0chttp_request\x18\x05 \x01(\x0b\x32\x18.fumehood.v1.HttpRequestH\x00\x12\x34\n\x0esecret_request\x18\x06 \x01(\x0b\x32\x1a.fumehood.v1.SecretRequestH\x00\x12\x36\n\x0frecorded_values\x18\x07 \x01(\x0b\x32\x1b.fumehood.v1.RecordedValuesH\x00\x42\x07\n\x05\x66rame\"\xe2\x01\n\x05Hello\x12\x19\n\x11protocol_versions\x18\x01 \x03(\r\x12\x17\n\x0fsidecar_version\x18\x02 \x01(\t\x12\x0e\n\x06plugin\x18\x03 \x01(\t\x12.\n\x0cside_effects\x18\x04 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x17\n\x0fmax_frame_bytes\x18\x05 \x01(\r\x12\x1c\n\x14max_concurrent_calls\x18\x06 \x01(\r\x12\x16\n\x0ereadable_paths\x18\x07 \x03(\t\x12\x16\n\x0ewritable_paths\x18\x08 \x03(\t\"\x89\x01\n\x05Ready\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0b\n\x03sdk\x18\x02 \x01(\t\x12*\n\x05tools\x18\x03 \x03(\x0b\x32\x1b.fumehood.v1.ToolDefinition\x12\x1c\n\x14max_concurrent_calls\x18\x04 \x01(\r\x12\x0f\n\x07version\x18\x05 \x01(\t\"\xff\x01\n\x06Invoke\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x03 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12*\n\x07timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x07\x63ontext\x18\x07 \x01(\x0b\x32\x18.fumehood.v1.CallContext\x12\x1a\n\x12max_recorded_bytes\x18\x08 \x01(\r\x12#\n\x06replay\x18\t \x01(\x0b\x32\x13.fumehood.v1.Replay\"4\n\x06Replay\x12*\n\x06values\x18\x01 \x03(\x0b\x32\x1a.fumehood.v1.RecordedValue\"t\n\x06\x43\x61ncel\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12)\n\x06reason\x18\x02 \x01(\x0e\x32\x19.fumehood.v1.CancelReason\x12(\n\x05grace\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"4\n\x08Shutdown\x12(\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x85\x01\n\x06Update\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x15\n\x08progress\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05total\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\tdata_json\x18\x05 \x01(\tB\x0b\n\t_progressB\x08\n\x06_total\"h\n\x03Log\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12$\n\x05level\x18\x02 \x01(\x0e\x32\x15.fumehood.v1.LogLevel\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x13\n\x0b\x66ields_json\x18\x04 \x01(\t\"\x98\x01\n\x06Result\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12%\n\x07\x63ontent\x18\x02 \x03(\x0b\x32\x14.fumehood.v1.Content\x12\x14\n\x0c\x64\x65tails_json\x18\x03 \x01(\t\x12\x11\n\tterminate\x18\x04 \x01(\x08\x12\'\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x18.fumehood.v1.ToolFailure\"W\n\x0bToolFailure\x12\x0f\n\x07message\x18\x01 \x01(\t\x12\x11\n\tretryable\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x14\n\x0c\x64\x65tails_json\x18\x04 \x01(\t\"\x83\x02\n\x0bHttpRequest\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\r\x12\x0e\n\x06method\x18\x03 \x01(\t\x12\x0b\n\x03url\x18\x04 \x01(\t\x12(\n\x07headers\x18\x05 \x03(\x0b\x32\x17.fumehood.v1.HttpHeader\x12\x0c\n\x04\x62ody\x18\x06 \x01(\x0c\x12*\n\x07timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12max_response_bytes\x18\x08 \x01(\x04\x12\x1a\n\rmax_redirects\x18\t \x01(\rH\x00\x88\x01\x01\x42\x10\n\x0e_max_redirects\")\n\nHttpHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xbe\x01\n\x0cHttpResponse\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\r\x12\x0e\n\x06status\x18\x03 \x01(\r\x12\x0b\n\x03url\x18\x04 \x01(\t\x12(\n\x07headers\x18\x05 \x03(\x0b\x32\x17.fumehood.v1.HttpHeader\x12\x11\n\tredirects\x18\x06 \x01(\r\x12)\n\x07\x66\x61ilure\x18\x07 \x01(\x0b\x32\x18.fumehood.v1.HttpFailure\"{\n\x08HttpBody\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x08\x12)\n\x07\x66\x61ilure\x18\x05 \x01(\x0b\x32\x18.fumehood.v1.HttpFailure\"A\n\x0bHttpFailure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\tretryable\x18\x03 \x01(\x08\"H\n\rSecretRequest\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\r\x12\x0c\n\x04name\x18\x03 \x01(\t\"[\n\x0eSecretResponse\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\r\x12\r\n\x05value\x18\x03 \x01(\x0c\x12\x0f\n\x07problem\x18\x04 \x01(\t\"e\n\x0eRecordedValues\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12*\n\x06values\x18\x02 \x03(\x0b\x32\x1a.fumehood.v1.RecordedValue\x12\x10\n\x08left_out\x18\x03 \x01(\r\"c\n\rRecordedValue\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\r\x12\x12\n\nvalue_json\x18\x04 \x01(\t\x12\x12\n\nerror_json\x18\x05 \x01(\t*\x98\x01\n\x0c\x43\x61ncelReason\x12\x1d\n\x19\x43\x41NCEL_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43\x41NCEL_REASON_DEADLINE\x10\x01\x12\x18\n\x14\x43\x41NCEL_REASON_CALLER\x10\x02\x12\x1a\n\x16\x43\x41NCEL_REASON_SHUTDOWN\x10\x03\x12\x17\n\x13\x43\x41NCEL_REASON_LIMIT\x10\x04*z\n\x08LogLevel\x12\x19\n\x15LOG_LEVEL_UNSPECIFIED\x10\x00\x12\x13\n\x0fLOG_LEVEL_DEBUG\x10\x01\x12\x12\n\x0eLOG_LEVEL_INFO\x10\x02\x12\x15\n\x11LOG_LEVEL_WARNING\x10\x03\x12\x13\n\x0fLOG_LEVEL_ERROR\x10\x04\x42\x34\n\x0b\x66umehood.v1B\x0bPluginProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66umehood/v1/plugin.proto\x12\x0b\x66umehood.v1\x1a\x19\x66umehood/v1/content.proto\x1a\x16\x66umehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\"\xca\x02\n\tHostFrame\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.fumehood.v1.HelloH\x00\x12%\n\x06invoke\x18\x02 \x01(\x0b\x32\x13.fumehood.v1.InvokeH\x00\x12%\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x13.fumehood.v1.CancelH\x00\x12)\n\x08shutdown\x18\x04 \x01(\x0b\x32\x15.fumehood.v1.ShutdownH\x00\x12\x32\n\rhttp_response\x18\x05 \x01(\x0b\x32\x19.fumehood.v1.HttpResponseH\x00\x12*\n\thttp_body\x18\x06 \x01(\x0b\x32\x15.fumehood.v1.HttpBodyH\x00\x12\x36\n\x0fsecret_response\x18\x07 \x01(\x0b\x32\x1b.fumehood.v1.SecretResponseH\x00\x42\x07\n\x05\x66rame\"\xca\x02\n\x0bPluginFrame\x12#\n\x05ready\x18\x01 \x01(\x0b\x32\x12.fumehood.v1.ReadyH\x00\x12%\n\x06update\x18\x02 \x01(\x0b\x32\x13.fumehood.v1.UpdateH\x00\x12\x1f\n\x03log\x18\x03 \x01(\x0b\x32\x10.fumehood.v1.LogH\x00\x12%\n\x06result\x18\x04 \x01(\x0b\x32\x13.fumehood.v1.ResultH\x00\x12\x30\n\x0chttp_request\x18\x05 \x01(\x0b\x32\x18.fumehood.v1.HttpRequestH\x00\x12\x34\n\x0esecret_request\x18\x06 \x01(\x0b\x32\x1a.fumehood.v1.SecretRequestH\x00\x12\x36\n\x0frecorded_values\x18\x07 \x01(\x0b\x32\x1b.fumehood.v1.RecordedValuesH\x00\x42\x07\n\x05\x66rame\"\xe2\x01\n\x05Hello\x12\x19\n\x11protocol_versions\x18\x01 \x03(\r\x12\x17\n\x0fsidecar_version\x18\x02 \x01(\t\x12\x0e\n\x06plugin\x18\x03 \x01(\t\x12.\n\x0cside_effects\x18\x04 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x17\n\x0fmax_frame_bytes\x18\x05 \x01(\r\x12\x1c\n\x14max_concurrent_calls\x18\x06 \x01(\r\x12\x16\n\x0ereadable_paths\x18\x07 \x03(\t\x12\x16\n\x0ewritable_paths\x18\x08 \x03(\t\"\x89\x01\n\x05Ready\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0b\n\x03sdk\x18\x02 \x01(\t\x12*\n\x05tools\x18\x03 \x03(\x0b\x32\x1b.fumehood.v1.ToolDefinition\x12\x1c\n\x14max_concurrent_calls\x18\x04 \x01(\r\x12\x0f\n\x07version\x18\x05 \x01(\t\"\xa8\x02\n\x06Invoke\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x03 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12*\n\x07timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x07\x63ontext\x18\x07 \x01(\x0b\x32\x18.fumehood.v1.CallContext\x12\x1a\n\x12max_recorded_bytes\x18\x08 \x01(\r\x12#\n\x06replay\x18\t \x01(\x0b\x32\x13.fumehood.v1.Replay\x12\x13\n\x0btraceparent\x18\n \x01(\t\x12\x12\n\ntracestate\x18\x0b \x01(\t\"4\n\x06Replay\x12*\n\x06values\x18\x01 \x03(\x0b\x32\x1a.fumehood.v1.RecordedValue\"t\n\x06\x43\x61ncel\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12)\n\x06reason\x18\x02 \x01(\x0e\x32\x19.fumehood.v1.CancelReason\x12(\n\x05grace\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"4\n\x08Shutdown\x12(\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x85\x01\n\x06Update\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x15\n\x08progress\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05total\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\tdata_json\x18\x05 \x01(\tB\x0b\n\t_progressB\x08\n\x06_total\"h\n\x03Log\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12$\n\x05level\x18\x02 \x01(\x0e\x32\x15.fumehood.v1.LogLevel\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x13\n\x0b\x66ields_json\x18\x04 \x01(\t\"\x98\x01\n\x06Result\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12%\n\x07\x63ontent\x18\x02 \x03(\x0b\x32\x14.fumehood.v1.Content\x12\x14\n\x0c\x64\x65tails_json\x18\x03 \x01(\t\x12\x11\n\tterminate\x18\x04 \x01(\x08\x12\'\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x18.fumehood.v1.ToolFailure\"W\n\x0bToolFailure\x12\x0f\n\x07message\x18\x01 \x01(\t\x12\x11\n\tretryable\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x14\n\x0c\x64\x65tails_json\x18\x04 \x01(\t\"\x83\x02\n\x0bHttpRequest\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\r\x12\x0e\n\x06method\x18\x03 \x01(\t\x12\x0b\n\x03url\x18\x04 \x01(\t\x12(\n\x07headers\x18\x05 \x03(\x0b\x32\x17.fumehood.v1.HttpHeader\x12\x0c\n\x04\x62ody\x18\x06 \x01(\x0c\x12*\n\x07timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12max_response_bytes\x18\x08 \x01(\x04\x12\x1a\n\rmax_redirects\x18\t \x01(\rH\x00\x88\x01\x01\x42\x10\n\x0e_max_redirects\")\n\nHttpHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xbe\x01\n\x0cHttpResponse\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\r\x12\x0e\n\x06status\x18\x03 \x01(\r\x12\x0b\n\x03url\x18\x04 \x01(\t\x12(\n\x07headers\x18\x05 \x03(\x0b\x32\x17.fumehood.v1.HttpHeader\x12\x11\n\tredirects\x18\x06 \x01(\r\x12)\n\x07\x66\x61ilure\x18\x07 \x01(\x0b\x32\x18.fumehood.v1.HttpFailure\"{\n\x08HttpBody\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x08\x12)\n\x07\x66\x61ilure\x18\x05 \x01(\x0b\x32\x18.fumehood.v1.HttpFailure\"A\n\x0bHttpFailure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\tretryable\x18\x03 \x01(\x08\"H\n\rSecretRequest\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\r\x12\x0c\n\x04name\x18\x03 \x01(\t\"[\n\x0eSecretResponse\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\r\x12\r\n\x05value\x18\x03 \x01(\x0c\x12\x0f\n\x07problem\x18\x04 \x01(\t\"e\n\x0eRecordedValues\x12\x15\n\rinvocation_id\x18\x01 \x01(\x04\x12*\n\x06values\x18\x02 \x03(\x0b\x32\x1a.fumehood.v1.RecordedValue\x12\x10\n\x08left_out\x18\x03 \x01(\r\"c\n\rRecordedValue\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\r\x12\x12\n\nvalue_json\x18\x04 \x01(\t\x12\x12\n\nerror_json\x18\x05 \x01(\t*\x98\x01\n\x0c\x43\x61ncelReason\x12\x1d\n\x19\x43\x41NCEL_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43\x41NCEL_REASON_DEADLINE\x10\x01\x12\x18\n\x14\x43\x41NCEL_REASON_CALLER\x10\x02\x12\x1a\n\x16\x43\x41NCEL_REASON_SHUTDOWN\x10\x03\x12\x17\n\x13\x43\x41NCEL_REASON_LIMIT\x10\x04*z\n\x08LogLevel\x12\x19\n\x15LOG_LEVEL_UNSPECIFIED\x10\x00\x12\x13\n\x0fLOG_LEVEL_DEBUG\x10\x01\x12\x12\n\x0eLOG_LEVEL_INFO\x10\x02\x12\x15\n\x11LOG_LEVEL_WARNING\x10\x03\x12\x13\n\x0fLOG_LEVEL_ERROR\x10\x04\x42\x34\n\x0b\x66umehood.v1B\x0bPluginProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fumehood.v1.plugin_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013fumehood.v1B\013PluginProtoP\001Z\026fumehood/v1;fumehoodv1'
-  _globals['_CANCELREASON']._serialized_start=3191
-  _globals['_CANCELREASON']._serialized_end=3343
-  _globals['_LOGLEVEL']._serialized_start=3345
-  _globals['_LOGLEVEL']._serialized_end=3467
+  _globals['_CANCELREASON']._serialized_start=3232
+  _globals['_CANCELREASON']._serialized_end=3384
+  _globals['_LOGLEVEL']._serialized_start=3386
+  _globals['_LOGLEVEL']._serialized_end=3508
   _globals['_HOSTFRAME']._serialized_start=125
   _globals['_HOSTFRAME']._serialized_end=455
   _globals['_PLUGINFRAME']._serialized_start=458
@@ -48,37 +48,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READY']._serialized_start=1020
   _globals['_READY']._serialized_end=1157
   _globals['_INVOKE']._serialized_start=1160
-  _globals['_INVOKE']._serialized_end=1415
-  _globals['_REPLAY']._serialized_start=1417
-  _globals['_REPLAY']._serialized_end=1469
-  _globals['_CANCEL']._serialized_start=1471
-  _globals['_CANCEL']._serialized_end=1587
-  _globals['_SHUTDOWN']._serialized_start=1589
-  _globals['_SHUTDOWN']._serialized_end=1641
-  _globals['_UPDATE']._serialized_start=1644
-  _globals['_UPDATE']._serialized_end=1777
-  _globals['_LOG']._serialized_start=1779
-  _globals['_LOG']._serialized_end=1883
-  _globals['_RESULT']._serialized_start=1886
-  _globals['_RESULT']._serialized_end=2038
-  _globals['_TOOLFAILURE']._serialized_start=2040
-  _globals['_TOOLFAILURE']._serialized_end=2127
-  _globals['_HTTPREQUEST']._serialized_start=2130
-  _globals['_HTTPREQUEST']._serialized_end=2389
-  _globals['_HTTPHEADER']._serialized_start=2391
-  _globals['_HTTPHEADER']._serialized_end=2432
-  _globals['_HTTPRESPONSE']._serialized_start=2435
-  _globals['_HTTPRESPONSE']._serialized_end=2625
-  _globals['_HTTPBODY']._serialized_start=2627
-  _globals['_HTTPBODY']._serialized_end=2750
-  _globals['_HTTPFAILURE']._serialized_start=2752
-  _globals['_HTTPFAILURE']._serialized_end=2817
-  _globals['_SECRETREQUEST']._serialized_start=2819
-  _globals['_SECRETREQUEST']._serialized_end=2891
-  _globals['_SECRETRESPONSE']._serialized_start=2893
-  _globals['_SECRETRESPONSE']._serialized_end=2984
-  _globals['_RECORDEDVALUES']._serialized_start=2986
-  _globals['_RECORDEDVALUES']._serialized_end=3087
-  _globals['_RECORDEDVALUE']._serialized_start=3089
-  _globals['_RECORDEDVALUE']._serialized_end=3188
+  _globals['_INVOKE']._serialized_end=1456
+  _globals['_REPLAY']._serialized_start=1458
+  _globals['_REPLAY']._serialized_end=1510
+  _globals['_CANCEL']._serialized_start=1512
+  _globals['_CANCEL']._serialized_end=1628
+  _globals['_SHUTDOWN']._serialized_start=1630
+  _globals['_SHUTDOWN']._serialized_end=1682
+  _globals['_UPDATE']._serialized_start=1685
+  _globals['_UPDATE']._serialized_end=1818
+  _globals['_LOG']._serialized_start=1820
+  _globals['_LOG']._serialized_end=1924
+  _globals['_RESULT']._serialized_start=1927
+  _globals['_RESULT']._serialized_end=2079
+  _globals['_TOOLFAILURE']._serialized_start=2081
+  _globals['_TOOLFAILURE']._serialized_end=2168
+  _globals['_HTTPREQUEST']._serialized_start=2171
+  _globals['_HTTPREQUEST']._serialized_end=2430
+  _globals['_HTTPHEADER']._serialized_start=2432
+  _globals['_HTTPHEADER']._serialized_end=2473
+  _globals['_HTTPRESPONSE']._serialized_start=2476
+  _globals['_HTTPRESPONSE']._serialized_end=2666
+  _globals['_HTTPBODY']._serialized_start=2668
+  _globals['_HTTPBODY']._serialized_end=2791
+  _globals['_HTTPFAILURE']._serialized_start=2793
+  _globals['_HTTPFAILURE']._serialized_end=2858
+  _globals['_SECRETREQUEST']._serialized_start=2860
+  _globals['_SECRETREQUEST']._serialized_end=2932
+  _globals['_SECRETRESPONSE']._serialized_start=2934
+  _globals['_SECRETRESPONSE']._serialized_end=3025
+  _globals['_RECORDEDVALUES']._serialized_start=3027
+  _globals['_RECORDEDVALUES']._serialized_end=3128
+  _globals['_RECORDEDVALUE']._serialized_start=3130
+  _globals['_RECORDEDVALUE']._serialized_end=3229
 # @@protoc_insertion_point(module_scope)

@@ -334,6 +334,8 @@ class Invoke(_message.Message):
     CONTEXT_FIELD_NUMBER: _builtins.int
     MAX_RECORDED_BYTES_FIELD_NUMBER: _builtins.int
     REPLAY_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TRACESTATE_FIELD_NUMBER: _builtins.int
     invocation_id: _builtins.int
     """Identifies the call on this wire: unique within the process's life, never 0. Every frame about the call carries
     it.
@@ -348,6 +350,12 @@ class Invoke(_message.Message):
     """Which attempt this is, from 1."""
     max_recorded_bytes: _builtins.int
     """Most bytes of `RecordedValues` that the sidecar keeps of the call, all frames together. 0 means that it wants none."""
+    traceparent: _builtins.str
+    """W3C `traceparent` of this attempt, with the caller's or the sidecar's word on sampling: the parent of what the plugin
+    does. Empty where calls are not traced.
+    """
+    tracestate: _builtins.str
+    """W3C `tracestate` of the caller, to be handed on as it is. May be empty."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long the call may still take when the frame was sent. Always set. The sidecar ends the call then, and soon
@@ -374,10 +382,12 @@ class Invoke(_message.Message):
         context: _tool_pb2.CallContext | None = ...,
         max_recorded_bytes: _builtins.int = ...,
         replay: Global___Replay | None = ...,
+        traceparent: _builtins.str = ...,
+        tracestate: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "replay", b"replay", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "attempt", b"attempt", "call_id", b"call_id", "context", b"context", "invocation_id", b"invocation_id", "max_recorded_bytes", b"max_recorded_bytes", "replay", b"replay", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "attempt", b"attempt", "call_id", b"call_id", "context", b"context", "invocation_id", b"invocation_id", "max_recorded_bytes", b"max_recorded_bytes", "replay", b"replay", "timeout", b"timeout", "tool", b"tool", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

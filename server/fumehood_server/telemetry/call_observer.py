@@ -24,6 +24,7 @@ class EndedCall:
     plugin: str
     worker_id: str
     code: str
+    attempt: int
     began_ns: int
     dispatched_ns: int
     """0: it was sent to no worker."""
@@ -68,6 +69,7 @@ class CallObserver:
                 plugin=plugin or "",
                 worker_id=worker_id,
                 code=code,
+                attempt=outcome.attempts,
                 began_ns=began_ns,
                 dispatched_ns=0 if wait_s is None else began_ns + round(wait_s * 1e9),
                 ended_ns=ended_ns,

@@ -72,7 +72,7 @@ def spans_of(call: EndedCall, resource: Resource, scope: InstrumentationScope) -
             "gen_ai.tool.name": call.tool,
             "gen_ai.tool.call.id": call.call_id,
             "gen_ai.tool.type": "function",
-            "fumehood.attempt": 1,
+            "fumehood.attempt": call.attempt,
             "fumehood.plugin": call.plugin,
             "fumehood.worker_id": call.worker_id,
             **error,

@@ -105,10 +105,17 @@ def invoke(invocation_id: int, invocation: Invocation) -> bytes:
         context.caused_by = ours.caused_by
     if invocation.max_recorded_bytes:
         message.max_recorded_bytes = invocation.max_recorded_bytes
-    if invocation.replay is not None:
-        message.replay.SetInParent()
-        message.replay.values.extend(plugin_pb2.RecordedValue(**each._asdict()) for each in invocation.replay.values)
+    _set_what_few_have(message, invocation)
     return prefixed(frame.SerializeToString())
+
+
+def _set_what_few_have(message: plugin_pb2.Invoke, invocation: Invocation) -> None:
+    trace, replay = invocation.trace, invocation.replay
+    if trace is not None:
+        message.traceparent, message.tracestate = trace.traceparent, trace.state
+    if replay is not None:
+        message.replay.SetInParent()
+        message.replay.values.extend(plugin_pb2.RecordedValue(**each._asdict()) for each in replay.values)
 
 
 def cancel(invocation_id: int, reason: CancelReason, grace_s: float) -> bytes:
