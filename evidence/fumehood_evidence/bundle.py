@@ -29,6 +29,8 @@ FORMAT = "fumehood-evidence/1"
 MAX_BYTES = 256 * 1024 * 1024
 _PAYLOADS = {"execute_start": "arguments", "execute_values": "values"}
 """What lies beside events of a type; beside others it is their result."""
+_DOCUMENTS = ("configuration", "definition", "receipt")
+"""What events name of documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ def verify(bundle: Bundle, keys: Sequence[Verifier]) -> Found:
         verify_consistency(before.size, before.root, checkpoint.size, checkpoint.root, earlier.proof)
     calls = _check_calls(bundle, bodies)
     payloads = _check_payloads(bundle, bodies)
-    _check_documents(bundle, bodies)
+    missing = _check_documents(bundle, bodies)
     return Found(
         checkpoint.origin,
         checkpoint.size,
@@ -152,7 +154,7 @@ def verify(bundle: Bundle, keys: Sequence[Verifier]) -> Found:
         payloads.kept,
         len(bundle.documents),
         len(bundle.earlier),
-        _not_proven(bundle, note.signatures, calls, payloads, bodies),
+        _not_proven(bundle, note.signatures, calls, payloads, bodies, missing),
     )
 
 
@@ -175,6 +177,7 @@ def _not_proven(
     calls: Sequence[CallFound],
     payloads: _Payloads,
     bodies: Sequence[Mapping[str, Any]],
+    missing: Sequence[str],
 ) -> tuple[str, ...]:
     said = ["that the clock of the sidecar's machine was right"]
     if "run_id" in bundle.subject:
@@ -201,6 +204,8 @@ def _not_proven(
     unconfirmed = sum(number for data in taken if isinstance(number := data.get("unconfirmed"), int))
     if unconfirmed:
         said.append(f"that {unconfirmed} HTTP responses were as tools said: the sidecar gave them no such response")
+    if missing:
+        said.append(f"what these documents say, which the events name and the file does not have: {', '.join(missing)}")
     if any(not call.outcome for call in calls):
         said.append("how a call ended that had not ended yet")
     return tuple(said)
@@ -272,7 +277,8 @@ def _check_payloads(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> _Pay
     return found
 
 
-def _check_documents(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> None:
+def _check_documents(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns those that are named and not there."""
     texts = {text for body in bodies for text in body["data"].values() if isinstance(text, str)}
     named = {text.removeprefix("sha256:") for text in texts}
     for digest, data in bundle.documents.items():
@@ -280,6 +286,13 @@ def _check_documents(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> Non
             raise EvidenceError(f"the document {digest} is not the one that the events name")
         if digest not in named:
             raise EvidenceError(f"the document {digest} is named by no event")
+    wanted = {
+        f"{name} {text.removeprefix('sha256:')}"
+        for body in bodies
+        for name in _DOCUMENTS
+        if isinstance(text := body["data"].get(name), str) and text
+    }
+    return sorted(each for each in wanted if each.rpartition(" ")[2] not in bundle.documents)
 
 
 def _seal_text(bundle: Bundle) -> str:

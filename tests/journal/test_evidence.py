@@ -96,6 +96,22 @@ def test_what_was_not_kept_is_said(bundle: Bundle) -> None:
     assert any("2 arguments or results" in each for each in found.not_proven)
 
 
+def test_a_document_that_is_left_out_is_said(bundle: Bundle) -> None:
+    receipt = next(iter(bundle.documents))
+    assert not any(receipt in each for each in verify(bundle, KEYS).not_proven)
+    found = verify(resealed(bundle, documents={}), KEYS)
+    assert any(f"receipt {receipt}" in each for each in found.not_proven)
+
+
+def test_after_a_rotation_both_keys_prove_what_the_older_one_signed(reader: SqliteReader) -> None:
+    rotated = Signer.generate("test/journal")
+    made = make_bundle(reader, rotated, call_id="call-00000123")
+    assert verify(made, [SIGNER.verifier, rotated.verifier]).events == 3
+    for one in (SIGNER, rotated):
+        with pytest.raises(EvidenceError, match="none of the keys"):
+            verify(made, [one.verifier])
+
+
 def test_every_flipped_byte_of_the_file_is_noticed(bundle: Bundle) -> None:
     whole = render(bundle).encode()
     for at in range(0, len(whole), max(1, STRIDE // 10)):
