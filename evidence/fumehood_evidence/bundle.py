@@ -154,7 +154,7 @@ def verify(bundle: Bundle, keys: Sequence[Verifier]) -> Found:
         payloads.kept,
         len(bundle.documents),
         len(bundle.earlier),
-        _not_proven(bundle, note.signatures, calls, payloads, bodies, missing),
+        _not_proven(bundle, note.signatures, calls, payloads, (*_taken_on_trust(bodies), *_absent(missing))),
     )
 
 
@@ -171,13 +171,36 @@ class _Payloads:
     """Calls of which by policy nothing was recorded."""
 
 
+def _taken_on_trust(bodies: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the events only repeat: outcomes of another run, and what tools said of the world."""
+    said = []
+    served = sum(body.get("type") == "outcome_served" for body in bodies)
+    if served:
+        said.append(
+            f"what {served} outcomes were that this run was given from the record of an earlier one: nothing ran for "
+            "them here, and a file of evidence of each `source_call_id` shows them"
+        )
+    taken = [body["data"] for body in bodies if body.get("type") == "execute_values"]
+    if taken:
+        said.append("that what tools took from outside was so: their own processes said it, and it is recorded as said")
+    unconfirmed = sum(number for data in taken if isinstance(number := data.get("unconfirmed"), int))
+    if unconfirmed:
+        said.append(f"that {unconfirmed} HTTP responses were as tools said: the sidecar gave them no such response")
+    return said
+
+
+def _absent(documents: Sequence[str]) -> list[str]:
+    if not documents:
+        return []
+    return [f"what these documents say, which the events name and the file does not have: {', '.join(documents)}"]
+
+
 def _not_proven(
     bundle: Bundle,
     signatures: Sequence[Signature],
     calls: Sequence[CallFound],
     payloads: _Payloads,
-    bodies: Sequence[Mapping[str, Any]],
-    missing: Sequence[str],
+    more: Sequence[str],
 ) -> tuple[str, ...]:
     said = ["that the clock of the sidecar's machine was right"]
     if "run_id" in bundle.subject:
@@ -192,20 +215,7 @@ def _not_proven(
         said.append(f"what {payloads.digests} arguments or results were: their digests are here, {why}")
     if payloads.nothing:
         said.append(f"what {payloads.nothing} calls were given and returned: by policy nothing of it was recorded")
-    served = sum(body.get("type") == "outcome_served" for body in bodies)
-    if served:
-        said.append(
-            f"what {served} outcomes were that this run was given from the record of an earlier one: nothing ran for "
-            "them here, and a file of evidence of each `source_call_id` shows them"
-        )
-    taken = [body["data"] for body in bodies if body.get("type") == "execute_values"]
-    if taken:
-        said.append("that what tools took from outside was so: their own processes said it, and it is recorded as said")
-    unconfirmed = sum(number for data in taken if isinstance(number := data.get("unconfirmed"), int))
-    if unconfirmed:
-        said.append(f"that {unconfirmed} HTTP responses were as tools said: the sidecar gave them no such response")
-    if missing:
-        said.append(f"what these documents say, which the events name and the file does not have: {', '.join(missing)}")
+    said += more
     if any(not call.outcome for call in calls):
         said.append("how a call ended that had not ended yet")
     return tuple(said)
