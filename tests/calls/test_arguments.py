@@ -130,7 +130,7 @@ def test_text_that_can_only_mean_one_thing_becomes_it(given_value: str, name: st
 @pytest.mark.parametrize(
     ("value", "name"),
     [("3.5", "count"), ("three", "count"), ("", "count"), ("0x10", "count"), ("1_000", "count"), (True, "count"),
-     ("yes", "loud"), (1, "loud"), ("NaN", "ratio"), ("1e999", "ratio"), (3, "text"), (None, "text")],
+     ("yes", "loud"), (2, "loud"), ("1", "loud"), ("NaN", "ratio"), ("1e999", "ratio"), (3, "text"), (None, "text")],
 )  # fmt: skip
 def test_what_could_mean_something_else_is_left_and_refused(value: object, name: str) -> None:
     found = faults(json.dumps({"text": "hi", name: value}))

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.pattern_cost import pattern_states
 from fumehood_server.model.schema_cost import pattern_cost
 from fumehood_server.validation.budget import INLINE, OverBudgetError
@@ -69,7 +70,8 @@ def test_a_schema_that_takes_long_to_compile_is_compiled_elsewhere(schema: dict[
 def test_both_budgets_find_the_same() -> None:
     text = '{"a":["1",2.0]}'
     document = Document(Kind.ARGUMENTS, "digest", json.dumps({"type": "object"} | INTEGERS), text)
-    assert check(document, Validators(INLINE), INLINE) == Accepted('{"a":[1,2]}')
+    mended = Coercion("/a/0", "number", '"1" was taken as 1')
+    assert check(document, Validators(INLINE), INLINE) == Accepted('{"a":[1,2]}', coercions=(mended,))
     wrong = Document(Kind.ARGUMENTS, "digest", document.schema_json, '{"a":["x"]}')
     assert isinstance(check(wrong, Validators(INLINE), INLINE), Rejected)
 

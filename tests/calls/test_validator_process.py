@@ -20,6 +20,7 @@ from fumehood_server.calls import Executor
 from fumehood_server.calls.documents import Cause, DocumentChecks, NoVerdictError
 from fumehood_server.journal.off import NO_JOURNAL
 from fumehood_server.model.call import CallOutcome
+from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.telemetry import get_logger
 from fumehood_server.validation.budget import PROCESS
@@ -311,7 +312,8 @@ def test_an_answer_that_is_no_verdict_is_refused(status: int, body: bytes) -> No
 
 def test_a_verdict_comes_as_it_was_sent() -> None:
     fault = {"pointer": "/n", "rule": "type", "message": "ü"}
-    for each in (Accepted(SMALL.text), Accepted("other ü"), Rejected(Flaw.DOES_NOT_FIT, "why", (fault,))):
+    mended = (Coercion("/ü", "number", '"1" was taken as 1'),)
+    for each in (Accepted(SMALL.text), Accepted("other ü", "", mended), Rejected(Flaw.DOES_NOT_FIT, "why", (fault,))):
         frame = encode_verdict(SMALL, each)
         status, size = ANSWER_HEAD.unpack_from(frame)
         assert len(frame) == ANSWER_HEAD.size + size

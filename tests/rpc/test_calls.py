@@ -46,8 +46,15 @@ async def test_bytes_that_are_no_request_are_refused_in_words(sidecar: Sidecar) 
 
 
 async def test_coerced_arguments_reach_the_tool(tools: ToolServiceStub) -> None:
-    result = (await tools.CallTool(call("echo", {"text": "a", "times": "3"}), timeout=BOUND_S)).result
+    result = (await tools.CallTool(call("echo", {"text": "a", "times": "3"}, call_id="mended"), timeout=BOUND_S)).result
     assert text_of(result) == "aaa"
+    assert [(each.pointer, each.rule, each.message) for each in result.coercions] == [
+        ("/times", "number", '"3" was taken as 3')
+    ]
+    recorded = (await tools.GetCall(pb.GetCallRequest(call_id="mended"), timeout=BOUND_S)).result
+    assert recorded.coercions == result.coercions
+    result = (await tools.CallTool(call("echo", {"text": "a", "times": 3}), timeout=BOUND_S)).result
+    assert not result.coercions
 
 
 @pytest.mark.parametrize(

@@ -550,6 +550,7 @@ class ToolResult(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     SANDBOX_FIELD_NUMBER: _builtins.int
     RECORDED_CALL_ID_FIELD_NUMBER: _builtins.int
+    COERCIONS_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call's id: the caller's, or the one that the sidecar made."""
     tool: _builtins.str
@@ -582,6 +583,12 @@ class ToolResult(_message.Message):
     def sandbox(self) -> Global___SandboxReceipt:
         """What the call ran in. Absent when the tool was never started."""
 
+    @_builtins.property
+    def coercions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Coercion]:
+        """Arguments that were taken as something of another type than the caller sent, since the tool's schema takes nothing
+        else. At most 17.
+        """
+
     def __init__(
         self,
         *,
@@ -596,14 +603,45 @@ class ToolResult(_message.Message):
         usage: Global___Usage | None = ...,
         sandbox: Global___SandboxReceipt | None = ...,
         recorded_call_id: _builtins.str = ...,
+        coercions: _abc.Iterable[Global___Coercion] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "sandbox", b"sandbox", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "call_id", b"call_id", "content", b"content", "details_json", b"details_json", "error", b"error", "is_error", b"is_error", "recorded_call_id", b"recorded_call_id", "sandbox", b"sandbox", "terminate", b"terminate", "tool", b"tool", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "call_id", b"call_id", "coercions", b"coercions", "content", b"content", "details_json", b"details_json", "error", b"error", "is_error", b"is_error", "recorded_call_id", b"recorded_call_id", "sandbox", b"sandbox", "terminate", b"terminate", "tool", b"tool", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ToolResult: _TypeAlias = ToolResult  # noqa: Y015
+
+@_typing.final
+class Coercion(_message.Message):
+    """One argument that was mended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POINTER_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    pointer: _builtins.str
+    """Its place, as a JSON pointer (RFC 6901). Empty: the arguments as a whole."""
+    rule: _builtins.str
+    """What it became: "number", "boolean", "null", "array" or "object"."""
+    message: _builtins.str
+    """The same for people and models. Values are cut."""
+    def __init__(
+        self,
+        *,
+        pointer: _builtins.str = ...,
+        rule: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "pointer", b"pointer", "rule", b"rule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Coercion: _TypeAlias = Coercion  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):

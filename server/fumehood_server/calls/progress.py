@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fumehood_sandbox import Receipt
 
+from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.worker import InvocationResult
 from fumehood_server.secrets import Redactor
@@ -20,6 +21,8 @@ class Progress:
     """As the plugin gets them."""
     arguments_hash: str = ""
     """Of their canonical form: see `fumehood_server.validation.canonical`."""
+    coercions: tuple[Coercion, ...] = ()
+    """What was mended of them."""
     worker_id: str = ""
     """Of the worker that the call was sent to, at `dispatched_at`. Empty: it was sent to none."""
     receipt: Receipt | None = None

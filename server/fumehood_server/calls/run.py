@@ -138,6 +138,7 @@ async def _take_steps(
         check_unchanged(tool, spec.plugin_digest, interrupted)
     prepared = _passed(await prepare_arguments(call, tool, needs.checks, hashed=needs.journal.recording))
     progress.arguments_json, progress.arguments_hash = prepared.text, prepared.canonical_sha256
+    progress.coercions = prepared.coercions
     _passed(check_permission(tool))
     _passed(await await_journal(call, tool, needs.journal, required=needs.journal_required))
     # Here: before-hooks. What they change is prepared and permitted anew.

@@ -88,6 +88,9 @@ def result_json(message: tool_pb2.ToolResult) -> JsonObject:
         "error": error_json(message.error) if message.HasField("error") else None,
         "attempts": message.attempts,
         "recorded_call_id": message.recorded_call_id,
+        "coercions": [
+            {"pointer": each.pointer, "rule": each.rule, "message": each.message} for each in message.coercions
+        ],
         "usage": usage_json(message.usage) if message.HasField("usage") else None,
         "sandbox": receipt_json(message.sandbox) if message.HasField("sandbox") else None,
     }

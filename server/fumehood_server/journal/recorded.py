@@ -155,6 +155,7 @@ def _outcome(reader: Reader, end: StoredEvent, said: StoredEvent) -> tuple[CallO
             attempts=bare.attempts,
             usage=_usage(data) if data["attempts"] else None,
             receipt=_receipt(reader, data["receipt"]),
+            coercions=bare.coercions,
         ),
         removed,
     )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from fumehood_sandbox import Receipt
 
+    from fumehood_server.model.coercion import Coercion
     from fumehood_server.model.taxonomy import Code
     from fumehood_server.model.trace import TraceContext
 
@@ -117,3 +118,5 @@ class CallOutcome:
     receipt: Receipt | None = None
     recorded_call_id: str = ""
     """The call of an earlier run that this is the outcome of. Empty: it is its own."""
+    coercions: tuple[Coercion, ...] = ()
+    """What was mended of the arguments."""

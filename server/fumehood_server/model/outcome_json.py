@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from fumehood_server.model.call import Block, CallError, CallOutcome
+from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.taxonomy import Code
 
 
@@ -21,12 +22,14 @@ def outcome_to_json(outcome: CallOutcome) -> bytes:
         else {"data": b64encode(block.data).decode(), "media_type": block.media_type}
         for block in outcome.content
     ]
-    fields = {
+    fields: dict[str, Any] = {
         "content": content,
         "details_json": outcome.details_json,
         "terminate": outcome.terminate,
         "error": _error_to_json(outcome.error),
     }
+    if outcome.coercions:
+        fields["coercions"] = [(each.pointer, each.rule, each.message) for each in outcome.coercions]
     try:
         return orjson.dumps(fields, default=str)
     except TypeError:  # keys that are no text, halves of surrogate pairs: an outcome is recorded all the same
@@ -52,6 +55,7 @@ def outcome_from_json(data: bytes, *, call_id: str, tool: str, attempts: int) ->
             terminate=fields["terminate"],
             error=_error_from_json(fields["error"]),
             attempts=attempts,
+            coercions=tuple(Coercion(*each) for each in fields.get("coercions", ())),
         )
     except (KeyError, TypeError) as exc:
         raise ValueError("is no outcome") from exc

@@ -47,6 +47,8 @@ class ResultWriter:
         message.terminate = outcome.terminate
         message.attempts = outcome.attempts
         message.recorded_call_id = outcome.recorded_call_id
+        for each in outcome.coercions:
+            message.coercions.add(pointer=each.pointer, rule=each.rule, message=each.message)
         if outcome.error is not None:
             message.is_error = True
             message.error.CopyFrom(error_message(outcome.error))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
+from fumehood_server.model.coercion import Coercion
 from fumehood_server.validation.budget import Budget, OverBudgetError
 from fumehood_server.validation.canonical import canonical_sha256
-from fumehood_server.validation.coercion import coerce
+from fumehood_server.validation.coercion import UNWRAPPED, Mender, unwrapped
 from fumehood_server.validation.explanation import explain, fault_json
 from fumehood_server.validation.schemas import SchemaUnusableError, Validator, Validators
 from fumehood_server.validation.strict_json import JsonError, parse, parse_exact, parse_object
@@ -58,6 +59,8 @@ class Accepted:
     text: str
     canonical_sha256: str = field(default="", compare=False)
     """Of what is handed on, where it was asked for; see `canonical`."""
+    coercions: tuple[Coercion, ...] = ()
+    """What was mended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,15 @@ def check(document: Document, validators: Validators, budget: Budget) -> Verdict
     """
     if budget.hands_over and is_large(document, budget):
         raise OverBudgetError
+    if document.kind is Kind.ARGUMENTS:
+        text = unwrapped(document.text)
+        if text is not document.text:
+            made = check(replace(document, text=text), validators, budget)
+            return replace(made, coercions=(UNWRAPPED, *made.coercions)) if isinstance(made, Accepted) else made
+    return _check(document, validators, budget)
+
+
+def _check(document: Document, validators: Validators, budget: Budget) -> Verdict:
     text, is_output = document.text, document.kind is Kind.OUTPUT
     try:
         value = parse(text) if is_output else parse_object(text)
@@ -107,9 +119,10 @@ def _settle(validator: Validator, document: Document, arguments: dict[str, Any],
     if validator.is_valid(arguments):
         return _accepted(document, arguments, validator.normalise(text, arguments, budget))
     mended = parse_exact(text)
-    if coerce(validator, text, mended, budget):
+    coercions = Mender(validator, text, mended, budget).mend()
+    if coercions is not None:
         text = json.dumps(mended, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return _accepted(document, None, validator.normalise(text, mended, budget))
+        return replace(_accepted(document, None, validator.normalise(text, mended, budget)), coercions=coercions)
     return _faults(validator, document, mended, budget)
 
 

@@ -9,6 +9,7 @@ import json
 import struct
 from typing import Any
 
+from fumehood_server.model.coercion import Coercion
 from fumehood_server.validation.documents import Accepted, Document, Flaw, Kind, Rejected, Verdict
 
 REQUEST_HEAD = struct.Struct(">B?III")
@@ -19,6 +20,9 @@ ANSWER_HEAD = struct.Struct(">BI")
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """Arguments are 3 MiB at most (`max_arguments_bytes`), and grow by the defaults that are filled in."""
+
+_COERCIONS_HEAD = struct.Struct(">I")
+"""The bytes of what was mended, which come before a text."""
 
 _UNCHANGED = 0
 _TEXT = 1
@@ -59,7 +63,8 @@ def encode_verdict(document: Document, verdict: Verdict) -> bytes:
     body = verdict.canonical_sha256.encode().ljust(_HASH_BYTES)
     if verdict.text is document.text:
         return ANSWER_HEAD.pack(_UNCHANGED, len(body)) + body
-    body += _bytes(verdict.text)
+    coercions = json.dumps([(each.pointer, each.rule, each.message) for each in verdict.coercions]).encode()
+    body += _COERCIONS_HEAD.pack(len(coercions)) + coercions + _bytes(verdict.text)
     return ANSWER_HEAD.pack(_TEXT, len(body)) + body
 
 
@@ -82,10 +87,11 @@ def decode_verdict(document: Document, status: int, body: bytes) -> Verdict:
         if status == _UNCHANGED and len(body) == _HASH_BYTES:
             return Accepted(document.text, _hash(body))
         if status == _TEXT:
-            return Accepted(body[_HASH_BYTES:].decode(), _hash(body))
+            coercions, text = _coercions(body)
+            return Accepted(text.decode(), _hash(body), coercions)
         if status == _REJECTED and len(body) <= _MAX_REJECTED_BYTES:
             return _rejected(json.loads(body))
-    except (ValueError, TypeError, AttributeError, RecursionError) as exc:
+    except (ValueError, TypeError, AttributeError, RecursionError, struct.error) as exc:
         raise BrokenAnswerError from exc
     raise BrokenAnswerError
 
@@ -95,6 +101,18 @@ def _hash(body: bytes) -> str:
     if text and (len(text) != _HASH_BYTES or not _HEX.issuperset(text)):
         raise BrokenAnswerError
     return text
+
+
+def _coercions(body: bytes) -> tuple[tuple[Coercion, ...], bytes]:
+    """What was mended, and the text after it."""
+    start = _HASH_BYTES + _COERCIONS_HEAD.size
+    end = start + _COERCIONS_HEAD.unpack_from(body, _HASH_BYTES)[0]
+    if end - start > _MAX_REJECTED_BYTES or end > len(body):
+        raise BrokenAnswerError
+    found = json.loads(body[start:end])
+    if not all(isinstance(field, str) for each in found for field in each):
+        raise BrokenAnswerError
+    return tuple(Coercion(*each) for each in found), body[end:]
 
 
 def _rejected(fields: Any) -> Rejected:  # noqa: ANN401 - any JSON

@@ -33,6 +33,7 @@ def outcome_of(call: Call, progress: Progress, checked: Checked) -> CallOutcome:
         attempts=progress.earlier_attempts + dispatched,
         usage=_usage(call, progress) if dispatched else None,
         receipt=progress.receipt,
+        coercions=progress.coercions,
     )
 
 

@@ -192,6 +192,7 @@ def _footer(result: tool_pb2.ToolResult) -> str:
     if result.HasField("usage"):
         words.append(f"in {output.seconds(duration_s(result.usage.wall_time))}")
     facts = [" ".join(words), *_used(result.usage), f"call {result.call_id}"]
+    facts += [f"{each.pointer or 'the arguments'}: {each.message}" for each in result.coercions]
     if result.HasField("sandbox"):
         layers = [f"{layer.name}{' (weaker)' if layer.weaker else ''}" for layer in result.sandbox.layers]
         facts.append(f"held to {json_output.level_name(result.sandbox.side_effects)} by {', '.join(layers)}")

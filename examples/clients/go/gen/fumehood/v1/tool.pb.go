@@ -976,8 +976,11 @@ type ToolResult struct {
 	// The call that this is the recorded outcome of, where its run was forked and the call is one of those from before:
 	// nothing ran now. `attempts`, `usage` and `sandbox` are of that call. Empty otherwise.
 	RecordedCallId string `protobuf:"bytes,11,opt,name=recorded_call_id,json=recordedCallId,proto3" json:"recorded_call_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Arguments that were taken as something of another type than the caller sent, since the tool's schema takes nothing
+	// else. At most 17.
+	Coercions     []*Coercion `protobuf:"bytes,12,rep,name=coercions,proto3" json:"coercions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ToolResult) Reset() {
@@ -1087,6 +1090,77 @@ func (x *ToolResult) GetRecordedCallId() string {
 	return ""
 }
 
+func (x *ToolResult) GetCoercions() []*Coercion {
+	if x != nil {
+		return x.Coercions
+	}
+	return nil
+}
+
+// One argument that was mended.
+type Coercion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its place, as a JSON pointer (RFC 6901). Empty: the arguments as a whole.
+	Pointer string `protobuf:"bytes,1,opt,name=pointer,proto3" json:"pointer,omitempty"`
+	// What it became: "number", "boolean", "null", "array" or "object".
+	Rule string `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The same for people and models. Values are cut.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Coercion) Reset() {
+	*x = Coercion{}
+	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Coercion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Coercion) ProtoMessage() {}
+
+func (x *Coercion) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Coercion.ProtoReflect.Descriptor instead.
+func (*Coercion) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Coercion) GetPointer() string {
+	if x != nil {
+		return x.Pointer
+	}
+	return ""
+}
+
+func (x *Coercion) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Coercion) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // What one call used.
 type Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1116,7 +1190,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1128,7 +1202,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1141,7 +1215,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{8}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Usage) GetWallTime() *durationpb.Duration {
@@ -1226,7 +1300,7 @@ type SandboxReceipt struct {
 
 func (x *SandboxReceipt) Reset() {
 	*x = SandboxReceipt{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1312,7 @@ func (x *SandboxReceipt) String() string {
 func (*SandboxReceipt) ProtoMessage() {}
 
 func (x *SandboxReceipt) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1325,7 @@ func (x *SandboxReceipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReceipt.ProtoReflect.Descriptor instead.
 func (*SandboxReceipt) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{9}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SandboxReceipt) GetSideEffects() SideEffects {
@@ -1304,7 +1378,7 @@ type SandboxLayer struct {
 
 func (x *SandboxLayer) Reset() {
 	*x = SandboxLayer{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1390,7 @@ func (x *SandboxLayer) String() string {
 func (*SandboxLayer) ProtoMessage() {}
 
 func (x *SandboxLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1403,7 @@ func (x *SandboxLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxLayer.ProtoReflect.Descriptor instead.
 func (*SandboxLayer) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{10}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SandboxLayer) GetName() string {
@@ -1438,7 +1512,7 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\tdata_json\x18\x05 \x01(\tR\bdataJson\x12\x1a\n" +
 	"\bsequence\x18\x06 \x01(\x04R\bsequenceB\v\n" +
 	"\t_progressB\b\n" +
-	"\x06_total\"\x9c\x03\n" +
+	"\x06_total\"\xd1\x03\n" +
 	"\n" +
 	"ToolResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
@@ -1452,7 +1526,12 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\x05usage\x18\t \x01(\v2\x12.fumehood.v1.UsageR\x05usage\x125\n" +
 	"\asandbox\x18\n" +
 	" \x01(\v2\x1b.fumehood.v1.SandboxReceiptR\asandbox\x12(\n" +
-	"\x10recorded_call_id\x18\v \x01(\tR\x0erecordedCallId\"\x97\x03\n" +
+	"\x10recorded_call_id\x18\v \x01(\tR\x0erecordedCallId\x123\n" +
+	"\tcoercions\x18\f \x03(\v2\x15.fumehood.v1.CoercionR\tcoercions\"R\n" +
+	"\bCoercion\x12\x18\n" +
+	"\apointer\x18\x01 \x01(\tR\apointer\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x97\x03\n" +
 	"\x05Usage\x126\n" +
 	"\twall_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bwallTime\x128\n" +
 	"\n" +
@@ -1510,7 +1589,7 @@ func file_fumehood_v1_tool_proto_rawDescGZIP() []byte {
 }
 
 var file_fumehood_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fumehood_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_fumehood_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_fumehood_v1_tool_proto_goTypes = []any{
 	(SideEffects)(0),            // 0: fumehood.v1.SideEffects
 	(Permission)(0),             // 1: fumehood.v1.Permission
@@ -1524,16 +1603,17 @@ var file_fumehood_v1_tool_proto_goTypes = []any{
 	(*CallContext)(nil),         // 9: fumehood.v1.CallContext
 	(*ToolUpdate)(nil),          // 10: fumehood.v1.ToolUpdate
 	(*ToolResult)(nil),          // 11: fumehood.v1.ToolResult
-	(*Usage)(nil),               // 12: fumehood.v1.Usage
-	(*SandboxReceipt)(nil),      // 13: fumehood.v1.SandboxReceipt
-	(*SandboxLayer)(nil),        // 14: fumehood.v1.SandboxLayer
-	(*durationpb.Duration)(nil), // 15: google.protobuf.Duration
-	(*Content)(nil),             // 16: fumehood.v1.Content
-	(*SystemError)(nil),         // 17: fumehood.v1.SystemError
+	(*Coercion)(nil),            // 12: fumehood.v1.Coercion
+	(*Usage)(nil),               // 13: fumehood.v1.Usage
+	(*SandboxReceipt)(nil),      // 14: fumehood.v1.SandboxReceipt
+	(*SandboxLayer)(nil),        // 15: fumehood.v1.SandboxLayer
+	(*durationpb.Duration)(nil), // 16: google.protobuf.Duration
+	(*Content)(nil),             // 17: fumehood.v1.Content
+	(*SystemError)(nil),         // 18: fumehood.v1.SystemError
 }
 var file_fumehood_v1_tool_proto_depIdxs = []int32{
 	0,  // 0: fumehood.v1.ToolDefinition.side_effects:type_name -> fumehood.v1.SideEffects
-	15, // 1: fumehood.v1.ToolDefinition.timeout:type_name -> google.protobuf.Duration
+	16, // 1: fumehood.v1.ToolDefinition.timeout:type_name -> google.protobuf.Duration
 	2,  // 2: fumehood.v1.ToolDefinition.isolation:type_name -> fumehood.v1.Isolation
 	3,  // 3: fumehood.v1.ToolDefinition.execution_mode:type_name -> fumehood.v1.ExecutionMode
 	5,  // 4: fumehood.v1.ToolDefinition.limits:type_name -> fumehood.v1.Limits
@@ -1541,21 +1621,22 @@ var file_fumehood_v1_tool_proto_depIdxs = []int32{
 	1,  // 6: fumehood.v1.Tool.permission:type_name -> fumehood.v1.Permission
 	7,  // 7: fumehood.v1.Tool.availability:type_name -> fumehood.v1.Availability
 	8,  // 8: fumehood.v1.Availability.reasons:type_name -> fumehood.v1.UnavailableReason
-	16, // 9: fumehood.v1.ToolResult.content:type_name -> fumehood.v1.Content
-	17, // 10: fumehood.v1.ToolResult.error:type_name -> fumehood.v1.SystemError
-	12, // 11: fumehood.v1.ToolResult.usage:type_name -> fumehood.v1.Usage
-	13, // 12: fumehood.v1.ToolResult.sandbox:type_name -> fumehood.v1.SandboxReceipt
-	15, // 13: fumehood.v1.Usage.wall_time:type_name -> google.protobuf.Duration
-	15, // 14: fumehood.v1.Usage.queue_time:type_name -> google.protobuf.Duration
-	15, // 15: fumehood.v1.Usage.cpu_time:type_name -> google.protobuf.Duration
-	0,  // 16: fumehood.v1.SandboxReceipt.side_effects:type_name -> fumehood.v1.SideEffects
-	2,  // 17: fumehood.v1.SandboxReceipt.isolation:type_name -> fumehood.v1.Isolation
-	14, // 18: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	17, // 9: fumehood.v1.ToolResult.content:type_name -> fumehood.v1.Content
+	18, // 10: fumehood.v1.ToolResult.error:type_name -> fumehood.v1.SystemError
+	13, // 11: fumehood.v1.ToolResult.usage:type_name -> fumehood.v1.Usage
+	14, // 12: fumehood.v1.ToolResult.sandbox:type_name -> fumehood.v1.SandboxReceipt
+	12, // 13: fumehood.v1.ToolResult.coercions:type_name -> fumehood.v1.Coercion
+	16, // 14: fumehood.v1.Usage.wall_time:type_name -> google.protobuf.Duration
+	16, // 15: fumehood.v1.Usage.queue_time:type_name -> google.protobuf.Duration
+	16, // 16: fumehood.v1.Usage.cpu_time:type_name -> google.protobuf.Duration
+	0,  // 17: fumehood.v1.SandboxReceipt.side_effects:type_name -> fumehood.v1.SideEffects
+	2,  // 18: fumehood.v1.SandboxReceipt.isolation:type_name -> fumehood.v1.Isolation
+	15, // 19: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_proto_init() }
@@ -1573,7 +1654,7 @@ func file_fumehood_v1_tool_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_proto_rawDesc), len(file_fumehood_v1_tool_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
