@@ -81,6 +81,16 @@ def test_one_tool_is_shown_with_parameters_terms_and_a_call_to_copy(sidecar: Sid
     assert list(fumehood("tools", "add_up", "--json", address=sidecar.target).json["tool"]) == TOOL_KEYS
 
 
+def test_definitions_are_printed_as_a_models_api_takes_them(sidecar: Sidecar) -> None:
+    every = json.loads(fumehood("tools", "--format", "openai", address=sidecar.target).stdout)
+    names = [tool["name"] for tool in fumehood("tools", "--json", address=sidecar.target).json["tools"]]
+    assert [each["function"]["name"] for each in every] == names
+    one = json.loads(fumehood("tools", names[0], "--format", "openai", address=sidecar.target).stdout)
+    assert one == every[:1]
+    wrong = fumehood("tools", "nothing", "--format", "mcp", address=sidecar.target)
+    assert (wrong.status, wrong.stdout) == (2, "")
+
+
 def test_an_unknown_tool_is_status_2_and_near_names_are_given(sidecar: Sidecar) -> None:
     done = fumehood("tools", "stepz", address=sidecar.target)
     assert (done.status, done.stdout) == (2, "")

@@ -28,10 +28,10 @@ from fumehood_server.rpc import (
     journal_requests,
     journal_service,
     journal_watching,
-    listing,
     outcomes,
     paging,
     plugin_service,
+    tool_filter,
 )
 from fumehood_server.rpc.status import REFUSALS
 from fumehood_server.secrets import source
@@ -201,7 +201,7 @@ LIMITS = Limits()
         ("## 3.5", "each field of `context`", "256 bytes", admission.MAX_CONTEXT_BYTES == 256),
         ("## 3.5", "each field of `context`", "256 bytes", admission.MAX_NAME_BYTES == 256),
         ("## 3.5", "each field of `context`", "256 bytes", cancelling.MAX_REASON_BYTES == 256),
-        ("## 3.5", "names in", "1,000", listing.MAX_NAMES == 1000),
+        ("## 3.5", "names in", "1,000", tool_filter.MAX_NAMES == 1000),
         (
             "## 3.5",
             "`lines` of",

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
+
 import grpc
+import mcp.types
 import pytest
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
@@ -105,3 +108,98 @@ def test_no_text_but_ours_is_a_page_token(text: str) -> None:
 @given(st.text(alphabet="abcdefghijklmnopqrstuvwxyz_", min_size=1, max_size=64))
 def test_a_token_remembers_its_place(name: str) -> None:
     assert read_token(make_token(name, ("p", "all")), ("p", "all")) == name
+
+
+FORMATS = {
+    pb.TOOL_FORMAT_OPENAI: lambda name, text, schema: {
+        "type": "function",
+        "function": {"name": name, "description": text, "parameters": schema},
+    },
+    pb.TOOL_FORMAT_OPENAI_RESPONSES: lambda name, text, schema: {
+        "type": "function",
+        "name": name,
+        "description": text,
+        "parameters": schema,
+        "strict": False,
+    },
+    pb.TOOL_FORMAT_ANTHROPIC: lambda name, text, schema: {"name": name, "description": text, "input_schema": schema},
+    pb.TOOL_FORMAT_GEMINI: lambda name, text, schema: {
+        "name": name,
+        "description": text,
+        "parametersJsonSchema": schema,
+    },
+}
+
+
+@pytest.mark.parametrize("tool_format", FORMATS, ids=pb.ToolFormat.Name)
+async def test_definitions_come_as_a_models_api_takes_them(
+    tools: ToolServiceStub, tool_format: pb.ToolFormat.ValueType
+) -> None:
+    page = await tools.ListTools(pb.ListToolsRequest(format=tool_format))
+    assert not page.tools
+    definitions = [each.definition for each in (await tools.ListTools(pb.ListToolsRequest())).tools]
+    assert json.loads(page.tools_json) == [
+        FORMATS[tool_format](each.name, each.description, json.loads(each.input_schema_json)) for each in definitions
+    ]
+    again = await tools.ListTools(pb.ListToolsRequest(format=tool_format))
+    assert again.tools_json == page.tools_json
+
+
+async def test_definitions_for_mcp_are_its_tools_with_hints_by_level(tools: ToolServiceStub) -> None:
+    request = pb.ListToolsRequest(format=pb.TOOL_FORMAT_MCP, include_unavailable=True, names=["echo", "write"])
+    echo, write = json.loads((await tools.ListTools(request)).tools_json)
+    for each in (echo, write):
+        mcp.types.Tool.model_validate(each, strict=True)
+    assert echo["annotations"] == {
+        "readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False,
+    }  # fmt: skip
+    assert write["annotations"] == {
+        "readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": False,
+    }  # fmt: skip
+    assert echo["inputSchema"]["type"] == "object"
+
+
+async def test_formatted_pages_join_to_the_whole_list(tools: ToolServiceStub) -> None:
+    found: list[str] = []
+    token = ""
+    for _ in range(10):
+        request = pb.ListToolsRequest(page_size=4, page_token=token, format=pb.TOOL_FORMAT_ANTHROPIC)
+        page = await tools.ListTools(request)
+        found += [each["name"] for each in json.loads(page.tools_json)]
+        token = page.next_page_token
+        if not token:
+            break
+    assert found == [name for name in NAMES if name != "write"]
+
+
+async def test_tools_are_listed_by_allowed_names_and_level(tools: ToolServiceStub) -> None:
+    asked = ["write", "echo", "no_such_tool"]
+    assert names(await tools.ListTools(pb.ListToolsRequest(names=asked))) == ["echo"]
+    everything = pb.ListToolsRequest(names=asked, include_unavailable=True)
+    assert names(await tools.ListTools(everything)) == ["echo", "write"]
+    everything.max_side_effects = tool_pb2.SIDE_EFFECTS_READ
+    assert names(await tools.ListTools(everything)) == ["echo"]
+    everything.max_side_effects = tool_pb2.SIDE_EFFECTS_EXTERNAL
+    assert names(await tools.ListTools(everything)) == ["echo", "write"]
+
+
+async def test_a_page_token_holds_for_its_filters_alone(tools: ToolServiceStub) -> None:
+    some = pb.ListToolsRequest(page_size=1, names=["echo", "hang"])
+    some.page_token = (await tools.ListTools(some)).next_page_token
+    assert names(await tools.ListTools(some)) == ["hang"]
+    some.names.append("wait")
+    assert await refused(tools.ListTools(some)) == (grpc.StatusCode.INVALID_ARGUMENT, "PAGE_TOKEN_INVALID")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pb.ListToolsRequest(format=99),  # type: ignore[arg-type] # of a later version
+        pb.ListToolsRequest(max_side_effects=99),  # type: ignore[arg-type] # likewise
+        pb.ListToolsRequest(names=["x"] * 1001),
+    ],
+)
+async def test_a_filter_or_format_that_is_not_known_is_refused(
+    tools: ToolServiceStub, request_: pb.ListToolsRequest
+) -> None:
+    assert await refused(tools.ListTools(request_)) == (grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_INVALID")

@@ -24,6 +24,42 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ToolFormat:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ToolFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolFormat.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOOL_FORMAT_UNSPECIFIED: _ToolFormat.ValueType  # 0
+    """None: as messages."""
+    TOOL_FORMAT_OPENAI: _ToolFormat.ValueType  # 1
+    """Elements of `tools` of OpenAI's Chat Completions, which vLLM, llama.cpp and Ollama take as well."""
+    TOOL_FORMAT_OPENAI_RESPONSES: _ToolFormat.ValueType  # 2
+    """Elements of `tools` of OpenAI's Responses."""
+    TOOL_FORMAT_ANTHROPIC: _ToolFormat.ValueType  # 3
+    """Elements of `tools` of Anthropic's Messages."""
+    TOOL_FORMAT_GEMINI: _ToolFormat.ValueType  # 4
+    """Elements of `functionDeclarations` of Gemini's generateContent."""
+    TOOL_FORMAT_MCP: _ToolFormat.ValueType  # 5
+    """Elements of `tools` of MCP's tools/list."""
+
+class ToolFormat(_ToolFormat, metaclass=_ToolFormatEnumTypeWrapper):
+    """The shape in which a model's API takes tools."""
+
+TOOL_FORMAT_UNSPECIFIED: ToolFormat.ValueType  # 0
+"""None: as messages."""
+TOOL_FORMAT_OPENAI: ToolFormat.ValueType  # 1
+"""Elements of `tools` of OpenAI's Chat Completions, which vLLM, llama.cpp and Ollama take as well."""
+TOOL_FORMAT_OPENAI_RESPONSES: ToolFormat.ValueType  # 2
+"""Elements of `tools` of OpenAI's Responses."""
+TOOL_FORMAT_ANTHROPIC: ToolFormat.ValueType  # 3
+"""Elements of `tools` of Anthropic's Messages."""
+TOOL_FORMAT_GEMINI: ToolFormat.ValueType  # 4
+"""Elements of `functionDeclarations` of Gemini's generateContent."""
+TOOL_FORMAT_MCP: ToolFormat.ValueType  # 5
+"""Elements of `tools` of MCP's tools/list."""
+Global___ToolFormat: _TypeAlias = ToolFormat  # noqa: Y015
+
 class _SessionRequestKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -118,6 +154,9 @@ class ListToolsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     INCLUDE_UNAVAILABLE_FIELD_NUMBER: _builtins.int
     PLUGIN_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    MAX_SIDE_EFFECTS_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """At most this many tools. 0 means 100; more than 1,000 is taken as 1,000; negative is INVALID_ARGUMENT."""
     page_token: _builtins.str
@@ -128,6 +167,14 @@ class ListToolsRequest(_message.Message):
     """Whether to list tools that could not run now as well, with the reasons."""
     plugin: _builtins.str
     """Only tools of this plugin. Empty means all."""
+    max_side_effects: _tool_pb2.SideEffects.ValueType
+    """Only tools of this level or a lower one. Unspecified means all."""
+    format: Global___ToolFormat.ValueType
+    """Whether to give the definitions as JSON for a model. Unspecified means `tools`."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only tools of these names, at most 1,000. Empty means all. A name that there is no tool of is left out."""
+
     def __init__(
         self,
         *,
@@ -135,10 +182,13 @@ class ListToolsRequest(_message.Message):
         page_token: _builtins.str = ...,
         include_unavailable: _builtins.bool = ...,
         plugin: _builtins.str = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        max_side_effects: _tool_pb2.SideEffects.ValueType = ...,
+        format: Global___ToolFormat.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_unavailable", b"include_unavailable", "page_size", b"page_size", "page_token", b"page_token", "plugin", b"plugin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "include_unavailable", b"include_unavailable", "max_side_effects", b"max_side_effects", "names", b"names", "page_size", b"page_size", "page_token", b"page_token", "plugin", b"plugin"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -152,21 +202,25 @@ class ListToolsResponse(_message.Message):
 
     TOOLS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TOOLS_JSON_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token for the next page. Empty means that this was the last."""
+    tools_json: _builtins.str
+    """The tools in the format that was asked for: a JSON array, ordered by name. The same tools are the same text always."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.Tool]:
-        """The tools, ordered by name."""
+        """The tools, ordered by name. Empty where a format was asked for."""
 
     def __init__(
         self,
         *,
         tools: _abc.Iterable[_tool_pb2.Tool] | None = ...,
         next_page_token: _builtins.str = ...,
+        tools_json: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tools", b"tools", "tools_json", b"tools_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -24,6 +25,8 @@ from fumehood_server.model.tool import MAX_TIMEOUT_S
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from fumehood_server.cli.json_output import JsonObject
 
 CONNECT_TIMEOUT_S = 5.0
 """A sidecar of this machine answers within milliseconds; this is for one that is starting under load."""
@@ -112,6 +115,32 @@ class SidecarClient:
             )
             page = self._ask(lambda: self._tools.ListTools(request, timeout=LOOKUP_TIMEOUT_S))  # noqa: B023 - at once
             tools.extend(page.tools)
+            token = page.next_page_token
+            if not token:
+                return tools
+
+    def list_tools_as(
+        self,
+        tool_format: pb.ToolFormat.ValueType,
+        *,
+        include_unavailable: bool,
+        plugin: str,
+        names: Sequence[str],
+    ) -> list[JsonObject]:
+        """All tools in the shape of a model's API, ordered by name."""
+        tools: list[JsonObject] = []
+        token = ""
+        while True:
+            request = pb.ListToolsRequest(
+                page_size=_PAGE_SIZE,
+                page_token=token,
+                include_unavailable=include_unavailable,
+                plugin=plugin,
+                names=names,
+                format=tool_format,
+            )
+            page = self._ask(lambda: self._tools.ListTools(request, timeout=LOOKUP_TIMEOUT_S))  # noqa: B023 - at once
+            tools.extend(json.loads(page.tools_json))
             token = page.next_page_token
             if not token:
                 return tools

@@ -2,51 +2,68 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.tool import Availability, Reason
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
+from fumehood_server.rpc.tool_filter import ToolFilter, check_names
+from fumehood_server.rpc.tool_formats import is_known, tool_json
 from fumehood_server.rpc.tools import availability_message
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
 
-MAX_NAMES = 1000
+_Listed = TypeVar("_Listed")
 
 
 def list_tools(server: ServerContext, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
     """A page.
 
     Raises:
-        RefusedError: the page's size or token is wrong.
+        RefusedError: the page's size or token is wrong, or a filter, or the format.
     """
-    size = page_size(request.page_size)
-    filters = (request.plugin[:128], "all" if request.include_unavailable else "available")
-    after = read_token(request.page_token, filters)
-    catalog, writer = server.catalog, server.tools
+    tool_format = request.format
+    if not tool_format:
+        tools, token = _page(server, request, server.tools.tool, tool_pb2.Tool.ByteSize)
+        return pb.ListToolsResponse(tools=tools, next_page_token=token)
+    if not is_known(tool_format):
+        raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, f"format {tool_format} is not known here"))
+    texts, token = _page(server, request, lambda tool, _: tool_json(tool, tool_format), len)
+    return pb.ListToolsResponse(tools_json=f"[{','.join(texts)}]", next_page_token=token)
+
+
+def _page(
+    server: ServerContext,
+    request: pb.ListToolsRequest,
+    write: Callable[[RegisteredTool, Availability], _Listed],
+    size_of: Callable[[_Listed], int],
+) -> tuple[list[_Listed], str]:
+    """The tools that a page has, each as `write` writes it, and the token of the next."""
+    most, wanted = page_size(request.page_size), ToolFilter(request)
+    after = read_token(request.page_token, wanted.key)
+    catalog = server.catalog
     scan = catalog.scan()
-    page: list[tool_pb2.Tool] = []
-    page_bytes, last, token = 0, "", ""
+    page: list[_Listed] = []
+    page_bytes, last = 0, ""
     for tool in catalog.tools:
-        name = tool.name
-        if name <= after or (request.plugin and tool.plugin != request.plugin):
+        if tool.name <= after or not wanted.takes(tool):
             continue
         availability = catalog.availability(tool, scan)
         if availability.reasons and not request.include_unavailable:
             continue
-        message = writer.tool(tool, availability)
-        message_bytes = message.ByteSize()
-        if len(page) == size or (page and page_bytes + message_bytes > MAX_PAGE_BYTES):
-            token = make_token(last, filters)
-            break
-        page.append(message)
-        page_bytes += message_bytes
-        last = name
-    return pb.ListToolsResponse(tools=page, next_page_token=token)
+        listed = write(tool, availability)
+        page_bytes += size_of(listed)
+        if len(page) == most or (page and page_bytes > MAX_PAGE_BYTES):
+            return page, make_token(last, wanted.key)
+        page.append(listed)
+        last = tool.name
+    return page, ""
 
 
 def get_tool(server: ServerContext, request: pb.GetToolRequest) -> pb.GetToolResponse:
@@ -70,8 +87,7 @@ def check_availability(server: ServerContext, request: pb.CheckAvailabilityReque
     Raises:
         RefusedError: too many are named.
     """
-    if len(request.names) > MAX_NAMES:
-        raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, f"at most {MAX_NAMES} names"))
+    check_names(request.names)
     catalog = server.catalog
     scan = catalog.scan()
     names = list(request.names) or [tool.name for tool in catalog.tools]

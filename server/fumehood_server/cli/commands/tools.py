@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.json_output import JsonObject
 
+FORMATS = ("openai", "openai-responses", "anthropic", "gemini", "mcp")
 LEVEL_MEANINGS = {
     "none": "reads its own code, writes a private scratch folder, calls nobody",
     "read": "as none, and reads the paths that the operator granted",
@@ -28,9 +29,22 @@ LEVEL_MEANINGS = {
 @click.argument("name", required=False, shell_complete=tool_names)
 @click.option("--all", "include_unavailable", is_flag=True, help="List also what could not run now, with the reasons.")
 @click.option("--plugin", "plugin_name", default="", metavar="NAME", help="Only tools of this plugin.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(FORMATS),
+    help="Print definitions as JSON, as a model's API takes them.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @address_option
-def tools(name: str | None, include_unavailable: bool, plugin_name: str, as_json: bool, address: str | None) -> None:
+def tools(
+    name: str | None,
+    include_unavailable: bool,
+    plugin_name: str,
+    format_name: str | None,
+    as_json: bool,
+    address: str | None,
+) -> None:
     """List tools, or show one with its parameters.
 
     \b
@@ -39,6 +53,7 @@ def tools(name: str | None, include_unavailable: bool, plugin_name: str, as_json
       fumehood tools --all               also those that could not run, and what would mend it
       fumehood tools roll_dice           parameters, level, permission, and a call to copy
       fumehood tools --json | jq -r '.tools[].name'
+      fumehood tools --format openai     the `tools` of a request to a model
     """
     from fumehood_server.cli import json_output
     from fumehood_server.cli.client import SidecarClient
@@ -46,6 +61,11 @@ def tools(name: str | None, include_unavailable: bool, plugin_name: str, as_json
     from fumehood_server.cli.output import console, print_json
 
     with SidecarClient(address) as client:
+        if format_name is not None:
+            if name is not None:
+                client.get_tool(name)  # says so where there is none
+            print_json(_formatted(client, format_name, name, include_unavailable, plugin_name))
+            return
         if name is not None:
             try:
                 shape = json_output.tool_json(client.get_tool(name))
@@ -65,6 +85,20 @@ def tools(name: str | None, include_unavailable: bool, plugin_name: str, as_json
         if not include_unavailable:
             hidden = len(client.list_tools(include_unavailable=True, plugin=plugin_name)) - len(listed)
     _list(console(), listed, hidden)
+
+
+def _formatted(
+    client: SidecarClient, format_name: str, name: str | None, include_unavailable: bool, plugin_name: str
+) -> list[JsonObject]:
+    """The definitions of all tools, or of the one that is named, available or not."""
+    from fumehood.v1 import tool_service_pb2 as pb
+
+    return client.list_tools_as(
+        pb.ToolFormat.Value(f"TOOL_FORMAT_{format_name.upper().replace('-', '_')}"),
+        include_unavailable=include_unavailable or name is not None,
+        plugin=plugin_name,
+        names=[] if name is None else [name],
+    )
 
 
 def with_near_names(error: CommandError, name: str, client: SidecarClient) -> CommandError:

@@ -23,6 +23,71 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// The shape in which a model's API takes tools.
+type ToolFormat int32
+
+const (
+	// None: as messages.
+	ToolFormat_TOOL_FORMAT_UNSPECIFIED ToolFormat = 0
+	// Elements of `tools` of OpenAI's Chat Completions, which vLLM, llama.cpp and Ollama take as well.
+	ToolFormat_TOOL_FORMAT_OPENAI ToolFormat = 1
+	// Elements of `tools` of OpenAI's Responses.
+	ToolFormat_TOOL_FORMAT_OPENAI_RESPONSES ToolFormat = 2
+	// Elements of `tools` of Anthropic's Messages.
+	ToolFormat_TOOL_FORMAT_ANTHROPIC ToolFormat = 3
+	// Elements of `functionDeclarations` of Gemini's generateContent.
+	ToolFormat_TOOL_FORMAT_GEMINI ToolFormat = 4
+	// Elements of `tools` of MCP's tools/list.
+	ToolFormat_TOOL_FORMAT_MCP ToolFormat = 5
+)
+
+// Enum value maps for ToolFormat.
+var (
+	ToolFormat_name = map[int32]string{
+		0: "TOOL_FORMAT_UNSPECIFIED",
+		1: "TOOL_FORMAT_OPENAI",
+		2: "TOOL_FORMAT_OPENAI_RESPONSES",
+		3: "TOOL_FORMAT_ANTHROPIC",
+		4: "TOOL_FORMAT_GEMINI",
+		5: "TOOL_FORMAT_MCP",
+	}
+	ToolFormat_value = map[string]int32{
+		"TOOL_FORMAT_UNSPECIFIED":      0,
+		"TOOL_FORMAT_OPENAI":           1,
+		"TOOL_FORMAT_OPENAI_RESPONSES": 2,
+		"TOOL_FORMAT_ANTHROPIC":        3,
+		"TOOL_FORMAT_GEMINI":           4,
+		"TOOL_FORMAT_MCP":              5,
+	}
+)
+
+func (x ToolFormat) Enum() *ToolFormat {
+	p := new(ToolFormat)
+	*p = x
+	return p
+}
+
+func (x ToolFormat) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ToolFormat) Descriptor() protoreflect.EnumDescriptor {
+	return file_fumehood_v1_tool_service_proto_enumTypes[0].Descriptor()
+}
+
+func (ToolFormat) Type() protoreflect.EnumType {
+	return &file_fumehood_v1_tool_service_proto_enumTypes[0]
+}
+
+func (x ToolFormat) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ToolFormat.Descriptor instead.
+func (ToolFormat) EnumDescriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{0}
+}
+
 // A kind of request within a session.
 type SessionRequestKind int32
 
@@ -60,11 +125,11 @@ func (x SessionRequestKind) String() string {
 }
 
 func (SessionRequestKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_fumehood_v1_tool_service_proto_enumTypes[0].Descriptor()
+	return file_fumehood_v1_tool_service_proto_enumTypes[1].Descriptor()
 }
 
 func (SessionRequestKind) Type() protoreflect.EnumType {
-	return &file_fumehood_v1_tool_service_proto_enumTypes[0]
+	return &file_fumehood_v1_tool_service_proto_enumTypes[1]
 }
 
 func (x SessionRequestKind) Number() protoreflect.EnumNumber {
@@ -73,7 +138,7 @@ func (x SessionRequestKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SessionRequestKind.Descriptor instead.
 func (SessionRequestKind) EnumDescriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{0}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{1}
 }
 
 // Where a call stands.
@@ -125,11 +190,11 @@ func (x CallState) String() string {
 }
 
 func (CallState) Descriptor() protoreflect.EnumDescriptor {
-	return file_fumehood_v1_tool_service_proto_enumTypes[1].Descriptor()
+	return file_fumehood_v1_tool_service_proto_enumTypes[2].Descriptor()
 }
 
 func (CallState) Type() protoreflect.EnumType {
-	return &file_fumehood_v1_tool_service_proto_enumTypes[1]
+	return &file_fumehood_v1_tool_service_proto_enumTypes[2]
 }
 
 func (x CallState) Number() protoreflect.EnumNumber {
@@ -138,7 +203,7 @@ func (x CallState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallState.Descriptor instead.
 func (CallState) EnumDescriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{1}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{2}
 }
 
 // What somebody found who looked.
@@ -178,11 +243,11 @@ func (x Resolution) String() string {
 }
 
 func (Resolution) Descriptor() protoreflect.EnumDescriptor {
-	return file_fumehood_v1_tool_service_proto_enumTypes[2].Descriptor()
+	return file_fumehood_v1_tool_service_proto_enumTypes[3].Descriptor()
 }
 
 func (Resolution) Type() protoreflect.EnumType {
-	return &file_fumehood_v1_tool_service_proto_enumTypes[2]
+	return &file_fumehood_v1_tool_service_proto_enumTypes[3]
 }
 
 func (x Resolution) Number() protoreflect.EnumNumber {
@@ -191,7 +256,7 @@ func (x Resolution) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Resolution.Descriptor instead.
 func (Resolution) EnumDescriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{2}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{3}
 }
 
 // Asks for a page of tools.
@@ -205,7 +270,13 @@ type ListToolsRequest struct {
 	// Whether to list tools that could not run now as well, with the reasons.
 	IncludeUnavailable bool `protobuf:"varint,3,opt,name=include_unavailable,json=includeUnavailable,proto3" json:"include_unavailable,omitempty"`
 	// Only tools of this plugin. Empty means all.
-	Plugin        string `protobuf:"bytes,4,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	Plugin string `protobuf:"bytes,4,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// Only tools of these names, at most 1,000. Empty means all. A name that there is no tool of is left out.
+	Names []string `protobuf:"bytes,5,rep,name=names,proto3" json:"names,omitempty"`
+	// Only tools of this level or a lower one. Unspecified means all.
+	MaxSideEffects SideEffects `protobuf:"varint,6,opt,name=max_side_effects,json=maxSideEffects,proto3,enum=fumehood.v1.SideEffects" json:"max_side_effects,omitempty"`
+	// Whether to give the definitions as JSON for a model. Unspecified means `tools`.
+	Format        ToolFormat `protobuf:"varint,7,opt,name=format,proto3,enum=fumehood.v1.ToolFormat" json:"format,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -268,13 +339,36 @@ func (x *ListToolsRequest) GetPlugin() string {
 	return ""
 }
 
+func (x *ListToolsRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *ListToolsRequest) GetMaxSideEffects() SideEffects {
+	if x != nil {
+		return x.MaxSideEffects
+	}
+	return SideEffects_SIDE_EFFECTS_UNSPECIFIED
+}
+
+func (x *ListToolsRequest) GetFormat() ToolFormat {
+	if x != nil {
+		return x.Format
+	}
+	return ToolFormat_TOOL_FORMAT_UNSPECIFIED
+}
+
 // A page of tools.
 type ListToolsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tools, ordered by name.
+	// The tools, ordered by name. Empty where a format was asked for.
 	Tools []*Tool `protobuf:"bytes,1,rep,name=tools,proto3" json:"tools,omitempty"`
 	// Token for the next page. Empty means that this was the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// The tools in the format that was asked for: a JSON array, ordered by name. The same tools are the same text always.
+	ToolsJson     string `protobuf:"bytes,3,opt,name=tools_json,json=toolsJson,proto3" json:"tools_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -319,6 +413,13 @@ func (x *ListToolsResponse) GetTools() []*Tool {
 func (x *ListToolsResponse) GetNextPageToken() string {
 	if x != nil {
 		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListToolsResponse) GetToolsJson() string {
+	if x != nil {
+		return x.ToolsJson
 	}
 	return ""
 }
@@ -1743,16 +1844,21 @@ var File_fumehood_v1_tool_service_proto protoreflect.FileDescriptor
 
 const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1efumehood/v1/tool_service.proto\x12\vfumehood.v1\x1a\x19fumehood/v1/content.proto\x1a\x17fumehood/v1/error.proto\x1a\x16fumehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x97\x01\n" +
+	"\x1efumehood/v1/tool_service.proto\x12\vfumehood.v1\x1a\x19fumehood/v1/content.proto\x1a\x17fumehood/v1/error.proto\x1a\x16fumehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa2\x02\n" +
 	"\x10ListToolsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12/\n" +
 	"\x13include_unavailable\x18\x03 \x01(\bR\x12includeUnavailable\x12\x16\n" +
-	"\x06plugin\x18\x04 \x01(\tR\x06plugin\"d\n" +
+	"\x06plugin\x18\x04 \x01(\tR\x06plugin\x12\x14\n" +
+	"\x05names\x18\x05 \x03(\tR\x05names\x12B\n" +
+	"\x10max_side_effects\x18\x06 \x01(\x0e2\x18.fumehood.v1.SideEffectsR\x0emaxSideEffects\x12/\n" +
+	"\x06format\x18\a \x01(\x0e2\x17.fumehood.v1.ToolFormatR\x06format\"\x83\x01\n" +
 	"\x11ListToolsResponse\x12'\n" +
 	"\x05tools\x18\x01 \x03(\v2\x11.fumehood.v1.ToolR\x05tools\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"$\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
+	"\n" +
+	"tools_json\x18\x03 \x01(\tR\ttoolsJson\"$\n" +
 	"\x0eGetToolRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"8\n" +
 	"\x0fGetToolResponse\x12%\n" +
@@ -1834,7 +1940,15 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"resolvedBy\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\"F\n" +
 	"\x13ResolveCallResponse\x12/\n" +
-	"\x06result\x18\x01 \x01(\v2\x17.fumehood.v1.ToolResultR\x06result*z\n" +
+	"\x06result\x18\x01 \x01(\v2\x17.fumehood.v1.ToolResultR\x06result*\xab\x01\n" +
+	"\n" +
+	"ToolFormat\x12\x1b\n" +
+	"\x17TOOL_FORMAT_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12TOOL_FORMAT_OPENAI\x10\x01\x12 \n" +
+	"\x1cTOOL_FORMAT_OPENAI_RESPONSES\x10\x02\x12\x19\n" +
+	"\x15TOOL_FORMAT_ANTHROPIC\x10\x03\x12\x16\n" +
+	"\x12TOOL_FORMAT_GEMINI\x10\x04\x12\x13\n" +
+	"\x0fTOOL_FORMAT_MCP\x10\x05*z\n" +
 	"\x12SessionRequestKind\x12$\n" +
 	" SESSION_REQUEST_KIND_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19SESSION_REQUEST_KIND_CALL\x10\x01\x12\x1f\n" +
@@ -1877,99 +1991,103 @@ func file_fumehood_v1_tool_service_proto_rawDescGZIP() []byte {
 	return file_fumehood_v1_tool_service_proto_rawDescData
 }
 
-var file_fumehood_v1_tool_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_fumehood_v1_tool_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_fumehood_v1_tool_service_proto_goTypes = []any{
-	(SessionRequestKind)(0),           // 0: fumehood.v1.SessionRequestKind
-	(CallState)(0),                    // 1: fumehood.v1.CallState
-	(Resolution)(0),                   // 2: fumehood.v1.Resolution
-	(*ListToolsRequest)(nil),          // 3: fumehood.v1.ListToolsRequest
-	(*ListToolsResponse)(nil),         // 4: fumehood.v1.ListToolsResponse
-	(*GetToolRequest)(nil),            // 5: fumehood.v1.GetToolRequest
-	(*GetToolResponse)(nil),           // 6: fumehood.v1.GetToolResponse
-	(*CheckAvailabilityRequest)(nil),  // 7: fumehood.v1.CheckAvailabilityRequest
-	(*CheckAvailabilityResponse)(nil), // 8: fumehood.v1.CheckAvailabilityResponse
-	(*ToolAvailability)(nil),          // 9: fumehood.v1.ToolAvailability
-	(*CallToolRequest)(nil),           // 10: fumehood.v1.CallToolRequest
-	(*RetryPolicy)(nil),               // 11: fumehood.v1.RetryPolicy
-	(*CallToolResponse)(nil),          // 12: fumehood.v1.CallToolResponse
-	(*StreamToolRequest)(nil),         // 13: fumehood.v1.StreamToolRequest
-	(*StreamToolResponse)(nil),        // 14: fumehood.v1.StreamToolResponse
-	(*CallStarted)(nil),               // 15: fumehood.v1.CallStarted
-	(*SessionRequest)(nil),            // 16: fumehood.v1.SessionRequest
-	(*SessionRequests)(nil),           // 17: fumehood.v1.SessionRequests
-	(*SessionResponse)(nil),           // 18: fumehood.v1.SessionResponse
-	(*SessionResponses)(nil),          // 19: fumehood.v1.SessionResponses
-	(*SessionRefusal)(nil),            // 20: fumehood.v1.SessionRefusal
-	(*CancelCallRequest)(nil),         // 21: fumehood.v1.CancelCallRequest
-	(*CancelCallResponse)(nil),        // 22: fumehood.v1.CancelCallResponse
-	(*GetCallRequest)(nil),            // 23: fumehood.v1.GetCallRequest
-	(*GetCallResponse)(nil),           // 24: fumehood.v1.GetCallResponse
-	(*ResolveCallRequest)(nil),        // 25: fumehood.v1.ResolveCallRequest
-	(*ResolveCallResponse)(nil),       // 26: fumehood.v1.ResolveCallResponse
-	(*Tool)(nil),                      // 27: fumehood.v1.Tool
-	(*Availability)(nil),              // 28: fumehood.v1.Availability
-	(*CallContext)(nil),               // 29: fumehood.v1.CallContext
-	(*durationpb.Duration)(nil),       // 30: google.protobuf.Duration
-	(*ToolResult)(nil),                // 31: fumehood.v1.ToolResult
-	(*ToolUpdate)(nil),                // 32: fumehood.v1.ToolUpdate
-	(*SystemError)(nil),               // 33: fumehood.v1.SystemError
-	(*timestamppb.Timestamp)(nil),     // 34: google.protobuf.Timestamp
-	(*Content)(nil),                   // 35: fumehood.v1.Content
+	(ToolFormat)(0),                   // 0: fumehood.v1.ToolFormat
+	(SessionRequestKind)(0),           // 1: fumehood.v1.SessionRequestKind
+	(CallState)(0),                    // 2: fumehood.v1.CallState
+	(Resolution)(0),                   // 3: fumehood.v1.Resolution
+	(*ListToolsRequest)(nil),          // 4: fumehood.v1.ListToolsRequest
+	(*ListToolsResponse)(nil),         // 5: fumehood.v1.ListToolsResponse
+	(*GetToolRequest)(nil),            // 6: fumehood.v1.GetToolRequest
+	(*GetToolResponse)(nil),           // 7: fumehood.v1.GetToolResponse
+	(*CheckAvailabilityRequest)(nil),  // 8: fumehood.v1.CheckAvailabilityRequest
+	(*CheckAvailabilityResponse)(nil), // 9: fumehood.v1.CheckAvailabilityResponse
+	(*ToolAvailability)(nil),          // 10: fumehood.v1.ToolAvailability
+	(*CallToolRequest)(nil),           // 11: fumehood.v1.CallToolRequest
+	(*RetryPolicy)(nil),               // 12: fumehood.v1.RetryPolicy
+	(*CallToolResponse)(nil),          // 13: fumehood.v1.CallToolResponse
+	(*StreamToolRequest)(nil),         // 14: fumehood.v1.StreamToolRequest
+	(*StreamToolResponse)(nil),        // 15: fumehood.v1.StreamToolResponse
+	(*CallStarted)(nil),               // 16: fumehood.v1.CallStarted
+	(*SessionRequest)(nil),            // 17: fumehood.v1.SessionRequest
+	(*SessionRequests)(nil),           // 18: fumehood.v1.SessionRequests
+	(*SessionResponse)(nil),           // 19: fumehood.v1.SessionResponse
+	(*SessionResponses)(nil),          // 20: fumehood.v1.SessionResponses
+	(*SessionRefusal)(nil),            // 21: fumehood.v1.SessionRefusal
+	(*CancelCallRequest)(nil),         // 22: fumehood.v1.CancelCallRequest
+	(*CancelCallResponse)(nil),        // 23: fumehood.v1.CancelCallResponse
+	(*GetCallRequest)(nil),            // 24: fumehood.v1.GetCallRequest
+	(*GetCallResponse)(nil),           // 25: fumehood.v1.GetCallResponse
+	(*ResolveCallRequest)(nil),        // 26: fumehood.v1.ResolveCallRequest
+	(*ResolveCallResponse)(nil),       // 27: fumehood.v1.ResolveCallResponse
+	(SideEffects)(0),                  // 28: fumehood.v1.SideEffects
+	(*Tool)(nil),                      // 29: fumehood.v1.Tool
+	(*Availability)(nil),              // 30: fumehood.v1.Availability
+	(*CallContext)(nil),               // 31: fumehood.v1.CallContext
+	(*durationpb.Duration)(nil),       // 32: google.protobuf.Duration
+	(*ToolResult)(nil),                // 33: fumehood.v1.ToolResult
+	(*ToolUpdate)(nil),                // 34: fumehood.v1.ToolUpdate
+	(*SystemError)(nil),               // 35: fumehood.v1.SystemError
+	(*timestamppb.Timestamp)(nil),     // 36: google.protobuf.Timestamp
+	(*Content)(nil),                   // 37: fumehood.v1.Content
 }
 var file_fumehood_v1_tool_service_proto_depIdxs = []int32{
-	27, // 0: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
-	27, // 1: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
-	9,  // 2: fumehood.v1.CheckAvailabilityResponse.tools:type_name -> fumehood.v1.ToolAvailability
-	28, // 3: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
-	29, // 4: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
-	30, // 5: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
-	11, // 6: fumehood.v1.CallToolRequest.retry:type_name -> fumehood.v1.RetryPolicy
-	31, // 7: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
-	10, // 8: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
-	15, // 9: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
-	32, // 10: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
-	31, // 11: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
-	10, // 12: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
-	21, // 13: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
-	17, // 14: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
-	16, // 15: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
-	32, // 16: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
-	31, // 17: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
-	20, // 18: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
-	19, // 19: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
-	18, // 20: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
-	33, // 21: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
-	0,  // 22: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
-	1,  // 23: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
-	34, // 24: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
-	31, // 25: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
-	2,  // 26: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
-	35, // 27: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
-	31, // 28: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
-	3,  // 29: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
-	5,  // 30: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
-	7,  // 31: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
-	10, // 32: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
-	13, // 33: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
-	16, // 34: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
-	21, // 35: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
-	23, // 36: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
-	25, // 37: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
-	4,  // 38: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
-	6,  // 39: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
-	8,  // 40: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
-	12, // 41: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
-	14, // 42: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
-	18, // 43: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
-	22, // 44: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
-	24, // 45: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
-	26, // 46: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
-	38, // [38:47] is the sub-list for method output_type
-	29, // [29:38] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	28, // 0: fumehood.v1.ListToolsRequest.max_side_effects:type_name -> fumehood.v1.SideEffects
+	0,  // 1: fumehood.v1.ListToolsRequest.format:type_name -> fumehood.v1.ToolFormat
+	29, // 2: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
+	29, // 3: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
+	10, // 4: fumehood.v1.CheckAvailabilityResponse.tools:type_name -> fumehood.v1.ToolAvailability
+	30, // 5: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
+	31, // 6: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
+	32, // 7: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
+	12, // 8: fumehood.v1.CallToolRequest.retry:type_name -> fumehood.v1.RetryPolicy
+	33, // 9: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
+	11, // 10: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
+	16, // 11: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
+	34, // 12: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
+	33, // 13: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
+	11, // 14: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
+	22, // 15: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
+	18, // 16: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
+	17, // 17: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
+	34, // 18: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
+	33, // 19: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
+	21, // 20: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
+	20, // 21: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
+	19, // 22: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
+	35, // 23: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
+	1,  // 24: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
+	2,  // 25: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
+	36, // 26: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
+	33, // 27: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
+	3,  // 28: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
+	37, // 29: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
+	33, // 30: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
+	4,  // 31: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
+	6,  // 32: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
+	8,  // 33: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
+	11, // 34: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
+	14, // 35: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
+	17, // 36: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
+	22, // 37: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
+	24, // 38: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
+	26, // 39: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
+	5,  // 40: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
+	7,  // 41: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
+	9,  // 42: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
+	13, // 43: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
+	15, // 44: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
+	19, // 45: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
+	23, // 46: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
+	25, // 47: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
+	27, // 48: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
+	40, // [40:49] is the sub-list for method output_type
+	31, // [31:40] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_service_proto_init() }
@@ -2001,7 +2119,7 @@ func file_fumehood_v1_tool_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_service_proto_rawDesc), len(file_fumehood_v1_tool_service_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
