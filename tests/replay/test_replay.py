@@ -126,7 +126,7 @@ async def _record(folder: Path, plugin: Path, notes: Path, hits: list[str]) -> d
                     ("mixed", "clock", {}),
                     ("mixed", "told", {}),
                     ("mixed", "greedy", {}),
-                    ("effects", "note", {"folder": str(notes), "recorded": True}),
+                    ("effects", "note", {"folder": str(notes), "recorded": "true"}),  # which is mended
                     ("errors", "stumble", {"port": port}),
                     ("errors", "gives_up", {}),
                     ("secrets", "signs", {}),

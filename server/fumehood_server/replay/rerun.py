@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from fumehood_server.calls.steps.check import Checked, checked_result, output_of
 from fumehood_server.config.config import SidecarConfig
 from fumehood_server.errors import ConfigError, WorkerUnavailableError
 from fumehood_server.model.call import CallContext, CallOutcome
-from fumehood_server.model.outcome_json import outcome_to_json
+from fumehood_server.model.outcome_json import outcome_from_json, outcome_to_json
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.taken_values import TakenValues
 from fumehood_server.model.worker import CancelReason, Invocation, InvocationResult, Worker
@@ -189,6 +190,11 @@ async def _invoke(call: ReplayableCall, tool: RegisteredTool, worker: Worker, va
 
 
 def _outcome(call: ReplayableCall, checked: Checked) -> CallOutcome:
+    """What the tool gives now, as the record has it: with what was mended then, since arguments are recorded mended."""
+    recorded = CallOutcome(call_id=call.call_id, tool=call.tool)
+    if call.result:
+        with contextlib.suppress(ValueError):  # a secret that was taken out of it may have left no JSON
+            recorded = outcome_from_json(call.result, call_id=call.call_id, tool=call.tool, attempts=1)
     return CallOutcome(
         call_id=call.call_id,
         tool=call.tool,
@@ -197,4 +203,5 @@ def _outcome(call: ReplayableCall, checked: Checked) -> CallOutcome:
         terminate=checked.terminate,
         error=checked.error,
         attempts=1,
+        coercions=recorded.coercions,
     )
