@@ -9,6 +9,8 @@ from fumehood_sdk.errors import Cancelled
 
 LOCK_TIMEOUT_S = 0.05
 """The writer's lock is held for longer only while the sidecar does not read; then the end can wait as well."""
+_STEPS = 1000
+"""Of Python code, at the first of which an exception arrives that was raised in the own thread."""
 RETRACT_TIMEOUT_S = 5.0
 """Bound of waiting for the interrupting thread, which has two lines left to run."""
 
@@ -39,24 +41,27 @@ def interrupt_call(call: Call, write_lock: threading.Lock) -> bool:
         write_lock.release()
 
 
+class _RetractedError(BaseException):
+    """Takes the place of an exception that was not raised yet."""
+
+
 def retract_interruption(call: Call) -> None:
     """In the call's own thread, after `interrupt_call`: catch the exception or take it back; none is raised later."""
-    while True:
-        try:
-            call.interruption.wait(RETRACT_TIMEOUT_S)
-            _raise_in(threading.get_ident(), None)
-        except Cancelled:
-            # Raised here and not in the tool. No second one follows.
-            return
-        else:
-            return
+    try:
+        call.interruption.wait(RETRACT_TIMEOUT_S)
+        # Not NULL, which the C API has for this: where nothing is left to take back the interpreter goes on looking
+        # for an exception at each call and jump, for ever, and Python 3.11 hangs there under `sys.setprofile`.
+        _raise_in(threading.get_ident(), _RetractedError)
+        for _ in range(_STEPS):
+            pass
+    except (Cancelled, _RetractedError):
+        # Raised here and not in the tool. No second one follows.
+        return
 
 
-def _raise_in(thread_id: int, kind: type[BaseException] | None) -> None:
+def _raise_in(thread_id: int, kind: type[BaseException]) -> None:
     import ctypes  # noqa: PLC0415 - most workers never interrupt a call
 
-    # Documented in the C API: takes a thread's id and a borrowed exception type, or NULL to take back one that has
-    # not been raised yet. ctypes.pythonapi keeps the GIL held.
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread_id), None if kind is None else ctypes.py_object(kind)
-    )
+    # Documented in the C API: takes a thread's id and a borrowed exception type, in the place of one that has not been
+    # raised yet. ctypes.pythonapi keeps the GIL held.
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(kind))
