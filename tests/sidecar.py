@@ -23,6 +23,7 @@ from tests import preloaded
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+LOG_TIMEOUT_S = 30.0
 
 _LAUNCH = """
 import json, sys
@@ -56,6 +57,15 @@ class Sidecar:
         """The lines of its log so far, without one that is being written."""
         *lines, _ = (self.folder / "stderr").read_text().split("\n")
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def logged(self, **fields: object) -> dict[str, Any]:
+        """The one line of its log with these fields, once it is there: a thread of its own writes the log."""
+        deadline = time.monotonic() + LOG_TIMEOUT_S
+        while not (found := [line for line in self.log() if fields.items() <= line.items()]):
+            assert time.monotonic() < deadline, f"no line has {fields}"
+            time.sleep(0.01)
+        (line,) = found
+        return line
 
     def stderr(self) -> str:
         return (self.folder / "stderr").read_text()

@@ -60,13 +60,14 @@ def test_an_id_is_known_for_the_window_and_forgotten_within_twice_that() -> None
 
 async def test_a_new_id_is_not_looked_up_and_a_recorded_one_is(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
-    async with kept.open(WriterSettings(retry_s=0.05), commit_s=0.5) as journal:
+    async with kept.open(WriterSettings(retry_s=0.05), commit_s=30.0) as journal:
         await journal.commit(STARTED)
         await until(lambda: not journal._recent.may_hold("unknown"))
         journal.record(start(), about("known"), (b"{}",))
         assert await journal.recent("known") is not None
         with contextlib.closing(sqlite3.connect(kept.path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # nothing can be written
+            journal._commit_s = 0.5
             journal.record(start(), about("later"), (b"{}",))
             assert await journal.recent("unknown") is None
             assert await journal.recent("known") is not None, "it is on disk, so nobody waits for the others"

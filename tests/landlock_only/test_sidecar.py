@@ -201,7 +201,7 @@ def test_nothing_runs_there_unless_the_operator_accepts_it(folder: Path, user: s
         [_PLUGINS / "dice"], interpreter=_interpreter(user), environment=_environment(folder), everybody=True
     ) as sidecar:
         result = _call(sidecar.target, "roll_dice", count=2, sides=6)
-        problem = next(line for line in sidecar.log() if line["event"] == "sandbox_unavailable")
+        problem = sidecar.logged(event="sandbox_unavailable")
     assert result.error.code in {"TOOL_NOT_FOUND", "CONFIG_SANDBOX_UNAVAILABLE"}
     assert "namespace" in problem["message"]
     assert "docs/deploy" in problem["remedy"]

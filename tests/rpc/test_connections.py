@@ -62,7 +62,7 @@ async def test_connections_never_take_the_descriptors_that_calls_need(plugin_fol
     with running_sidecar([plugin_folder], server=BOTH, interpreter=limited) as sidecar, contextlib.ExitStack() as stack:
         taken = sum(idle(target, stack) for target in sidecar.targets for _ in range(DESCRIPTORS))
         assert taken == 2 * connections_that_fit(1024, 2, DESCRIPTORS)
-        (line,) = [line for line in sidecar.log() if line["event"] == "fewer_connections"]
+        line = sidecar.logged(event="fewer_connections")
         assert line["max_connections"] == taken // 2
         stack.close()
         assert await answers(sidecar, sidecar.targets[0])

@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import psutil
@@ -99,16 +98,6 @@ async def test_unread_answers_of_one_caller_are_bounded_and_its_calls_refused(si
     assert await settled(sidecar.targets[address]) == "hi"
 
 
-def _logged(sidecar: Sidecar, event: str) -> dict[str, Any]:
-    """The one such line. The log is written by a thread of its own, so it may be behind what others see."""
-    deadline = time.monotonic() + BOUND_S
-    while not (lines := [line for line in sidecar.log() if line["event"] == event]):
-        assert time.monotonic() < deadline, f"there is no line {event}"
-        time.sleep(0.01)
-    (line,) = lines
-    return line
-
-
 async def test_of_connections_that_together_leave_too_much_unread_one_is_closed(sidecar: Sidecar) -> None:
     with contextlib.ExitStack() as stack:
         each = [stack.enter_context(Http2(sidecar.targets[1], window=0)) for _ in range(2)]
@@ -118,7 +107,7 @@ async def test_of_connections_that_together_leave_too_much_unread_one_is_closed(
         ends = [asyncio.create_task(asyncio.to_thread(connection.closed)) for connection in each]
         done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         assert [end.result() for end in done] == [True]
-        line = await asyncio.to_thread(_logged, sidecar, "connection_closed")
+        line = await asyncio.to_thread(sidecar.logged, event="connection_closed")
         assert line["peer"].startswith("ipv4:127.0.0.1:")
         assert await control(sidecar.targets[1]) == "hi"
         for connection in each:

@@ -49,7 +49,7 @@ async def test_a_call_is_a_child_of_its_callers_span_and_the_plugin_is_told_its_
     told = attributes(attempt)
     assert (told["gen_ai.operation.name"], told["fumehood.plugin"]) == ("execute_tool", "told")
     assert client.collector.resource["service.name"] == "fumehood"
-    (line,) = [line for line in client.sidecar.log() if line.get("call_id") == "traced"]
+    line = client.sidecar.logged(call_id="traced")
     assert (line["trace_id"], line["span_id"]) == (TRACE, server.span_id.hex())
 
 

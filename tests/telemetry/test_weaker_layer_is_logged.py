@@ -17,6 +17,7 @@ _WITHOUT_CGROUPS = ("unshare", "--mount", "--propagation", "private", "sh", "-c"
 @pytest.mark.parametrize("prefix", [_WITHOUT_CGROUPS, ()])
 def test_missing_cgroups_are_logged_once_with_the_remedy(prefix: tuple[str, ...]) -> None:
     with running_sidecar(interpreter=(*prefix, sys.executable)) as sidecar:
+        sidecar.logged(event="serving")  # which comes after
         found = [line for line in sidecar.log() if line["event"] == "sandbox_weaker"]
     assert [line["layer"] for line in found] == (["cgroup"] if prefix else [])
     for line in found:
@@ -28,4 +29,5 @@ def test_missing_cgroups_are_logged_once_with_the_remedy(prefix: tuple[str, ...]
 def test_an_operator_who_wants_no_cgroups_is_not_told_that_there_are_none() -> None:
     off = '[sandbox]\ncgroups = "off"\n'
     with running_sidecar(more=off, interpreter=(*_WITHOUT_CGROUPS, sys.executable)) as sidecar:
+        sidecar.logged(event="serving")
         assert [line for line in sidecar.log() if line["event"] == "sandbox_weaker"] == []
