@@ -15,7 +15,7 @@ export NPM_CONFIG_UPDATE_NOTIFIER := false
 S := .venv/.stamps
 PYPROJECTS := evidence/pyproject.toml protos/pyproject.toml plugin_sdk/pyproject.toml sandbox/pyproject.toml server/pyproject.toml
 PIP_INSTALL := python -m pip install --quiet --no-build-isolation
-EDITABLE := -e evidence -e protos -e plugin_sdk -e sandbox -e 'server[telemetry]'
+EDITABLE := -e evidence -e protos -e plugin_sdk -e sandbox -e 'server[postgresql,telemetry]'
 NPM_LOCKS := $(shell find . \( -name node_modules -o -name .venv -o -name build \) -prune -o -name package-lock.json -print)
 NPM_STAMPS := $(NPM_LOCKS:package-lock.json=node_modules/.stamp)
 PLUGIN_NPM_STAMPS := $(filter ./examples/plugins/%,$(NPM_STAMPS))
@@ -33,7 +33,7 @@ TYPED := bench tools examples tests/repository tests/soak tests/recovery
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
-setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/go $(S)/wheels $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, Node and Go with what the examples need
+setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/postgresql $(S)/go $(S)/wheels $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, PostgreSQL, Node and Go with what the examples need
 
 gen: $(S)/dev ## Generate the protocol's Python code anew, and what docs/sandbox.md says of the tests
 	tools/gen.sh
@@ -80,8 +80,8 @@ bench: $(S)/runtime $(S)/dev $(S)/bubblewrap $(NPM_STAMPS) ## Measure against pe
 	@python -m compileall -q plugin_sdk/fumehood_sdk # what was edited since would be compiled in each start that is measured
 	python -m bench $(if $(QUICK),--quick) $(if $(STRICT),--strict) $(ARGS)
 
-test-kills: $(S)/runtime $(S)/dev $(S)/bubblewrap ## Kill a sidecar under load 200 times and look for what was lost; KILLS=20 for fewer
-	python -m tests.recovery --kills $(or $(KILLS),200) $(ARGS)
+test-kills: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/postgresql ## Kill a sidecar under load 200 times and look for what was lost; KILLS=20 for fewer, STORE=postgresql
+	python -m tests.recovery --kills $(or $(KILLS),200) --store $(or $(STORE),sqlite) $(ARGS)
 
 soak: $(S)/runtime $(S)/dev $(S)/bubblewrap ## Hold a sidecar under attack for a minute; SECONDS=3600 for an hour, more options in ARGS
 	python -m tests.soak --seconds $(or $(SECONDS),60) $(ARGS)
@@ -118,6 +118,10 @@ $(S)/wheels: $(S)/python $(wildcard examples/plugins/*/plugin.lock)
 
 $(S)/bubblewrap: $(S)/python tools/setup/bubblewrap.sh
 	tools/setup/bubblewrap.sh
+	@touch $@
+
+$(S)/postgresql: $(S)/python tools/setup/postgresql.sh
+	tools/setup/postgresql.sh
 	@touch $@
 
 $(S)/node: $(S)/python tools/setup/node.sh constraints/toolchains.txt

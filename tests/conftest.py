@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.postgresql import PostgresServer, running_server
 from tests.sidecar import Sidecar, running_sidecar
 
 _LONGEST = (
@@ -39,6 +40,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have the longest files run first: one that is begun last keeps a processor idle at the end."""
     items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One for each process of pytest's. Each test makes a database of its own there."""
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -13,3 +13,7 @@ class ProofError(EvidenceError):
 
 class NoteError(EvidenceError):
     """A signed note is malformed, or bears no signature by the keys given."""
+
+
+class UnknownKeyError(NoteError):
+    """A signed note bears signatures by other keys alone."""

@@ -21,7 +21,7 @@ from typing import Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fumehood_evidence.errors import NoteError
+from fumehood_evidence.errors import NoteError, UnknownKeyError
 
 ED25519 = 0x01
 COSIGNATURE = 0x04
@@ -165,7 +165,8 @@ def opened(note: str, verifiers: Iterable[Verifier]) -> Note:
     """The text of a note and which of these keys signed it. Signatures by other keys are passed over.
 
     Raises:
-        NoteError: it is malformed, a known key's signature is wrong, or none of these keys signed it.
+        NoteError: it is malformed, or a known key's signature is wrong.
+        UnknownKeyError: none of these keys signed it.
     """
     text, lines = _split(note)
     known = {(each.name, each.key_id): each for each in verifiers}
@@ -183,7 +184,7 @@ def opened(note: str, verifiers: Iterable[Verifier]) -> Note:
             continue
         found[key] = Signature(name, verifier.verify(text, data[_ID_BYTES:]))
     if not found:
-        raise NoteError("none of the keys given has signed the note")
+        raise UnknownKeyError("none of the keys given has signed the note")
     return Note(text, tuple(found.values()))
 
 

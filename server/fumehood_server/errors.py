@@ -65,6 +65,10 @@ class JournalUnavailableError(FumehoodError):
     """An event could not be put on disk in time. What waits for it must not happen."""
 
 
+class CallTakenError(JournalUnavailableError):
+    """An event was not recorded since another sidecar has the call, or has settled it. What waits must not happen."""
+
+
 class RefusalReason(StrEnum):
     """Why a request was refused before anything ran. Stable: the `reason` of a status's `google.rpc.ErrorInfo`.
 

@@ -16,6 +16,7 @@ from fumehood_server.config.effective import effective_document
 from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.off import NO_JOURNAL, NoJournal
 from fumehood_server.journal.open import open_journal
+from fumehood_server.journal.place import place_of
 from fumehood_server.model.events import NOBODY, Document, SidecarStarted, SidecarStopped
 from fumehood_server.model.operation_events import ConfigurationLoaded
 from fumehood_server.model.text import printable
@@ -51,9 +52,11 @@ async def recording_of(config: SidecarConfig) -> AsyncIterator[Recording]:
 def _journal(config: SidecarConfig) -> StoredJournal | NoJournal:
     if config.journal.store is JournalStore.OFF:
         return NO_JOURNAL
+    window_s = config.journal.call_id_window_s
     return open_journal(
+        place_of(config.server.state_dir, config.journal.database, window_s=window_s),
         config.server.state_dir,
-        window_s=config.journal.call_id_window_s,
+        window_s=window_s,
         keep_payloads_d=config.journal.keep_payloads_d,
         keep_events_d=config.journal.keep_events_d,
         on_state=_journal_state,

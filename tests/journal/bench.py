@@ -10,7 +10,7 @@ from fumehood_evidence.note import Signer
 from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry
-from fumehood_server.journal.sqlite import SqliteStore
+from fumehood_server.journal.place import FilePlace, Place
 from fumehood_server.model.events import (
     About,
     Digested,
@@ -86,9 +86,9 @@ def entries(calls: int, *, clock: Clock | None = None, first: int = 0) -> Iterat
         yield made(end(result), of, 3, (result,))
 
 
-def written(path: Path, batches: Sequence[Sequence[Entry]], signer: Signer | None = None) -> None:
+def written(place: Path | Place, batches: Sequence[Sequence[Entry]], signer: Signer | None = None) -> None:
     """A journal of these batches, with a checkpoint after each."""
-    store = SqliteStore(path)
+    store = (FilePlace(place) if isinstance(place, Path) else place).open_store("0a0b0c0d")
     try:
         for batch in batches:
             store.write(batch)

@@ -19,10 +19,12 @@ from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry
 from fumehood_server.journal.evidence import EventsPrunedError, NoEvidenceError, make_bundle
+from fumehood_server.journal.place import FilePlace, Place
 from fumehood_server.journal.pruned import pruned_so_far
 from fumehood_server.journal.query import Bounds, EventQuery, Span
 from fumehood_server.journal.retention import SLICE_EVENTS, prune_events_slice, prune_slice
 from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
+from fumehood_server.journal.store import EventFilter
 from fumehood_server.journal.verify import Verified, verify
 from fumehood_server.model.events import Event, OutcomeResolved
 
@@ -31,6 +33,7 @@ from tests.rpc.support import ToolClient, call
 from tests.sidecar import running_sidecar, write_plugin
 
 from .bench import ATTEMPT, STARTED_US, Clock, about, end, entries, start, written
+from .conftest import STORES, new_place
 from .reading import BOUND_S, Recorded
 from .test_retention import CODE
 
@@ -54,10 +57,9 @@ def of_call(call_id: str, clock: Clock, number: int, *events: Event) -> list[Ent
     ]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
+def filled(place: Place) -> None:
     """Of calls whose events lie side by side, and some at the beginning whose last event comes late or never."""
-    path, clock = tmp_path / "journal.db", Clock()
+    clock = Clock()
     unknown = replace(end(), outcome_unknown=True)
     first = [
         *of_call("open", clock, 1, start(), ATTEMPT),
@@ -74,18 +76,31 @@ def path(tmp_path: Path) -> Path:
         *of_call("again", clock, 1, start(), ATTEMPT, end()),
         *entries(200, clock=clock, first=CALLS),
     ]
-    written(path, [[*first, *between[:2000]], [*between[2000:], *last]], SIGNER)
+    written(place, [[*first, *between[:2000]], [*between[2000:], *last]], SIGNER)
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    place = new_place(request, tmp_path_factory, window_s=0.0)  # an id is used again at once
+    filled(place)
+    return place
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.db"
+    filled(FilePlace(path))
     return path
 
 
-def verified(path: Path) -> Verified:
-    with contextlib.closing(SqliteReader(path)) as reader:
+def verified(place: Place) -> Verified:
+    with contextlib.closing(place.open_reader()) as reader:
         return verify(reader, [SIGNER.verifier])
 
 
-def pruned(path: Path, before_us: int = EVER_US, *, slices: int = 1_000) -> int:
+def pruned(place: Place, before_us: int = EVER_US, *, slices: int = 1_000) -> int:
     """How many events were come by."""
-    with contextlib.closing(SqliteStore(path)) as store:
+    with contextlib.closing(place.open_store("0a")) as store:
         count = passed = 0
         while count < slices and (some := prune_events_slice(store, before_us, sidecar="0a")):
             count, passed = count + 1, passed + some
@@ -93,31 +108,31 @@ def pruned(path: Path, before_us: int = EVER_US, *, slices: int = 1_000) -> int:
     return passed
 
 
-def kept(path: Path) -> set[str]:
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        return {row[0] for row in connection.execute("SELECT call_id FROM calls WHERE call_id NOT LIKE 'call-%'")}
+def kept(place: Place) -> set[str]:
+    with contextlib.closing(place.open_reader()) as reader:
+        return {*reader.calls(["open", "unknown", "settled", "long", "again"])}
 
 
-def test_events_go_in_slices_and_what_is_left_is_proven_as_before(path: Path) -> None:
-    before = verified(path)
-    with contextlib.closing(SqliteReader(path)) as reader:
+def test_events_go_in_slices_and_what_is_left_is_proven_as_before(place: Place) -> None:
+    before = verified(place)
+    with contextlib.closing(place.open_reader()) as reader:
         earlier = [note for _, note in reader.checkpoints()]
-    assert pruned(path, slices=2) == 2 * SLICE_EVENTS
-    found = verified(path)
+    assert pruned(place, slices=2) == 2 * SLICE_EVENTS
+    found = verified(place)
     assert (found.fault, found.events, found.removed_up_to) == (None, before.events + 2, 2 * SLICE_EVENTS)
     # All calls that are not settled before that, and of one id the last call alone.
-    assert kept(path) == {"open", "unknown", "settled", "long", "again"}
+    assert kept(place) == {"open", "unknown", "settled", "long", "again"}
     assert found.removed_events == 2 * SLICE_EVENTS - (2 + 3 + 3 + 2)
     late_us = STARTED_US + 4_700
-    pruned(path, late_us)
-    found = verified(path)
+    pruned(place, late_us)
+    found = verified(place)
     assert found.fault is None
     assert found.signed == found.events
     assert found.removed_up_to == 4_608
     # Besides these two a call stays whose end is the next event.
     assert found.removed_events == found.removed_up_to - (2 + 3 + 2)
-    assert kept(path) == {"open", "unknown"}
-    with contextlib.closing(SqliteReader(path)) as reader:
+    assert kept(place) == {"open", "unknown"}
+    with contextlib.closing(place.open_reader()) as reader:
         assert pruned_so_far(reader).removed == found.removed_events
         last = verify_bundle(make_bundle(reader, SIGNER, call_id="call-00001699", earlier=earlier), [SIGNER.verifier])
         assert (last.calls[0].outcome, last.earlier) == ("OK", len(earlier))
@@ -125,25 +140,24 @@ def test_events_go_in_slices_and_what_is_left_is_proven_as_before(path: Path) ->
         with pytest.raises(EventsPrunedError, match="retention has removed") as caught:
             make_bundle(reader, SIGNER, call_id="call-00000003")
         assert caught.value.pruned.up_to == found.removed_up_to
-    assert pruned(path, late_us) == 0
+    assert pruned(place, late_us) == 0
 
 
-def within(path: Path, since_us: int, until_us: int) -> list[int]:
-    sql = "SELECT position FROM events WHERE time_us >= ? AND time_us < ? ORDER BY position"
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        return [row[0] for row in connection.execute(sql, (since_us, until_us))]
+def within(place: Place, since_us: int, until_us: int) -> list[int]:
+    with contextlib.closing(place.open_reader()) as reader:
+        return [each.position for each in reader.events(EventFilter(since_us=since_us, until_us=until_us), limit=9_999)]
 
 
-def test_what_is_not_old_enough_stays_and_is_found_by_its_time(path: Path) -> None:
+def test_what_is_not_old_enough_stays_and_is_found_by_its_time(place: Place) -> None:
     middle_us = STARTED_US + 2_500
-    pruned(path, middle_us)
-    with contextlib.closing(SqliteReader(path)) as reader:
-        up_to = verified(path).removed_up_to
+    pruned(place, middle_us)
+    with contextlib.closing(place.open_reader()) as reader:
+        up_to = verified(place).removed_up_to
         assert up_to == 2_500 // 256 * 256
         for since_us in (STARTED_US, STARTED_US + 4, STARTED_US + 300, STARTED_US + up_to + 1, middle_us):
             query = EventQuery(since_us=since_us, until_us=middle_us + 2)
             found = reader.search(query, Span(0, reader.size()), Bounds(10_000, 1 << 24)).events
-            assert [each.position for each in found] == within(path, since_us, middle_us + 2)
+            assert [each.position for each in found] == within(place, since_us, middle_us + 2)
         assert set(reader.call_ids(middle_us)) >= {"again", "call-00001699"}
         with pytest.raises(EventsPrunedError):
             make_bundle(reader, SIGNER, call_id="call-00000003")
@@ -170,11 +184,11 @@ def test_an_untouched_journal_has_no_evidence_of_what_never_was(path: Path) -> N
     ],
 )
 def test_what_retention_has_not_removed_is_missed(path: Path, sql: str, problem: str) -> None:
-    pruned(path)
-    assert verified(path).fault is None
+    pruned(FilePlace(path))
+    assert verified(FilePlace(path)).fault is None
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         assert connection.execute(sql).rowcount > 0
-    fault = verified(path).fault
+    fault = verified(FilePlace(path)).fault
     assert fault is not None
     assert problem in fault.problem
 
@@ -184,8 +198,8 @@ def test_payloads_that_went_before_their_events_are_not_missed(path: Path) -> No
         while prune_slice(store, EVER_US, sidecar="0a"):
             pass
         store.write([*entries(600, clock=_later(), first=5_000)])
-    pruned(path)
-    found = verified(path)
+    pruned(FilePlace(path))
+    found = verified(FilePlace(path))
     assert (found.fault, found.removed) == (None, 3)
     with contextlib.closing(SqliteReader(path)) as reader:
         assert reader.last("payloads_pruned") is None

@@ -24,7 +24,7 @@ from fumehood_server.journal.handover.handover import Handover
 from fumehood_server.journal.handover.place import PlaceError
 from fumehood_server.journal.handover.witness import WitnessPlace
 from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
-from fumehood_server.journal.sqlite.reader import load_tree
+from fumehood_server.journal.store import load_tree
 
 from tests.rpc.support import BOUND_S, call
 from tests.sidecar import running_sidecar, write_plugin

@@ -13,6 +13,7 @@ from fumehood_evidence.bundle import verify as verify_bundle
 from fumehood_evidence.note import Signer
 from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.evidence import make_bundle
+from fumehood_server.journal.place import Place
 from fumehood_server.journal.retention import SLICE_PAYLOADS, Retention, prune_slice, remove_payloads
 from fumehood_server.journal.sqlite import SqliteReader, SqliteStore
 from fumehood_server.journal.verify import Verified, verify
@@ -58,13 +59,25 @@ def pages(path: Path) -> tuple[int, int]:
         return tuple(connection.execute(f"PRAGMA {each}").fetchone()[0] for each in ("page_count", "freelist_count"))
 
 
-def test_what_is_older_goes_in_slices_and_what_is_not_stays(path: Path) -> None:
+@pytest.fixture
+def filled(place: Place) -> Place:
+    """As `path`, in each of the databases."""
+    written(place, [[*entries(CALLS)]], SIGNER)
+    return place
+
+
+def checked(place: Place) -> Verified:
+    with contextlib.closing(place.open_reader()) as reader:
+        return verify(reader, [SIGNER.verifier])
+
+
+def test_what_is_older_goes_in_slices_and_what_is_not_stays(filled: Place) -> None:
     # Of the first 301 events, which are the start and a hundred calls; and of the start of one more.
     before_us = STARTED_US + 1 + 301 + 1
-    with contextlib.closing(SqliteStore(path)) as store:
+    with contextlib.closing(filled.open_store("0a")) as store:
         assert prune_slice(store, before_us, sidecar="0a") == 201
         assert prune_slice(store, before_us, sidecar="0a") == 0
-        found = verified(path)
+        found = checked(filled)
         assert (found.fault, found.removed, found.payloads) == (None, 201, 2 * CALLS - 201)
         assert found.events == 3 * CALLS + 2
         removed = []
@@ -73,15 +86,15 @@ def test_what_is_older_goes_in_slices_and_what_is_not_stays(path: Path) -> None:
         Checkpointer(SIGNER)(store)
     assert sum(removed) == 2 * CALLS - 201
     assert max(removed) == SLICE_PAYLOADS
-    found = verified(path)
+    found = checked(filled)
     assert (found.fault, found.removed, found.payloads, found.signed) == (None, 2 * CALLS, 0, found.events)
 
 
-def test_evidence_of_a_call_whose_payloads_are_gone_says_so(path: Path) -> None:
-    with contextlib.closing(SqliteStore(path)) as store:
+def test_evidence_of_a_call_whose_payloads_are_gone_says_so(filled: Place) -> None:
+    with contextlib.closing(filled.open_store("0a")) as store:
         prune_slice(store, STARTED_US + 300, sidecar="0a")
         Checkpointer(SIGNER)(store)
-    with contextlib.closing(SqliteReader(path)) as reader:
+    with contextlib.closing(filled.open_reader()) as reader:
         gone = verify_bundle(make_bundle(reader, SIGNER, call_id="call-00000003"), [SIGNER.verifier])
         kept = verify_bundle(make_bundle(reader, SIGNER, call_id="call-00000903"), [SIGNER.verifier])
     assert (gone.payloads, kept.payloads) == (0, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sqlite3
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry
+from fumehood_server.journal.place import Place
 from fumehood_server.journal.query import Bounds, EventQuery, Span
-from fumehood_server.journal.sqlite import MIGRATIONS, SqliteReader, SqliteStore, search
-from fumehood_server.journal.sqlite.database import NOT_OF_CALLS
-from fumehood_server.journal.store import StoredEvent
+from fumehood_server.journal.sql import search
+from fumehood_server.journal.sql.columns import NOT_OF_CALLS
+from fumehood_server.journal.sqlite import MIGRATIONS, SqliteStore
+from fumehood_server.journal.store import Reader, StoredEvent
 from fumehood_server.model.events import About, EventsLost, ExecuteCancelled, Fault
 
 from .bench import ATTEMPT, STARTED_US, Clock, end, entries, start, written
@@ -45,18 +48,16 @@ def odd_entries(clock: Clock) -> Iterator[Entry]:
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteReader]:
-    path = tmp_path_factory.mktemp("journal") / "journal.db"
+def reader(module_place: Place) -> Iterator[Reader]:
     clock = Clock()
     many = [*entries(1000, clock=clock)]
-    written(path, [many, [*odd_entries(clock)], [*entries(1000, clock=clock, first=1000)]])
-    reader = SqliteReader(path)
-    yield reader
-    reader.close()
+    written(module_place, [many, [*odd_entries(clock)], [*entries(1000, clock=clock, first=1000)]])
+    with contextlib.closing(module_place.open_reader()) as reader:
+        yield reader
 
 
 def everything(
-    reader: SqliteReader, query: EventQuery, bounds: Bounds, *, newest_first: bool = False, start: int = 0
+    reader: Reader, query: EventQuery, bounds: Bounds, *, newest_first: bool = False, start: int = 0
 ) -> tuple[list[StoredEvent], int]:
     """All that fits, page by page, and how many pages."""
     found: list[StoredEvent] = []
@@ -100,7 +101,7 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_filter_finds_what_fits_in_every_page_size_and_order(reader: SqliteReader, name: str) -> None:
+def test_a_filter_finds_what_fits_in_every_page_size_and_order(reader: Reader, name: str) -> None:
     query, count = QUERIES[name]
     whole, _ = everything(reader, query, Bounds(100_000, 100 * MIB, 100_000))
     assert len(whole) == count
@@ -110,7 +111,7 @@ def test_a_filter_finds_what_fits_in_every_page_size_and_order(reader: SqliteRea
         assert everything(reader, query, bounds, newest_first=True)[0] == whole[::-1]
 
 
-def test_a_filter_that_nothing_fits_is_answered_in_bounded_looks(reader: SqliteReader) -> None:
+def test_a_filter_that_nothing_fits_is_answered_in_bounded_looks(reader: Reader) -> None:
     query = EventQuery(caller="nobody")
     page = reader.search(query, Span(0, reader.size()), Bounds(100, MIB, 2048))
     assert (page.events, page.rest) == ([], Span(2048, reader.size()))
@@ -118,9 +119,7 @@ def test_a_filter_that_nothing_fits_is_answered_in_bounded_looks(reader: SqliteR
     assert everything(reader, query, Bounds(100, MIB)) == ([], 1)
 
 
-def test_a_run_of_very_many_calls_is_found_by_looking_at_all(
-    reader: SqliteReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_very_many_calls_is_found_by_looking_at_all(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_MAX_POSITIONS", 20)
     for name in ("a run", "a session", "a run with an event of its own"):
         query, count = QUERIES[name]

@@ -21,8 +21,8 @@ from fumehood_server.errors import JournalUnavailableError
 from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.entry import CallState
 from fumehood_server.journal.journal import StoredJournal
-from fumehood_server.journal.sqlite import MIGRATIONS, SqliteReader, SqliteStore, load_tree
-from fumehood_server.journal.store import EventFilter, NewerJournalError, Store
+from fumehood_server.journal.sqlite import MIGRATIONS, SqliteReader, SqliteStore
+from fumehood_server.journal.store import EventFilter, NewerJournalError, Store, load_tree
 from fumehood_server.journal.verify import verify
 from fumehood_server.journal.writer import Upkeep, WriterSettings
 from fumehood_server.model.events import About, EventsLost, SidecarStarted

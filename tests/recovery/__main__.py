@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import secrets
 import sys
 import tempfile
 from pathlib import Path
 
+from tests.postgresql import running_server
 from tests.recovery.kills import LostError, kill_again_and_again
 
 
@@ -16,14 +18,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.recovery", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="how many sidecars are killed (default: 200)")
     parser.add_argument("--seed", type=int, help="the moments of an earlier run (default: new ones)")
+    parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite", help="where the journal lies")
     options = parser.parse_args()
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     _say(f"seed {seed}")
-    with tempfile.TemporaryDirectory(prefix="fh-") as name:
-        folder = Path(name)
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(running_server()).new_database() if options.store == "postgresql" else ""
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fh-")))
         folder.chmod(0o755)
         try:
-            seen = kill_again_and_again(folder, options.kills, seed, _say)
+            seen = kill_again_and_again(folder, options.kills, seed, _say, url)
         except LostError as error:
             _say(f"LOST: {error}")
             return 1

@@ -12,7 +12,6 @@ import contextlib
 import json
 import random
 import signal
-import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -28,9 +27,11 @@ from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 from fumehood_evidence import merkle, note
 from fumehood_evidence.checkpoint import Checkpoint
 from fumehood_evidence.note import Verifier
+from fumehood_server.config.database import Database
 from fumehood_server.journal.keys import public_keys
-from fumehood_server.journal.sqlite import SqliteReader
-from fumehood_server.journal.sqlite.reader import load_tree
+from fumehood_server.journal.place import Place, place_of
+from fumehood_server.journal.sql import SqlReader
+from fumehood_server.journal.store import load_tree
 from fumehood_server.journal.verify import verify
 
 from examples.clients.python.session import Session, SessionEndedError
@@ -110,8 +111,24 @@ class Seen:
     """How the repetitions of unanswered calls ended."""
 
 
-def kill_again_and_again(folder: Path, kills: int, seed: int, say: Callable[[str], None]) -> Seen:
+@dataclass(frozen=True)
+class _Run:
+    """What all lives share."""
+
+    folder: Path
+    entries: Path
+    place: Place
+    plugin: tuple[Path, str]
+    more: str
+    chance: random.Random
+    seen: Seen
+
+
+def kill_again_and_again(folder: Path, kills: int, seed: int, say: Callable[[str], None], url: str = "") -> Seen:
     """Do it. `folder` is empty and short, and any user may pass through it.
+
+    `url`: of the PostgreSQL database where the journal lies. Another sidecar then lives there all the time, and settles
+    calls of those that are killed as well.
 
     Raises:
         LostError: what was promised is not so.
@@ -125,6 +142,18 @@ def kill_again_and_again(folder: Path, kills: int, seed: int, say: Callable[[str
         write_plugin(folder / "plugin", "ledger", CODE),
         f'max_side_effects = "write"\nwrite = ["{entries}"]\n{tools}',
     )
+    more = f'[journal]\nstore = "{url}"\n' if url else ""
+    place = place_of(folder / ".fumehood", Database(url) if url else None)
+    with contextlib.ExitStack() as stack:
+        if url:
+            (folder / "other").mkdir()
+            stack.enter_context(running_sidecar(more=more, at=folder / "other"))
+        run = _Run(folder, entries, place, plugin, more, chance, seen)
+        return _kill(run, kills, say)
+
+
+def _kill(run: _Run, kills: int, say: Callable[[str], None]) -> Seen:
+    folder, seen, chance = run.folder, run.seen, run.chance
     command: list[str] = []
     for turn in range(kills):
         if command and chance.random() < DURING_START:
@@ -134,30 +163,31 @@ def kill_again_and_again(folder: Path, kills: int, seed: int, say: Callable[[str
             process.kill()
             process.wait()
         else:
-            with running_sidecar([plugin], at=folder) as sidecar:
+            with running_sidecar([run.plugin], more=run.more, at=folder) as sidecar:
                 command = [str(each) for each in sidecar.process.args]  # type: ignore[union-attr] # a list, by `Popen`
-                asyncio.run(_one_life(sidecar, seen, turn, chance.uniform(0.0, LONGEST_S), entries))
+                asyncio.run(_one_life(sidecar, run, turn, chance.uniform(0.0, LONGEST_S)))
         say(f"{turn + 1}: {len(seen.acknowledged)} acknowledged, {len(seen.unanswered)} to be repeated")
-    with running_sidecar([plugin], at=folder) as sidecar:
-        asyncio.run(_settle(sidecar, seen, entries))
+    with running_sidecar([run.plugin], more=run.more, at=folder) as sidecar:
+        asyncio.run(_settle(sidecar, seen, run.entries))
         asyncio.run(_compare(sidecar, seen, list(seen.acknowledged)))
         sidecar.signal()
         sidecar.wait()
-    _check_journal(folder, seen)
+    _check_journal(folder, run.place, seen)
     return seen
 
 
-async def _one_life(sidecar: Sidecar, seen: Seen, turn: int, life_s: float, entries: Path) -> None:
+async def _one_life(sidecar: Sidecar, run: _Run, turn: int, life_s: float) -> None:
     """Check what the last one left, put on load, and kill it."""
+    seen, entries = run.seen, run.entries
     await _settle(sidecar, seen, entries)
     async with sidecar.channel() as channel:
         stub = ToolServiceStub(channel)
         callers = [
-            asyncio.create_task(_call(stub, seen, entries, f"{turn}-{number}", in_session=number % 3 == 0))
+            asyncio.create_task(_call(stub, run, f"{turn}-{number}", in_session=number % 3 == 0))
             for number in range(CALLERS)
         ]
         await asyncio.sleep(life_s)
-        seen.checkpoints += _newest_checkpoint(sidecar.folder)
+        seen.checkpoints += await asyncio.to_thread(_newest_checkpoint, run.place, public_keys(folder_of(sidecar)))
         sidecar.signal(signal.SIGKILL)
         sidecar.wait()
         killed_at = time.monotonic()
@@ -169,8 +199,9 @@ async def _one_life(sidecar: Sidecar, seen: Seen, turn: int, life_s: float, entr
     seen.fresh.clear()
 
 
-async def _call(stub: Stub, seen: Seen, entries: Path, name: str, *, in_session: bool) -> None:
+async def _call(stub: Stub, run: _Run, name: str, *, in_session: bool) -> None:
     """Call one tool after another until the sidecar is gone."""
+    seen, entries = run.seen, run.entries
     session = await Session(stub.Session()).__aenter__() if in_session else None  # type: ignore[call-arg] # written to
     number = 0
     while True:
@@ -178,7 +209,8 @@ async def _call(stub: Stub, seen: Seen, entries: Path, name: str, *, in_session:
         call_id = f"{name}-{number}"
         arguments = json.dumps({"folder": str(entries), "line": call_id})
         request = pb.CallToolRequest(tool=TOOLS[number % len(TOOLS)], arguments_json=arguments, call_id=call_id)
-        if request.tool == "put" and session is None:  # a session's client has no word for it
+        # A session's client has no word for it, and where sidecars share a journal it is refused.
+        if request.tool == "put" and session is None and not run.place.shared:
             request.retry.after_crash = True
         try:
             if session is None:
@@ -230,16 +262,20 @@ def _said(result: tool_pb2.ToolResult) -> Said:
     return result.details_json, result.error.code, unknown
 
 
-def _newest_checkpoint(folder: Path) -> list[str]:
-    with contextlib.closing(SqliteReader(folder / ".fumehood" / "journal.db")) as reader:
-        return [text for _, text in reader.checkpoints()][-1:]
+def folder_of(sidecar: Sidecar) -> Path:
+    return sidecar.folder / ".fumehood"
 
 
-def _check_journal(folder: Path, seen: Seen) -> None:
+def _newest_checkpoint(place: Place, keys: list[Verifier]) -> list[str]:
+    with contextlib.closing(place.open_reader()) as reader:
+        found = reader.checkpoint(0, signer=keys[0].name)
+        return [] if found is None else [found]
+
+
+def _check_journal(folder: Path, place: Place, seen: Seen) -> None:
     """One outcome for each call, an unbroken tree, and the continuation of every checkpoint."""
-    path = folder / ".fumehood" / "journal.db"
     keys: list[Verifier] = list(public_keys(folder / ".fumehood"))
-    with contextlib.closing(SqliteReader(path)) as reader:
+    with contextlib.closing(place.open_reader()) as reader, reader.snapshot():
         counts, found = reader.counts(), verify(reader, keys)
         if found.fault is not None:
             raise LostError(f"the journal is not what was signed: {found.fault}")
@@ -247,19 +283,20 @@ def _check_journal(folder: Path, seen: Seen) -> None:
             raise LostError(f"{counts.calls - counts.ended} calls have no outcome")
         if reader.last("events_lost") is not None:
             raise LostError("events were lost")
-    with contextlib.closing(sqlite3.connect(path)) as connection:
+    with contextlib.closing(place.open_reader()) as reader:
+        assert isinstance(reader, SqlReader)
         sql = (
             "SELECT subject, count(*) FROM events WHERE type IN ('execute_end', 'execute_cancelled') "
             "GROUP BY subject HAVING count(*) <> 1"
         )
-        several = connection.execute(sql).fetchall()
-        known = {row[0] for row in connection.execute("SELECT call_id FROM calls")}
+        several = [*reader.rows(sql)]
+        known = {row[0] for row in reader.rows("SELECT call_id FROM calls")}
     if several:
         raise LostError(f"calls with several outcomes: {several}")
     if missing := seen.acknowledged.keys() - known:
         raise LostError(f"acknowledged and not recorded: {sorted(missing)}")
-    tree = load_tree(SqliteReader(path))
-    with contextlib.closing(SqliteReader(path)) as reader:
+    tree = load_tree(place.open_reader())
+    with contextlib.closing(place.open_reader()) as reader:
         subtree = tree.reader(reader.tile)
         for text in seen.checkpoints:
             handed = Checkpoint.parse(note.opened(text, keys).text)

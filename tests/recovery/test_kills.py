@@ -5,15 +5,19 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from tests.recovery.kills import kill_again_and_again
 
 
-def test_kills_at_random_moments_lose_nothing_and_run_nothing_twice() -> None:
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_kills_at_random_moments_lose_nothing_and_run_nothing_twice(store: str, request: pytest.FixtureRequest) -> None:
+    url = "" if store == "sqlite" else request.getfixturevalue("postgres_server").new_database()
     said: list[str] = []
     with tempfile.TemporaryDirectory(prefix="fh-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        seen = kill_again_and_again(folder, 3, seed=5, say=said.append)
+        seen = kill_again_and_again(folder, 3, seed=5, say=said.append, url=url)
     assert len(said) == 3
     assert len(seen.acknowledged) > 20
     assert sum(seen.repeated.values()) > 0

@@ -16,7 +16,7 @@ from fumehood_server.calls.call import Call
 from fumehood_server.calls.errors import StepFailedError
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.steps.writable import not_run
-from fumehood_server.errors import JournalUnavailableError
+from fumehood_server.errors import CallTakenError, JournalUnavailableError
 from fumehood_server.model.call import Block, CallContext, CallError, CallOutcome
 from fumehood_server.model.events import (
     About,
@@ -97,8 +97,16 @@ class CallRecords:
         if progress.redactor is None:
             progress.redactor = await self._redactor_of(tool.plugin, tool.plugin_secrets)
 
-    async def start(self, call: Call, progress: Progress) -> None:
-        """The call is admitted, and may come to run. Once for each call, after `find_secrets`."""
+    async def start(self, call: Call, progress: Progress, *, required: bool = False) -> None:
+        """The call is admitted, and may come to run. Once for each call, after `find_secrets`.
+
+        Where other sidecars record there too, it returns once the call has its id for itself; one of a tool with
+        effects has that with its attempt. `required`: whether it ends where nobody can say now whose the id is.
+
+        Raises:
+            CallTakenError: the id is that of another sidecar's call.
+            StepFailedError: nobody can say.
+        """
         if not self._journal.recording:
             return
         request, tool = call.request, progress.tool
@@ -123,7 +131,18 @@ class CallRecords:
             payloads=policy.value,
             again_until_us=call.again_until_us() if request.again_after_crash else None,
         )
-        self._journal.record(event, about, kept)
+        named = self._journal.shared and request.is_named  # an id of ours is nobody else's
+        if named and (tool is None or safe_to_repeat(tool.definition.side_effects)):
+            try:
+                await self._journal.commit(event, about, kept)
+            except CallTakenError:
+                raise
+            except JournalUnavailableError as exc:
+                if required:
+                    why = f"whether another sidecar has its call_id can't be read: {exc}"
+                    raise StepFailedError(not_run(request.tool, why)) from exc
+        else:
+            self._journal.record(event, about, kept)
         self.cancel_requested(call)
 
     def cancel_requested(self, call: Call) -> None:
@@ -139,6 +158,7 @@ class CallRecords:
 
         Raises:
             StepFailedError: it can't be put there, so the attempt must not be sent.
+            CallTakenError: nor because it is another sidecar's.
         """
         recording = self._journal.recording
         if not recording or progress.tool is None or safe_to_repeat(progress.tool.definition.side_effects):
@@ -147,6 +167,8 @@ class CallRecords:
         event = ExecuteAttempt(attempt=progress.earlier_attempts + 1, worker_id=worker_id, receipt=digest)
         try:
             await self._journal.commit(event, _about(call), (), (document,))
+        except CallTakenError:
+            raise
         except JournalUnavailableError as exc:
             why = f"the journal can't be written: {exc}"
             raise StepFailedError(not_run(call.request.tool, why)) from exc
@@ -167,7 +189,11 @@ class CallRecords:
         self._journal.record(event, _about(call), (data,))
 
     async def end(self, call: Call, progress: Progress, outcome: CallOutcome) -> CallOutcome:
-        """The call has its outcome. Returns what its caller is told: that one, once it is on disk where it must be."""
+        """The call has its outcome. Returns what its caller is told: that one, once it is on disk where it must be.
+
+        Raises:
+            CallTakenError: it never began, and its id is that of another sidecar's call.
+        """
         if not self._journal.recording:
             return outcome
         size = len(outcome.details_json) + sum(len(block.text or block.data or "") for block in outcome.content)

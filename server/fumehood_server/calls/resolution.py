@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.errors import CallTakenError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block, CallError, CallOutcome
 from fumehood_server.model.events import About, Journal, OutcomeResolved, payload_of
 from fumehood_server.model.outcome_json import outcome_to_json
@@ -70,7 +70,10 @@ async def _settle(journal: Journal, recorded: RecordedCall, resolution: Resoluti
         context=recorded.context,
         number=recorded.events,
     )
-    await journal.commit(event, about, kept)
+    try:
+        await journal.commit(event, about, kept)
+    except CallTakenError as exc:
+        raise _known(recorded.call_id, "somebody else has settled it") from exc
     return outcome
 
 

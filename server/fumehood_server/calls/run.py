@@ -22,11 +22,11 @@ from fumehood_server.calls.steps.find import Tools, find_tool
 from fumehood_server.calls.steps.invoke import invoke_tool
 from fumehood_server.calls.steps.permit import check_permission
 from fumehood_server.calls.steps.prepare import prepare_arguments
-from fumehood_server.calls.steps.recall import check_same, recall, recorded_outcome
+from fumehood_server.calls.steps.recall import check_same, follow, recall, recall_taken, recorded_outcome
 from fumehood_server.calls.steps.serve import serve_recorded
 from fumehood_server.calls.steps.writable import await_journal
 from fumehood_server.calls.turns import Turns
-from fumehood_server.errors import RefusedError, WorkerUnavailableError
+from fumehood_server.errors import CallTakenError, RefusedError, WorkerUnavailableError
 from fumehood_server.model.call import CallError, CallOutcome
 from fumehood_server.model.events import Journal
 from fumehood_server.model.forks import is_fork_id
@@ -62,10 +62,23 @@ class CallDependencies:
 
 
 async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
-    """Take the call through its steps, record and log how it ended, and return its one outcome.
+    """The call's one outcome. Where its id turns out to be that of another sidecar's call, that one's.
 
     Raises:
         RefusedError: its id is another call's, or its run is a fork whose record has another call there. Nothing else.
+    """
+    try:
+        return await _run(call, needs)
+    except CallTakenError as exc:
+        return await _repeat_taken(call, needs, exc)
+
+
+async def _run(call: Call, needs: CallDependencies) -> CallOutcome:
+    """Take the call through its steps, record and log how it ended, and return its one outcome.
+
+    Raises:
+        RefusedError: as `run_call`.
+        CallTakenError: its id is that of another sidecar's call.
     """
     progress = Progress()
     try:
@@ -80,12 +93,21 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
             if repeated is not None:
                 return repeated
         checked = await _take_steps(call, needs, progress, found)
-    except RefusedError:
+    except (RefusedError, CallTakenError):
         raise
     except (StepFailedError, WorkerUnavailableError) as exc:
         checked = failed(error_of(progress, call.request.tool, exc.error))
     except Exception as exc:  # noqa: BLE001 - a fault of ours must not leave an admitted call without its outcome
         checked = failed(error_of(progress, call.request.tool, _internal_error(call, needs, exc)))
+    return await _end(call, needs, progress, checked)
+
+
+async def _end(call: Call, needs: CallDependencies, progress: Progress, checked: Checked) -> CallOutcome:
+    """Record and log how the call ended.
+
+    Raises:
+        CallTakenError: as `_run`.
+    """
     outcome = outcome_of(call, progress, checked)
     try:
         outcome = await needs.records.end(call, progress, outcome)
@@ -98,6 +120,8 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
                 admitted_at=call.admitted_at,
                 worker_id=progress.worker_id,
             )
+    except CallTakenError:
+        raise
     except Exception as exc:  # noqa: BLE001 - likewise
         _internal_error(call, needs, exc)
     return outcome
@@ -113,7 +137,25 @@ async def _repeat(call: Call, found: RecordedCall, needs: CallDependencies, prog
         check_same(found, call.request.arguments_json, prepared_hash)
         if go_on(call, found, progress, needs.journal):
             return None
-    return recorded_outcome(found, call.request.arguments_json, prepared_hash)
+    return await _recorded(call, found, needs, prepared_hash)
+
+
+async def _repeat_taken(call: Call, needs: CallDependencies, taken: CallTakenError) -> CallOutcome:
+    """The outcome of another sidecar's call, whose id this one has."""
+    try:
+        found = await recall_taken(call, needs.journal, needs.repeats, taken)
+        return await _recorded(call, found, needs, await _prepared_hash(call, needs))
+    except StepFailedError as exc:
+        return outcome_of(call, Progress(), failed(exc.error))
+
+
+async def _recorded(call: Call, found: RecordedCall, needs: CallDependencies, prepared_hash: str) -> CallOutcome:
+    """The outcome that the call has, or that another sidecar gives it meanwhile."""
+    arguments = call.request.arguments_json
+    if found.outcome is None and needs.journal.shared:
+        recorded_outcome(found, arguments, prepared_hash)  # refused before it waits
+        found = await follow(call, found, needs.journal, needs.repeats)
+    return recorded_outcome(found, arguments, prepared_hash)
 
 
 async def _prepared_hash(call: Call, needs: CallDependencies) -> str:
@@ -147,7 +189,7 @@ async def _take_steps(
     if tool.plugin_secrets:
         await needs.records.find_secrets(progress)
     if interrupted is None:
-        await needs.records.start(call, progress)
+        await needs.records.start(call, progress, required=needs.journal_required)
     with await acquire_worker(call, tool, spec, needs.pools, needs.turns) as worker:
         await needs.records.attempt(call, progress, worker.worker_id, worker.receipt)
         result = progress.result = await invoke_tool(

@@ -13,7 +13,9 @@ import click
 from fumehood_server.cli.failure import CommandError, ExitStatus
 
 if TYPE_CHECKING:
-    from fumehood_server.journal.sqlite import SqliteReader
+    from fumehood_server.journal.place import Place
+    from fumehood_server.journal.postgres.driver import DriverMissingError
+    from fumehood_server.journal.store import Reader
 
 config_option = click.option(
     "--config", "config_path", type=click.Path(path_type=Path), metavar="FILE", help="As for serve."
@@ -24,8 +26,9 @@ config_option = click.option(
 class OpenJournal:
     """A journal that can be read, and the folder of its key."""
 
-    reader: SqliteReader
+    reader: Reader
     folder: Path
+    place: Place
 
 
 def check_types(types: tuple[str, ...]) -> None:
@@ -48,21 +51,48 @@ def open_journal(config_path: Path | None) -> Iterator[OpenJournal]:
     Raises:
         CommandError: there is none, or it can't be read.
     """
-    from fumehood_server.config import find_config, load_config
-    from fumehood_server.journal import JOURNAL_NAME
-    from fumehood_server.journal.sqlite import SqliteReader
-    from fumehood_server.journal.store import NewerJournalError, StoreError
+    from fumehood_server.journal.store import NewerJournalError, NoJournalError, StoreError
 
-    folder = load_config(find_config(config_path)).server.state_dir
-    path = folder / JOURNAL_NAME
-    if not path.exists():
+    place, folder = journal_place(config_path)
+    try:
+        with contextlib.closing(place.open_reader()) as reader:
+            yield OpenJournal(reader, folder, place)
+    except NoJournalError as error:
         raise CommandError(
-            f"there is no journal {path}",
+            f"there is no journal {place}",
             "`fumehood serve` makes it. Give its configuration by --config where it is another's.",
             code="NOT_FOUND",
-        )
-    try:
-        with contextlib.closing(SqliteReader(path)) as reader:
-            yield OpenJournal(reader, folder)
+        ) from error
     except (StoreError, NewerJournalError) as error:
         raise CommandError(str(error), code="JOURNAL_UNREADABLE", status=ExitStatus.FAILED) from error
+
+
+def journal_place(config_path: Path | None) -> tuple[Place, Path]:
+    """Where this configuration's sidecar writes the journal, and the folder of its key.
+
+    Raises:
+        CommandError: it lies in PostgreSQL, and what reads that is not installed.
+    """
+    from fumehood_server.config import find_config, load_config
+    from fumehood_server.journal.place import place_of
+    from fumehood_server.journal.postgres.driver import DriverMissingError
+
+    config = load_config(find_config(config_path))
+    folder = config.server.state_dir
+    try:
+        return place_of(folder, config.journal.database), folder
+    except DriverMissingError as error:
+        raise driver_missing(error) from error
+
+
+def driver_missing(error: DriverMissingError) -> CommandError:
+    """What is said where psycopg isn't installed."""
+    from fumehood_server.journal.postgres.driver import INSTALL
+
+    return CommandError(
+        "a journal in PostgreSQL takes psycopg, which is not installed",
+        f"Run: {INSTALL}",
+        code="EXTRA_MISSING",
+        status=ExitStatus.FAILED,
+        details={"extra": "postgresql", "problem": str(error)},
+    )

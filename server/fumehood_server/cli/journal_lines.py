@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fumehood_server.cli.journal_filter import Chosen
     from fumehood_server.journal.query import Span
-    from fumehood_server.journal.sqlite import SqliteReader
-    from fumehood_server.journal.store import StoredEvent
+    from fumehood_server.journal.store import Reader, StoredEvent
 
 _STYLES = {
     "execute_start": "cyan",
@@ -21,7 +20,7 @@ _STYLES = {
 }
 
 
-def selected(reader: SqliteReader, wanted: Chosen, span: Span) -> Iterator[StoredEvent]:
+def selected(reader: Reader, wanted: Chosen, span: Span) -> Iterator[StoredEvent]:
     """All events of a span that are wanted, some hundred at a time in memory."""
     from fumehood_server.journal.query import Bounds
 

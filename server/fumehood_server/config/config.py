@@ -20,6 +20,7 @@ from fumehood_server.config.config_file import (
     ServerTable,
     SocketMode,
 )
+from fumehood_server.config.database import Database, read_database
 from fumehood_server.config.egress import EgressConfig, read_denied, read_egress, read_granted, read_private
 from fumehood_server.config.grants import (
     GrantError,
@@ -115,6 +116,8 @@ class JournalConfig:
     """`[journal]`."""
 
     store: JournalStore = JournalStore.SQLITE
+    database: Database | None = None
+    """Where it lies in PostgreSQL."""
     required: bool = True
     """Whether calls without effects are refused as well while it can't be written."""
     call_id_window_s: int = 86_400
@@ -237,12 +240,16 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
     _check_state_dir(server.state_dir, folders, source)
     secrets = read_secrets(file, source, folder)
     checkpoints = read_checkpoints(file.journal.checkpoints, source, folder)
+    database = read_database(file.journal, source, folder)
+    secret_files = {name: each.file for name, each in secrets.items() if each.file is not None}
+    if database is not None and database.password_file is not None:
+        secret_files["journal.password"] = database.password_file
     protected = protected_paths(
         state_dir=server.state_dir.resolve(),
         lock_path=lock_path,
         config_path=source.path if exists else None,
         plugin_folders=folders,
-        secret_files={name: each.file for name, each in secrets.items() if each.file is not None},
+        secret_files=secret_files,
         sockets=[each.path for each in server.listen if each.path is not None],
         checkpoint_file=checkpoints.file,
     )
@@ -266,7 +273,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         server=server,
         limits=_limits(file.limits, source),
         sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
-        journal=_journal(file.journal, checkpoints, source),
+        journal=_journal(file.journal, checkpoints, database, source),
         plugins=plugins,
         secrets=secrets,
         egress=egress,
@@ -292,13 +299,16 @@ def _check_state_dir(state_dir: Path, folders: Sequence[Path], source: TomlSourc
             raise source.problem(("server", "state_dir"), problem, 'name a folder outside of it, or ".fumehood"')
 
 
-def _journal(table: JournalTable, checkpoints: CheckpointPlaces, source: TomlSource) -> JournalConfig:
+def _journal(
+    table: JournalTable, checkpoints: CheckpointPlaces, database: Database | None, source: TomlSource
+) -> JournalConfig:
     if table.keep_events_d and table.keep_events_d * _DAY_S < table.call_id_window_s:
         problem = f"`keep_events_d` in [journal] is less than the {table.call_id_window_s:,} s of `call_id_window_s`"
         hint = "a call whose events are gone would run again under its id: keep them at least as long"
         raise source.problem(("journal", "keep_events_d"), problem, hint)
     return JournalConfig(
-        store=table.store,
+        store=JournalStore(table.store) if database is None else JournalStore.POSTGRESQL,
+        database=database,
         required=table.required,
         call_id_window_s=table.call_id_window_s,
         checkpoints=checkpoints,

@@ -10,6 +10,7 @@ from fumehood_sandbox import Backend, Level
 from pydantic import Field
 
 from fumehood_server.config.tables import Table, check_with, one_of, refused
+from fumehood_server.model.nearest import nearest
 from fumehood_server.model.tool import (
     MAX_CPUS,
     MAX_TIMEOUT_S,
@@ -74,8 +75,27 @@ class JournalStore(StrEnum):
 
     SQLITE = "sqlite"
     """A file in the state folder."""
+    POSTGRESQL = "postgresql"
+    """A database, which is named by its URL."""
     OFF = "off"
     """Nowhere: each receipt says so."""
+
+
+def _journal_store(value: object) -> object:
+    if isinstance(value, str) and "://" in value:
+        return value
+    words = {each.value for each in JournalStore} - {JournalStore.POSTGRESQL}
+    if value in words:
+        return value
+    hint = 'write "postgresql://user@host/database"' if value == JournalStore.POSTGRESQL else nearest(str(value), words)
+    raise refused(f'unknown journal "{value}"' if isinstance(value, str) else "the journal must be a string", hint)
+
+
+class SecretTable(Table):
+    """`[secrets.NAME]`, `[journal.password]`: exactly one of `file` and `env`."""
+
+    file: str | None = Field(default=None, min_length=1)
+    env: str | None = Field(default=None, min_length=1, max_length=256)
 
 
 class CheckpointsTable(Table):
@@ -91,7 +111,8 @@ class CheckpointsTable(Table):
 class JournalTable(Table):
     """`[journal]`."""
 
-    store: Annotated[JournalStore, one_of(JournalStore, "journal")] = JournalStore.SQLITE
+    store: Annotated[str, check_with(_journal_store)] = Field(default=JournalStore.SQLITE.value, max_length=4096)
+    password: SecretTable | None = None
     required: bool = True
     call_id_window_s: int = Field(default=86_400, ge=0, le=31_536_000)
     checkpoints: CheckpointsTable = Field(default_factory=CheckpointsTable)
@@ -187,13 +208,6 @@ class EgressTable(Table):
     tunnel_timeout_s: float = Field(default=300.0, gt=0, le=MAX_TIMEOUT_S)
     max_tunnel_bytes: int = Field(default=64 * _MIB, ge=_KIB, le=1024 * _GIB)
     allow_private: list[str] = Field(default=[], max_length=MAX_HOSTS)
-
-
-class SecretTable(Table):
-    """`[secrets.NAME]`: exactly one of `file` and `env`."""
-
-    file: str | None = Field(default=None, min_length=1)
-    env: str | None = Field(default=None, min_length=1, max_length=256)
 
 
 class PluginTable(Table):

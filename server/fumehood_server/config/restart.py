@@ -9,14 +9,14 @@ from fumehood_server.telemetry import TelemetrySettings
 
 _Table = ServerConfig | JournalConfig | TelemetrySettings
 
-_KEYS = {"socket_access": ("server.socket_mode", "server.socket_group")}
+_KEYS = {"socket_access": ("server.socket_mode", "server.socket_group"), "database": ("journal.store",)}
 """Keys of the file, where a setting is made of others than the one of its name."""
 
 
 def needs_restart(running: SidecarConfig, wanted: SidecarConfig) -> tuple[str, ...]:
     """Dotted keys whose change only a restart can take up, sorted. Those of `[plugin]`, limits and so on need none."""
     keys = {key for name in _changed(running.server, wanted.server) for key in _KEYS.get(name, (f"server.{name}",))}
-    keys |= {f"journal.{name}" for name in _changed(running.journal, wanted.journal)}
+    keys |= {key for name in _changed(running.journal, wanted.journal) for key in _KEYS.get(name, (f"journal.{name}",))}
     keys |= {f"telemetry.{name}" for name in _changed(running.telemetry, wanted.telemetry)}
     # What the machine can enforce was checked against it, and the state folder made for it.
     if running.sandbox.minimum is not wanted.sandbox.minimum:

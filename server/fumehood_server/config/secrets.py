@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fumehood_server.config.config_file import ConfigFile
+from fumehood_server.config.config_file import ConfigFile, SecretTable
 from fumehood_server.config.grants import GrantError, check_links
 from fumehood_server.config.toml_source import TomlSource
 from fumehood_server.model.capability import valid_secret_name
@@ -31,15 +31,7 @@ def read_secrets(file: ConfigFile, source: TomlSource, folder: Path) -> dict[str
         if not valid_secret_name(name):
             hint = "1 to 64 of A-Z, a-z, 0-9, _, . and -, starting with a letter or _"
             raise source.problem(key, f'"{name[:80]}" can\'t be the name of a secret', hint)
-        if (table.file is None) == (table.env is None):
-            raise source.problem(key, f"[secrets.{name}] needs one place to read it from", f"write {_ONE_OF_TWO}")
-        if table.env is not None and not _VARIABLE.fullmatch(table.env):
-            problem = f'"{table.env}" is not the name of an environment variable'
-            raise source.problem((*key, "env"), problem, "the variable's name, not its value")
-        if table.file is not None and "\0" in table.file:
-            raise source.problem((*key, "file"), "a path can't hold NUL")
-        path = folder / table.file if table.file is not None else None
-        found[name] = SecretSource(name=name, file=path, variable=table.env or "")
+        found[name] = secret_source(f"secrets.{name}", table, source, folder, name=name)
     for index, plugin in enumerate(file.plugin):
         for tool, grant in plugin.tools.items():
             for place, name in enumerate(grant.secrets):
@@ -48,6 +40,24 @@ def read_secrets(file: ConfigFile, source: TomlSource, folder: Path) -> dict[str
                     hint = nearest(name, found) if found else f"write [secrets.{name}] with {_ONE_OF_TWO}"
                     raise source.problem(("plugin", index, "tools", tool, "secrets", place), problem, hint)
     return found
+
+
+def secret_source(key: str, table: SecretTable, source: TomlSource, folder: Path, *, name: str = "") -> SecretSource:
+    """The place that a table with the dotted key `key` names.
+
+    Raises:
+        ConfigError: it names none, two, or what can't be one.
+    """
+    place = tuple(key.split(".", 1))
+    if (table.file is None) == (table.env is None):
+        raise source.problem(place, f"[{key}] needs one place to read it from", f"write {_ONE_OF_TWO}")
+    if table.env is not None and not _VARIABLE.fullmatch(table.env):
+        problem = f'"{table.env}" is not the name of an environment variable'
+        raise source.problem((*place, "env"), problem, "the variable's name, not its value")
+    if table.file is not None and "\0" in table.file:
+        raise source.problem((*place, "file"), "a path can't hold NUL")
+    path = folder / table.file if table.file is not None else None
+    return SecretSource(name=name or key, file=path, variable=table.env or "")
 
 
 def check_secret_links(

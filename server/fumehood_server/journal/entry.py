@@ -37,6 +37,8 @@ class CallRow:
     state: CallState = CallState.STARTED
     start_position: int = 0
     end_position: int | None = None
+    owner: str = ""
+    """The sidecar that runs it, where several share the journal."""
 
 
 @dataclass(slots=True)
@@ -64,8 +66,15 @@ class Entry:
     payloads: tuple[bytes, ...] = ()
     """What one event speaks of by SHA-256, and retention may remove: arguments, a result, updates."""
     documents: tuple[Document, ...] = ()
+    refused: str = ""
+    """Why it was not appended: see `Store.write`."""
 
     @property
     def size(self) -> int:
         """About how many bytes it holds until it is written."""
         return len(self.body) + sum(map(len, self.payloads)) + 512
+
+
+def filed(text: str) -> str:
+    """A text as a column holds it: PostgreSQL takes neither NUL nor halves of surrogate pairs."""
+    return text if text.isprintable() else text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

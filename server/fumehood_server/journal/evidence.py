@@ -52,7 +52,7 @@ def make_bundle(
         NoEvidenceError: no signed event is about it, or a checkpoint handed in is none.
         StoreError: the journal can't be read.
     """
-    note = reader.checkpoint(0)
+    note = reader.checkpoint(0, signer=signer.verifier.name)
     if note is None:
         raise NoEvidenceError("the journal has no checkpoint yet: one is signed a second after an event")
     size = Checkpoint.parse(note.partition("\n\n")[0] + "\n").size

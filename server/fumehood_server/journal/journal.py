@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from fumehood_server.errors import JournalUnavailableError
+from fumehood_server.errors import CallTakenError, JournalUnavailableError
 from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import Entry
 from fumehood_server.journal.forks import NotForkableError, read_fork
@@ -64,12 +64,15 @@ class StoredJournal:
         commit_s: float = COMMIT_S,
         on_closed: Callable[[], None] | None = None,
         interrupted: InterruptedCalls | None = None,
+        shared: bool = False,
     ) -> None:
         """`sidecar` names this process in each event. `on_state` is told why nothing can be written; None: it can.
 
         `window_s`: how long a call's id stands for that call. `on_closed` is called in a thread at the end. `reads` is
-        told of commits, and closed with the journal. `interrupted`: what recovery leaves open. None: nothing.
+        told of commits, and closed with the journal. `interrupted`: what recovery leaves open. None: nothing. `shared`:
+        see `fumehood_server.model.events.Journal`.
         """
+        self.shared = shared
         self.reads = reads
         self._open_store = open_store
         self._open_reader = open_reader
@@ -103,7 +106,7 @@ class StoredJournal:
         try:
             self._first = await asyncio.to_thread(self._open_store)
             # Events are found by their times: they must not fall where the clock was set back between two sidecars.
-            self._last_us = await self._reader.run(lambda reader: reader.last_time_us())
+            self._last_us = await self._reader.run(lambda reader: reader.least_time_us())
         except StoreError as exc:
             self._writer.begins_with(str(exc))
         await self._writer.__aenter__()
@@ -173,13 +176,16 @@ class StoredJournal:
         await self.room(sum(map(len, payloads)))
         if self._writer.is_full:
             raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
-        done = self._writer.commit(self._entry(event, about, payloads, documents))
+        entry = self._entry(event, about, payloads, documents)
+        done = self._writer.commit(entry)
         try:
             async with asyncio.timeout(self._commit_s):
                 await done
         except TimeoutError as exc:
             problem = self.problem or f"nothing was written for {self._commit_s:g} s"
             raise JournalUnavailableError(problem) from exc
+        if entry.refused:
+            raise CallTakenError(entry.refused)
 
     @property
     def recording(self) -> bool:

@@ -16,6 +16,7 @@ class NoJournal:
 
     problem: str | None = None
     recording = False
+    shared = False
     reads = None
     keeps_interrupted = False
     waiting = lost = 0

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from fumehood_evidence.note import Verifier
 
+from fumehood_server.journal.place import Place
 from fumehood_server.journal.store import Reader
 
+POLL_S = 0.2
+"""Between two looks for what other sidecars have committed, while somebody waits for that."""
 THREADS = 2
 """What waits for one waits in a queue, which the bounds of who asks keep short."""
 
@@ -22,15 +26,15 @@ _Value = TypeVar("_Value")
 class JournalReads:
     """For one event loop. `close` it."""
 
-    def __init__(self, open_reader: Callable[[], Reader], keys: Callable[[], Sequence[Verifier]], place: str) -> None:
-        """`open_reader` is called on a thread of the pool, at its first need and after a failure.
+    def __init__(self, place: Place, keys: Callable[[], Sequence[Verifier]]) -> None:
+        """`place` is opened on a thread of the pool, at its first need and after a failure.
 
-        `keys` gives the public keys that have signed checkpoints here, and `place` is what `open_reader` by name opens.
+        `keys` gives the public keys that have signed checkpoints here.
         """
         self.keys = keys
         self.place = place
         self.commits = Commits()
-        self._open_reader = open_reader
+        self._looked_at = 0.0
         self._own = threading.local()
         self._readers: set[Reader] = set()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="journal-reads")
@@ -43,6 +47,24 @@ class JournalReads:
         """
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, read)
 
+    async def beyond(self, position: int) -> int:
+        """Return the journal's size once an event of this position is committed, by whichever sidecar.
+
+        Raises:
+            StoreError: another sidecar may have, and the journal can't be read.
+        """
+        if not self.place.shared:
+            await self.commits.beyond(position)
+        while self.commits.size <= position:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await self.commits.beyond(position)
+            now = time.monotonic()
+            if self.commits.size <= position and now - self._looked_at >= POLL_S:  # one look for all who wait
+                self._looked_at = now
+                self.commits.committed(await self.run(lambda reader: reader.size()))
+        return self.commits.size
+
     def close(self) -> None:
         """Wait for what is being read, and let go of the connections. Blocks."""
         self._threads.shutdown(cancel_futures=True)
@@ -52,7 +74,7 @@ class JournalReads:
     def _run(self, read: Callable[[Reader], _Value]) -> _Value:
         reader: Reader | None = getattr(self._own, "reader", None)
         if reader is None:
-            reader = self._own.reader = self._open_reader()
+            reader = self._own.reader = self.place.open_reader()
             self._readers.add(reader)
         try:
             return read(reader)
@@ -75,8 +97,8 @@ class Commits:
         """That of who waits. None: nobody does."""
 
     def committed(self, size: int) -> None:
-        """Called on the writer's thread."""
-        self.size = size
+        """Called on the writer's thread, and by who has looked."""
+        self.size = max(self.size, size)
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more

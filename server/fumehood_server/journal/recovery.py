@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fumehood_server.journal.encoding import decode, encode
 from fumehood_server.journal.entry import CallRow, CallState, Entry
@@ -20,17 +21,31 @@ QUEUED_US = 60_000_000
 """More than an event waits for the writer."""
 
 
-def recover(store: Store, reader: Reader, *, sidecar: str, interrupted: InterruptedCalls | None = None) -> int:
-    """End every call without an outcome, but what `interrupted` keeps. Returns how many there were.
+def recover(
+    store: Store, open_reader: Callable[[], Reader], *, sidecar: str, interrupted: InterruptedCalls | None = None
+) -> int:
+    """End every call without an outcome of a sidecar that is dead, but what `interrupted` keeps.
 
-    Before the sidecar that calls it admits any call.
+    `sidecar` is the name of the one that does so. Returns how many it ended.
 
     Raises:
         StoreError: the journal can't be read or written.
     """
+    ended = 0
+    for owner in store.owners():
+        if owner == sidecar:
+            continue
+        with store.taking_over(owner) as is_dead:
+            if is_dead:
+                with contextlib.closing(open_reader()) as reader:
+                    ended += _end_calls_of(owner, store, reader, sidecar, interrupted)
+    return ended
+
+
+def _end_calls_of(owner: str, store: Store, reader: Reader, sidecar: str, interrupted: InterruptedCalls | None) -> int:
     ended, kept = 0, set[str]()
     # Those that are kept are found again: about as many as were under way at a time.
-    while rows := [row for row in reader.open_calls(limit=_PORTION + len(kept)) if row.call_id not in kept]:
+    while rows := [row for row in reader.open_calls(owner, limit=_PORTION + len(kept)) if row.call_id not in kept]:
         over = []
         for row in rows:
             if _is_kept(row, reader, interrupted):
@@ -65,7 +80,7 @@ def _is_kept(row: CallRow, reader: Reader, interrupted: InterruptedCalls | None)
 
 def _ends(rows: Sequence[CallRow], reader: Reader, sidecar: str, now_us: int) -> list[Entry]:
     entries = []
-    now = max(now_us, reader.last_time_us())
+    now = max(now_us, reader.least_time_us())
     for row in rows:
         events = reader.events_of_call(row.call_id)
         attempts = sum(each.type == ExecuteAttempt.TYPE for each in events)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fumehood_server.errors import FumehoodError
 from fumehood_server.journal.entry import CallRow, Entry
-from fumehood_server.journal.tree import Tree
+from fumehood_server.journal.tree import TILE_HASHES, Tree
 
 if TYPE_CHECKING:
     from fumehood_server.journal.query import Bounds, EventQuery, Found, Span
@@ -20,6 +21,10 @@ class StoreError(FumehoodError):
 
 class InUseError(StoreError):
     """Another process writes the journal."""
+
+
+class NoJournalError(StoreError):
+    """There is no journal yet."""
 
 
 class NewerJournalError(FumehoodError):
@@ -90,7 +95,11 @@ class Store(Protocol):
     """For one thread, the writer's. Every method may block on the disk or the network, and raise `StoreError`."""
 
     def write(self, entries: Sequence[Entry]) -> int:
-        """Append these events in one transaction, on disk when it returns. Returns the log's new size."""
+        """Append these events in one transaction, on disk when it returns. Returns the log's new size.
+
+        Where several sidecars write, an event may be refused, as of a call whose outcome another has recorded: it is
+        not appended, and `Entry.refused` says why.
+        """
 
     def prune(self, before_us: int, limit: int, event: PruneEvent) -> int:
         """Remove the payloads of the oldest events before a time, about so many, and append the event that says so.
@@ -106,8 +115,21 @@ class Store(Protocol):
         one transaction. Returns how many it came by; 0: nothing was written.
         """
 
+    def owners(self) -> list[str]:
+        """Sidecars that began calls which have no outcome yet. Empty names: there is only one at a time."""
+
+    def taking_over(self, owner: str) -> AbstractContextManager[bool]:
+        """Whether the sidecar of this name is dead, so that its calls may be ended. Within the block it stays so."""
+
     def tree(self) -> Tree:
         """The tree over what is written, for a checkpoint."""
+
+    def shrink(self) -> None:
+        """Give free space back.
+
+        Raises:
+            StoreError: there is not as much space as it takes meanwhile.
+        """
 
     def add_checkpoint(self, size: int, note: str) -> None:
         """Keep a signed checkpoint."""
@@ -119,11 +141,15 @@ class Store(Protocol):
 class Reader(Protocol):
     """For any one thread at a time, beside the writer's."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether several sidecars may write it, each with a clock and a key of its own."""
+
     def size(self) -> int:
         """How many events there are."""
 
-    def last_time_us(self) -> int:
-        """When the newest event happened. 0: there is none."""
+    def least_time_us(self) -> int:
+        """The least that the time of the next event may be, where events are found by their times. 0: any."""
 
     def search(self, query: EventQuery, span: Span, bounds: Bounds) -> Found:
         """The first events of a span that fit. Bounded in memory and time whatever is asked."""
@@ -143,8 +169,8 @@ class Reader(Protocol):
     def calls(self, call_ids: Collection[str]) -> dict[str, CallRow]:
         """The newest call of each of these ids."""
 
-    def open_calls(self, *, limit: int) -> list[CallRow]:
-        """Calls that have no outcome yet, in the order in which they began."""
+    def open_calls(self, owner: str, *, limit: int) -> list[CallRow]:
+        """A sidecar's calls that have no outcome yet, in the order in which they began."""
 
     def newest_calls(self, *, run_id: str = "", limit: int) -> list[CallRow]:
         """The calls that began last, of a run or session if one is given, the newest first."""
@@ -179,8 +205,18 @@ class Reader(Protocol):
     def checkpoints(self) -> Iterator[tuple[int, str]]:
         """All signed checkpoints, with the sizes they are filed under, smallest first."""
 
-    def checkpoint(self, size: int) -> str | None:
-        """The newest signed checkpoint over at least so many events."""
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Within the block all that is read may be as it was at one moment, where that keeps nobody from writing."""
+
+    def checkpoint(self, size: int, *, signer: str = "") -> str | None:
+        """The newest signed checkpoint over at least so many events. `signer`: by this key, where there are several."""
 
     def close(self) -> None:
         """Let go of the database."""
+
+
+def load_tree(reader: Reader, size: int | None = None) -> Tree:
+    """The tree over what is written, or over so many events of it, and let go of the reader."""
+    with closing(reader):
+        size = reader.size() if size is None else size
+        return Tree.load(size, reader.tile, reader.bodies(size - size % TILE_HASHES, size))

@@ -328,6 +328,10 @@ class Journal(Protocol):
         """Whether anything is recorded at all."""
 
     @property
+    def shared(self) -> bool:
+        """Whether other sidecars record there as well: an id that is new here may be one of their calls'."""
+
+    @property
     def problem(self) -> str | None:
         """Why nothing can be written now. None: it can."""
 
@@ -371,6 +375,7 @@ class Journal(Protocol):
 
         Raises:
             JournalUnavailableError: it could not be put there in time. It may be there all the same.
+            CallTakenError: the call's id is that of another sidecar's call, or another one has settled the call.
         """
 
     @property

@@ -21,10 +21,10 @@ from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.journal.keys import JournalKeyError
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.rpc.journal_requests import MAX_NAMES, invalid
+from fumehood_server.secrets import SecretUnavailableError
 
 _PROGRAM = (
-    "import sys; path, *sys.path[:] = sys.argv[1:]; "
-    "from fumehood_server.journal.verify_process import main; sys.exit(main([path]))"
+    "import sys; sys.path[:] = sys.argv[1:]; from fumehood_server.journal.verify_process import main; sys.exit(main())"
 )
 
 
@@ -50,14 +50,18 @@ async def verification(keys: Sequence[Verifier], reads: JournalReads) -> AsyncGe
     Raises:
         RefusedError: the journal can't be read.
     """
+    try:
+        place, environment = await asyncio.to_thread(reads.place.for_process)
+    except SecretUnavailableError as exc:
+        raise _unavailable(str(exc)) from exc
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            process = _launch(reads.place, theirs)
+            process = _launch(theirs, environment)
         try:
             lines, writer = await asyncio.open_unix_connection(sock=ours)
             with contextlib.closing(writer):
-                writer.write(orjson.dumps([str(each) for each in keys]) + b"\n")
+                writer.write(orjson.dumps({"keys": [str(each) for each in keys], "place": place}) + b"\n")
                 async for line in lines:
                     said = orjson.loads(line)
                     if isinstance(said, list):
@@ -76,16 +80,16 @@ async def verification(keys: Sequence[Verifier], reads: JournalReads) -> AsyncGe
             await asyncio.shield(asyncio.to_thread(process.wait))
 
 
-def _launch(place: str, stream: socket.socket) -> subprocess.Popen[bytes]:
-    # Not by the loop, which forks by itself: gRPC does not support that, and Popen takes vfork(2). No environment: an
-    # operator may keep secrets there.
+def _launch(stream: socket.socket, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    # Not by the loop, which forks by itself: gRPC does not support that, and Popen takes vfork(2). The environment is
+    # what the journal takes: an operator may keep secrets there.
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _PROGRAM, place, *_import_path()],
+        [sys.executable, "-I", "-S", "-c", _PROGRAM, *_import_path()],
         stdin=stream.fileno(),
         stdout=stream.fileno(),
         stderr=subprocess.DEVNULL,
         cwd="/",
-        env={},
+        env=dict(environment),
         start_new_session=True,
     )
 

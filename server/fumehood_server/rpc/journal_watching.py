@@ -48,7 +48,7 @@ async def watched(reads: JournalReads, request: pb.WatchEventsRequest) -> AsyncG
         size = max(size, reads.commits.size)
         if position >= size:
             has_caught_up = True
-            await reads.commits.beyond(position)
+            await reads.beyond(position)
             await asyncio.sleep(GROUP_S)
             size = reads.commits.size
         response = pb.WatchEventsResponse()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from fumehood_server.validation.strict_json import JsonError, parse
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
 
+_LOOK_S = 0.5
 _MAX_ID_CHARS = 128
 _MAX_NAME_BYTES = 256
 _MAX_REASON_BYTES = 4096
@@ -44,9 +46,13 @@ async def get_call(server: ServerContext, request: pb.GetCallRequest, caller: st
         if not request.wait:
             return _running(call)
         await call.outcome()
-    async with server.executor.repeats.turn(caller):
-        recorded = await _find(server, call_id)
-        await server.executor.repeats.pause(recorded.outcome)
+    while True:
+        async with server.executor.repeats.turn(caller):
+            recorded = await _find(server, call_id)
+            await server.executor.repeats.pause(recorded.outcome)
+        if not request.wait or recorded.state is not RecordedState.RUNNING or not server.journal.shared:
+            break
+        await asyncio.sleep(_LOOK_S)  # another sidecar runs it; gRPC ends this at the caller's deadline
     response = pb.GetCallResponse(
         state=STATES[recorded.state],
         tool=recorded.tool,

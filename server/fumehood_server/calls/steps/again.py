@@ -28,6 +28,8 @@ def check_retry(call: Call, tool: RegisteredTool, journal: Journal) -> None:
     definition = tool.definition
     if not safe_to_repeat(definition.side_effects, idempotent=definition.idempotent):
         raise _refused(f"{tool.name} is not idempotent, so that it can't run twice", "not_idempotent")
+    if journal.shared:
+        raise _refused("no call is left open in a journal that several sidecars may share", "journal_shared")
     if not journal.keeps_interrupted or tool.payloads is Payloads.OFF:
         raise _refused(f"what {tool.name} is called with is not recorded here", "not_recorded")
 

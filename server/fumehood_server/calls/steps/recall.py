@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import hashlib
+import time
 from dataclasses import replace
 
 import orjson
 
 from fumehood_server.calls.call import Call
+from fumehood_server.calls.deadlines import Bound
 from fumehood_server.calls.errors import StepFailedError
 from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.steps.writable import not_run
-from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
+from fumehood_server.errors import CallTakenError, JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallRequest
 from fumehood_server.model.events import Journal
 from fumehood_server.model.forks import is_fork_id
@@ -20,6 +24,10 @@ from fumehood_server.model.recorded import RecordedCall
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.validation.canonical import canonical_sha256
 
+FOLLOW_S = 3_600.0
+"""The longest that a call follows another sidecar's, whatever its caller's deadline."""
+_LOOK_S, _LONGEST_LOOK_S = 0.02, 0.5
+"""Between two looks for how it ended: twice as long each time."""
 _MAX_PARSED_CHARS = 16 * 1024
 """Longer arguments are compared as they are prepared, and as text."""
 
@@ -49,6 +57,52 @@ async def recall(call: Call, journal: Journal, repeats: Repeats) -> RecordedCall
     return found
 
 
+async def recall_taken(call: Call, journal: Journal, repeats: Repeats, taken: CallTakenError) -> RecordedCall:
+    """The call of another sidecar that has this one's id.
+
+    Raises:
+        StepFailedError: the journal can't be read.
+        RefusedError: that call was of another tool.
+    """
+    tool = call.request.tool
+    try:
+        found = await _find(call, journal, repeats)
+    except JournalUnavailableError as exc:
+        raise StepFailedError(not_run(tool, f"the call that has its call_id can't be read: {exc}")) from exc
+    if found is None:
+        raise StepFailedError(not_run(tool, str(taken))) from taken
+    if found.tool != tool:
+        raise other_call(call.request.call_id)
+    return found
+
+
+async def follow(call: Call, found: RecordedCall, journal: Journal, repeats: Repeats) -> RecordedCall:
+    """A call that another sidecar runs, once it has its outcome, or at the end of this one's time.
+
+    Raises:
+        EndedEarlyError: this one was cancelled, or its caller's deadline has passed.
+        StepFailedError: the journal can't be read.
+    """
+    deadline = call.deadline(Bound.WAIT, call.admitted_at, FOLLOW_S)
+    pause_s = _LOOK_S
+    try:
+        while found.outcome is None and deadline.at > time.monotonic():
+            wait_s = min(pause_s, max(deadline.at - time.monotonic(), 0.0))
+            await call.wait_for(functools.partial(asyncio.sleep, wait_s), deadline)
+            pause_s = min(pause_s * 2, _LONGEST_LOOK_S)
+            found = await _find(call, journal, repeats) or found
+    except JournalUnavailableError as exc:
+        raise StepFailedError(not_run(found.tool, f"the call that has its call_id can't be read: {exc}")) from exc
+    return found
+
+
+async def _find(call: Call, journal: Journal, repeats: Repeats) -> RecordedCall | None:
+    async with repeats.turn(call.request.caller):
+        found = await journal.find(call.request.call_id)
+        await repeats.pause(None if found is None else found.outcome)
+    return found
+
+
 def recorded_outcome(found: RecordedCall, arguments_json: str, prepared_hash: str) -> CallOutcome:
     """What the recorded call's caller got, for the same arguments. `prepared_hash`: as a worker would get them now.
 
@@ -62,7 +116,7 @@ def recorded_outcome(found: RecordedCall, arguments_json: str, prepared_hash: st
         code=Code.TOOL_OUTCOME_UNKNOWN,
         message=f"Another sidecar runs {found.tool[:64]}, or lost sight of it. Ask GetCall for it later.",
         retryable=True,
-        details={"reason": "running_elsewhere"},
+        details={"reason": "running_elsewhere", "sidecar": found.sidecar},
     )
     return CallOutcome(call_id=found.call_id, tool=found.tool, content=(Block(text=error.message),), error=error)
 

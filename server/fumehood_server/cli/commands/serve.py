@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from fumehood_server.cli.failure import CommandError
     from fumehood_server.config import SidecarConfig
+    from fumehood_server.journal.postgres.driver import DriverMissingError
+    from fumehood_server.telemetry.settings import TelemetryMissingError
 
 GRPC_EXPERIMENTS = "-event_engine_listener"
 """Accept and read by gRPC's own poller, and not by its event engine, whose threads hand each message on once more.
@@ -71,6 +74,7 @@ def serve(
     from fumehood_server.config.config import CONFIG_NAME, default_config
     from fumehood_server.default_folder import default_folder
     from fumehood_server.errors import ConfigError
+    from fumehood_server.journal.postgres.driver import DriverMissingError
     from fumehood_server.rpc.sockets import ListenFailedError
     from fumehood_server.telemetry.settings import TelemetryListenError, TelemetryMissingError
 
@@ -103,13 +107,8 @@ def serve(
             code="LISTEN_FAILED",
             details={"address": error.target},
         ) from error
-    except TelemetryMissingError as error:
-        raise CommandError(
-            str(error),
-            'Run pip install "fumehood-server[telemetry]", or remove [telemetry] from fumehood.toml.',
-            code="EXTRA_MISSING",
-            details={"module": error.module},
-        ) from error
+    except (DriverMissingError, TelemetryMissingError) as error:
+        raise _extra_missing(error) from error
     except TelemetryListenError as error:
         raise CommandError(
             str(error),
@@ -124,6 +123,21 @@ def serve(
             code="NOT_WRITABLE",
             details={"folder": str(error.folder)},
         ) from error
+
+
+def _extra_missing(error: DriverMissingError | TelemetryMissingError) -> CommandError:
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.cli.journal_file import driver_missing
+    from fumehood_server.journal.postgres.driver import DriverMissingError
+
+    if isinstance(error, DriverMissingError):
+        return driver_missing(error)
+    return CommandError(
+        str(error),
+        'Run pip install "fumehood-server[telemetry]", or remove [telemetry] from fumehood.toml.',
+        code="EXTRA_MISSING",
+        details={"module": error.module},
+    )
 
 
 def _announce(targets: tuple[str, ...]) -> None:

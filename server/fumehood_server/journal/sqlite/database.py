@@ -9,14 +9,8 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+from fumehood_server.journal.sql.columns import NOT_ENDS, NOT_OF_CALLS
 from fumehood_server.journal.store import InUseError, NewerJournalError, StoreError
-
-NOT_ENDS = "type <> 'execute_start' AND type <> 'execute_end' AND type <> 'execute_cancelled'"
-"""Of the others the list of calls knows nothing, so an index has them. Not by `NOT IN`, for which SQLite makes a list
-anew for each row that is written: half of what a row costs."""
-
-NOT_OF_CALLS = f"{NOT_ENDS} AND type <> 'execute_attempt'"
-"""Events that few calls have: an index finds them by type."""
 
 MIGRATIONS: tuple[str, ...] = (
     """

@@ -6,29 +6,30 @@ import contextlib
 import functools
 import itertools
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fumehood_server.journal.entry import CallChange, CallRow, CallState, Entry
+from fumehood_server.journal.sql.pruning import next_removal
+from fumehood_server.journal.sql.search import first_at
 from fumehood_server.journal.sqlite.database import connect, locked, migrate, told
-from fumehood_server.journal.sqlite.pruning import find_removal, last_pruned
-from fumehood_server.journal.sqlite.reader import SqliteReader, load_tree
-from fumehood_server.journal.sqlite.search import first_at
-from fumehood_server.journal.store import Pruned, PruneEvent, PruneEventsEvent
-from fumehood_server.journal.tree import TILE_HASHES, Tile, Tree
+from fumehood_server.journal.sqlite.reader import SqliteReader
+from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, load_tree
+from fumehood_server.journal.tree import Tile, Tree
 
 _CHANGE = "UPDATE calls SET state = ?, end_position = coalesce(?, end_position) WHERE call_id = ?"
 _MAX_ROWS = 512
 """Of one statement. Each statement gives Python's lock away and takes it again, some four times, and each time the
 event loop loses it for as long as it takes to be woken: row by row, that is most of what recording costs."""
 _NEWEST = "SELECT time_us FROM events ORDER BY position DESC LIMIT 1"
-_TIME_BEFORE = "SELECT time_us FROM events WHERE position < ? ORDER BY position DESC LIMIT 1"
 _SMALL_BYTES = 4096
 """SQLite copies what a statement is given: of larger payloads, one each."""
 
 
 class SqliteStore:
     """Writes. The only one that does: the file is locked against another sidecar's."""
+
+    rising_time = "time_us"
 
     def __init__(self, path: Path) -> None:
         """Open or make the file, and bring it to this version.
@@ -74,7 +75,7 @@ class SqliteStore:
         """See `Store`."""
         with told(self.path):
             connection = self._connection
-            end = first_at(connection, before_us, 0, self.tree().size)
+            end = first_at(self, before_us, 0, self.tree().size)
             sql = "SELECT position FROM payloads WHERE position < ? ORDER BY position LIMIT 1 OFFSET ?"
             last = connection.execute(sql, (end, limit - 1)).fetchone()
             up_to = end if last is None else last[0] + 1  # all parts of the last one
@@ -88,19 +89,30 @@ class SqliteStore:
     def prune_events(self, before_us: int, limit: int, event: PruneEventsEvent) -> int:
         """See `Store`."""
         with told(self.path):
-            connection = self._connection
-            before = last_pruned(connection)
-            end = min(first_at(connection, before_us, 0, self.tree().size), before.up_to + limit)
-            end -= end % TILE_HASHES  # what is after the last complete tile has no hash in one
-            if end <= before.up_to:
+            removal = next_removal(self, self.tree().size, before_us, limit)
+            if removal is None:
                 return 0
-            removal = find_removal(connection, before.up_to, end)
-            until = connection.execute(_TIME_BEFORE, (end,)).fetchone()
-            last_us = connection.execute(_NEWEST).fetchone()[0]
-        until_us = before.until_us if until is None else until[0]
-        pruned = Pruned(end, until_us, before.removed + len(removal.positions))
-        self._write([event(pruned, last_us)], removal.carry_out)
-        return end - before.up_to
+            last_us = self._connection.execute(_NEWEST).fetchone()[0]
+
+        def carry_out(connection: sqlite3.Connection) -> None:
+            for sql, values in removal.statements():
+                connection.execute(sql, values)
+
+        self._write([event(removal.pruned, last_us)], carry_out)
+        return removal.passed
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        """See `fumehood_server.journal.sql.search.Timed`."""
+        return self._connection.execute(sql, values)
+
+    def owners(self) -> list[str]:
+        """See `Store`."""
+        return [""]
+
+    @contextlib.contextmanager
+    def taking_over(self, owner: str) -> Iterator[bool]:  # noqa: ARG002 - as in the protocol
+        """See `Store`. Who has the file's lock is the only one that lives."""
+        yield True
 
     def shrink(self) -> None:
         """Give free space back to the file system.
@@ -190,7 +202,7 @@ def _insert(connection: sqlite3.Connection, head: str, rows: Sequence[tuple[obje
 def _statement(head: str, places: int, columns: int) -> str:
     """One for each power of two, so that SQLite keeps them all compiled. Places without a row are left out."""
     row = f"({', '.join('?' * columns)})"
-    return f"{head} SELECT * FROM (VALUES {', '.join([row] * places)}) LIMIT ?"  # noqa: S608 - named above
+    return f"{head} SELECT * FROM (VALUES {', '.join([row] * places)}) LIMIT ?"
 
 
 def _call_columns(row: CallRow) -> tuple[object, ...]:

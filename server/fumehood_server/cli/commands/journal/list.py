@@ -16,8 +16,7 @@ from fumehood_server.cli.journal_filter import Chosen, chosen, filter_options
 
 if TYPE_CHECKING:
     from fumehood_server.journal.entry import CallRow
-    from fumehood_server.journal.sqlite import SqliteReader
-    from fumehood_server.journal.store import StoredEvent
+    from fumehood_server.journal.store import Reader, StoredEvent
 
 STATE_STYLES = {"ended": "", "unknown": "red", "resolved": "yellow", "started": "cyan", "dispatched": "cyan"}
 _PORTION = 500
@@ -61,7 +60,7 @@ def list_runs(of_events: bool, number: int, as_json: bool, config_path: Path | N
         _print_calls(rows, wanted)
 
 
-def _run_or_session(reader: SqliteReader, wanted: Chosen) -> Chosen:
+def _run_or_session(reader: Reader, wanted: Chosen) -> Chosen:
     """`--run` may name a session."""
     from fumehood_server.journal.query import Bounds, EventQuery, Span
 
@@ -71,7 +70,7 @@ def _run_or_session(reader: SqliteReader, wanted: Chosen) -> Chosen:
     return wanted if found.events else replace(wanted, run_id="", session_id=wanted.run_id)
 
 
-def _calls(reader: SqliteReader, wanted: Chosen) -> Iterator[CallRow]:
+def _calls(reader: Reader, wanted: Chosen) -> Iterator[CallRow]:
     """The calls whose end, where an outcome is asked for, or else whose start is wanted, the newest first."""
     from fumehood_server.cli.journal_lines import selected
     from fumehood_server.journal.query import ENDS_OF_CALLS

@@ -14,7 +14,8 @@ from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.cli.journal_file import config_option, open_journal
 
 if TYPE_CHECKING:
-    from fumehood_server.journal.sqlite import SqliteStore
+    from fumehood_server.journal.place import Place
+    from fumehood_server.journal.store import Store
 
 _DAYS = re.compile(r"(\d{1,5})d")
 _DAY_S = 86_400
@@ -32,14 +33,13 @@ def prune(before: str, whole: bool, shrink: bool, as_json: bool, config_path: Pa
     With --events whole events go, a few hundred at a time, but not those of calls whose outcome nobody knows yet. The
     journal still verifies; nothing is left to prove of what is gone.
 
-    An event says what was removed. What is freed is used for new events. No sidecar may write the journal meanwhile:
-    one that runs removes them by itself, after `keep_payloads_d` and `keep_events_d` days of [journal].
+    An event says what was removed. What is freed is used for new events. No sidecar may write a journal in a file
+    meanwhile: one that runs removes them by itself, after `keep_payloads_d` and `keep_events_d` days of [journal].
     """
     import contextlib
     import secrets
 
     from fumehood_server.cli import output
-    from fumehood_server.journal import JOURNAL_NAME
     from fumehood_server.journal.checkpoints import Checkpointer
     from fumehood_server.journal.keys import JournalKeyError, load_key
     from fumehood_server.journal.pruned import pruned_so_far
@@ -47,7 +47,7 @@ def prune(before: str, whole: bool, shrink: bool, as_json: bool, config_path: Pa
 
     before_us = _time_us(before)
     with open_journal(config_path) as journal:
-        folder = journal.folder
+        folder, place = journal.folder, journal.place
         if whole:
             _check_window(before, before_us, config_path)
         before_it = pruned_so_far(journal.reader)
@@ -55,8 +55,9 @@ def prune(before: str, whole: bool, shrink: bool, as_json: bool, config_path: Pa
         checkpointer = Checkpointer(load_key(folder))
     except JournalKeyError as error:
         raise CommandError(str(error), code="KEY_UNREADABLE", status=ExitStatus.FAILED) from error
-    with contextlib.closing(_opened(folder / JOURNAL_NAME)) as store:
-        removed, sidecar = 0, secrets.token_hex(4)
+    sidecar = secrets.token_hex(4)
+    with contextlib.closing(_opened(place, sidecar)) as store:
+        removed = 0
         while count := prune_slice(store, before_us, sidecar=sidecar):
             removed += count
         while whole and remove_events(store, before_us, sidecar):
@@ -89,17 +90,16 @@ def _check_window(before: str, before_us: int, config_path: Path | None) -> None
         raise CommandError(problem, todo)
 
 
-def _opened(path: Path) -> SqliteStore:
-    """The journal, which no sidecar may write meanwhile.
+def _opened(place: Place, sidecar: str) -> Store:
+    """The journal. A file no sidecar may write meanwhile.
 
     Raises:
         CommandError: one does, or the file can't be used.
     """
-    from fumehood_server.journal.sqlite import SqliteStore
     from fumehood_server.journal.store import InUseError, StoreError
 
     try:
-        return SqliteStore(path)
+        return place.open_store(sidecar)
     except InUseError as error:
         todo = "Stop it first, or let it remove them by itself: `keep_payloads_d` of [journal]."
         raise CommandError(str(error), todo, code="JOURNAL_IN_USE", status=ExitStatus.FAILED) from error

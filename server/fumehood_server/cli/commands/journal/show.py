@@ -14,7 +14,7 @@ from fumehood_server.cli.journal_file import config_option, open_journal
 
 if TYPE_CHECKING:
     from fumehood_server.cli.journal_waterfall import Bar
-    from fumehood_server.journal.sqlite import SqliteReader
+    from fumehood_server.journal.store import Reader
 
 _MAX_EVENTS = 20_000
 _MIN_COLUMNS = 16
@@ -69,7 +69,7 @@ def _took_s(bar: Bar) -> float:
     return ((bar.end_us or bar.start_us) - bar.start_us) / 1e6
 
 
-def _events(reader: SqliteReader, run: str) -> tuple[list[dict[str, Any]], bool]:
+def _events(reader: Reader, run: str) -> tuple[list[dict[str, Any]], bool]:
     """The events of a call, else of a run, else of a session, and whether they are all."""
     from fumehood_server.journal.encoding import decode
     from fumehood_server.journal.query import Bounds, EventQuery, Span

@@ -33,7 +33,7 @@ def verify(key_path: Path | None, as_json: bool, config_path: Path | None) -> in
             keys = public_keys(journal.folder) if key_path is None else read_public_keys(key_path)
         except JournalKeyError as error:
             raise CommandError(str(error), code="KEY_UNREADABLE", status=ExitStatus.FAILED) from error
-        with counting("events", shown=not as_json) as progress:
+        with journal.reader.snapshot(), counting("events", shown=not as_json) as progress:
             found = verify_journal(journal.reader, keys, progress=progress)
     if as_json:
         output.print_json({**asdict(found), "verified": found.fault is None})

@@ -1,15 +1,16 @@
-"""Which events of the SQLite file go when whole events are removed, and which stay since their call is not settled."""
+"""Which events go when whole events are removed by SQL, and which stay since their call is not settled."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fumehood_server.journal.entry import CallState
 from fumehood_server.journal.pruned import pruned_of
-from fumehood_server.journal.sqlite.database import NOT_ENDS, NOT_OF_CALLS
+from fumehood_server.journal.sql.columns import NOT_ENDS, NOT_OF_CALLS
+from fumehood_server.journal.sql.search import Timed, first_at
 from fumehood_server.journal.store import Pruned
+from fumehood_server.journal.tree import TILE_HASHES
 from fumehood_server.model.events import EventsPruned
 from fumehood_server.model.operation_events import PluginPinned
 
@@ -29,32 +30,45 @@ class Removal:
 
     positions: Sequence[int]
     calls: Sequence[str]
-    up_to: int
+    passed: int
+    """Events that it comes by."""
+    pruned: Pruned
+    """What is removed then."""
 
-    def carry_out(self, connection: sqlite3.Connection) -> None:
-        """Delete it, and checkpoints that are older. In a transaction of the caller's."""
+    def statements(self) -> Iterator[tuple[str, Sequence[object]]]:
+        """Delete it, and checkpoints that are older."""
         # Statements for many rows: see `fumehood_server.journal.sqlite.store`.
         for table, column, values in (
             ("events", "position", self.positions),
             ("payloads", "position", self.positions),
             ("calls", "call_id", self.calls),
         ):
-            connection.execute(f"DELETE FROM {table} WHERE {column} IN ({_marks(values)})", values)  # noqa: S608 - bound
-        connection.execute("DELETE FROM checkpoints WHERE size < ?", (self.up_to,))
+            if values:
+                yield f"DELETE FROM {table} WHERE {column} IN ({_marks(values)})", values
+        yield "DELETE FROM checkpoints WHERE size < ?", (self.pruned.up_to,)
 
 
-def last_pruned(connection: sqlite3.Connection) -> Pruned:
-    """What was removed until now."""
-    row = connection.execute(_LAST, (EventsPruned.TYPE,)).fetchone()
-    return Pruned() if row is None else pruned_of(row[0])
+def next_removal(database: Timed, size: int, before_us: int, limit: int) -> Removal | None:
+    """What goes next of a log of that size, from before a time. None: nothing."""
+    row = next(iter(database.rows(_LAST, (EventsPruned.TYPE,))), None)
+    before = Pruned() if row is None else pruned_of(row[0])
+    end = min(first_at(database, before_us, 0, size), before.up_to + limit)
+    end -= end % TILE_HASHES  # what is after the last complete tile has no hash in one
+    if end <= before.up_to:
+        return None
+    positions, calls = _find(database, before.up_to, end)
+    sql = f"SELECT {database.rising_time} FROM events WHERE position < ? ORDER BY position DESC LIMIT 1"
+    until = next(iter(database.rows(sql, (end,))), None)
+    until_us = before.until_us if until is None else int(until[0])
+    return Removal(positions, calls, end - before.up_to, Pruned(end, until_us, before.removed + len(positions)))
 
 
-def find_removal(connection: sqlite3.Connection, start: int, end: int) -> Removal:
+def _find(database: Timed, start: int, end: int) -> tuple[list[int], list[str]]:
     """What goes of the events `start` to `end`, and of those before them that belong to calls which are settled now."""
     sql = "SELECT position, type, subject FROM events WHERE position >= ? AND position < ?"
-    rows = connection.execute(sql, (start, end)).fetchall()
+    rows = [*database.rows(sql, (start, end))]
     subjects = sorted({subject for _, _, subject in rows if subject})
-    began, settled = _calls(connection, subjects, end)
+    began, settled = _calls(database, subjects, end)
     positions = [
         position
         for position, kind, subject in rows
@@ -64,18 +78,20 @@ def find_removal(connection: sqlite3.Connection, start: int, end: int) -> Remova
     ]
     for call_id, ended in settled.items():
         if began[call_id] < start:
-            earlier = connection.execute(_OF_CALL, (call_id, began[call_id], start))
+            earlier = database.rows(_OF_CALL, (call_id, began[call_id], start))
             positions += [began[call_id], *(row[0] for row in earlier), *([ended] if ended < start else ())]
-    return Removal(positions, list(settled), end)
+    return positions, list(settled)
 
 
-def _calls(connection: sqlite3.Connection, call_ids: Sequence[str], end: int) -> tuple[dict[str, int], dict[str, int]]:
+def _calls(database: Timed, call_ids: Sequence[str], end: int) -> tuple[dict[str, int], dict[str, int]]:
     """Where each of these calls began, and where those ended that are settled by events before `end` alone."""
+    if not call_ids:
+        return {}, {}
     marks = _marks(call_ids)
     sql = f"{_CALLS} WHERE call_id IN ({marks})"
-    rows = connection.execute(sql, call_ids).fetchall()
+    rows = [*database.rows(sql, call_ids)]
     sql = f"{_SUBJECTS} WHERE subject IN ({marks}) AND position >= ? AND {_OF_SUBJECT}"
-    later = {row[0] for row in connection.execute(sql, (*call_ids, end))}
+    later = {row[0] for row in database.rows(sql, (*call_ids, end))}
     settled = {
         call_id: ended
         for call_id, _, ended, state in rows

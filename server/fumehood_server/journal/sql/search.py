@@ -1,4 +1,4 @@
-"""Finds events in the SQLite file by an index where one serves, else by looking through a bounded stretch of them.
+"""Finds events in the database by an index where one serves, else by looking through a bounded stretch of them.
 
 There is no index by tool, plugin, caller or outcome: each would cost every event that is written, and a stretch of
 50,000 is looked through in about 100 ms.
@@ -6,12 +6,12 @@ There is no index by tool, plugin, caller or outcome: each would cost every even
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from fumehood_server.journal.query import TYPES_OF_CALLS, Bounds, EventQuery, Found, Span
-from fumehood_server.journal.sqlite.database import NOT_ENDS, NOT_OF_CALLS
+from fumehood_server.journal.sql.columns import NOT_ENDS, NOT_OF_CALLS, SELECT
 from fumehood_server.journal.store import StoredEvent
 
 _CALLS = "FROM calls"
@@ -20,11 +20,27 @@ _OF_SUBJECT = f"subject <> '' AND {NOT_ENDS}"
 """What the index by subject holds."""
 _OF_CALL = "subject = call_id AND position > start_position"
 _IN_SPAN = "AND position >= ? AND position < ?"
-_SELECT = "SELECT position, time_us, type, subject, tool, plugin, body FROM events"
 _PORTION = 256
 _WINDOW = 2_048
 _MAX_POSITIONS = 20_000
 """Of a run or session, that are collected. One of more events is looked for among all."""
+
+
+class Timed(Protocol):
+    """Where events lie in the order of a time."""
+
+    rising_time: str
+    """The column of a time that never falls from one event to the next, and is none before the event's own."""
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> Iterable[tuple[Any, ...]]:
+        """What a statement finds, with `?` for each value."""
+
+
+class Database(Timed, Protocol):
+    """Where the events lie."""
+
+    def most_late_us(self) -> int:
+        """How far an event's own time lies behind its rising one, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +52,15 @@ class _Portion:
     looked_at: int
 
 
-def search(connection: sqlite3.Connection, query: EventQuery, span: Span, bounds: Bounds) -> Found:
+def search(database: Database, query: EventQuery, span: Span, bounds: Bounds) -> Found:
     """The first events of a span that fit, and what of the span is left."""
-    narrowed = _within_times(connection, query, span)
+    narrowed = _within_times(database, query, span)
     if narrowed.is_empty:
         return Found((), None)
-    positions, is_all = _by_index(connection, query, narrowed, bounds.looked_at)
+    positions, is_all = _by_index(database, query, narrowed, bounds.looked_at)
     if positions is None:
-        return _first(query, narrowed, bounds, _windows(connection, query, narrowed))
-    found = _first(query, narrowed, bounds, _portions(connection, positions, narrowed))
+        return _first(query, narrowed, bounds, _windows(database, query, narrowed))
+    found = _first(query, narrowed, bounds, _portions(database, positions, narrowed))
     if found.rest is None and not is_all:
         return Found(found.events, narrowed.after(positions[-1]))
     return found
@@ -74,7 +90,7 @@ def _left(rest: Span) -> Span | None:
     return None if rest.is_empty else rest
 
 
-def _windows(connection: sqlite3.Connection, query: EventQuery, span: Span) -> Iterator[_Portion]:
+def _windows(database: Database, query: EventQuery, span: Span) -> Iterator[_Portion]:
     parts, values = [], []
     for column, wanted in (("tool", query.tool), ("plugin", query.plugin)):
         if wanted:
@@ -84,7 +100,7 @@ def _windows(connection: sqlite3.Connection, query: EventQuery, span: Span) -> I
     if types:
         parts.append(f" AND type IN ({_marks(types)})")
         values += types
-    sql = f"{_SELECT} WHERE position >= ? AND position < ?{''.join(parts)} {_order(span)}"
+    sql = f"{SELECT} WHERE position >= ? AND position < ?{''.join(parts)} {_order(span)}"
     while not span.is_empty:
         if span.newest_first:
             start, end = max(span.start, span.end - _WINDOW), span.end
@@ -92,48 +108,48 @@ def _windows(connection: sqlite3.Connection, query: EventQuery, span: Span) -> I
         else:
             start, end = span.start, min(span.end, span.start + _WINDOW)
             last = end - 1
-        rows = connection.execute(sql, (start, end, *values))
+        rows = database.rows(sql, (start, end, *values))
         yield _Portion((StoredEvent(*row) for row in rows), last, end - start)
         span = span.after(last)
 
 
-def _portions(connection: sqlite3.Connection, positions: Sequence[int], span: Span) -> Iterator[_Portion]:
+def _portions(database: Database, positions: Sequence[int], span: Span) -> Iterator[_Portion]:
     for at in range(0, len(positions), _PORTION):
         some = positions[at : at + _PORTION]
-        sql = f"{_SELECT} WHERE position IN ({_marks(some)}) {_order(span)}"
-        yield _Portion([StoredEvent(*row) for row in connection.execute(sql, some)], some[-1], len(some))
+        sql = f"{SELECT} WHERE position IN ({_marks(some)}) {_order(span)}"
+        yield _Portion([StoredEvent(*row) for row in database.rows(sql, some)], some[-1], len(some))
 
 
-def _by_index(
-    connection: sqlite3.Connection, query: EventQuery, span: Span, limit: int
-) -> tuple[list[int] | None, bool]:
+def _by_index(database: Database, query: EventQuery, span: Span, limit: int) -> tuple[list[int] | None, bool]:
     """The first positions of a span that an index knows, in order, and whether they are all. None: no index does."""
     if query.call_id:
-        found = _of_call(connection, query.call_id, span, limit)
+        found = _of_call(database, query.call_id, span, limit)
     elif query.run_id or query.session_id:
-        of_run = _of_run(connection, query)
+        of_run = _of_run(database, query)
         if of_run is None:
             return None, False
         found = of_run
     elif query.wanted_types and not query.wanted_types & TYPES_OF_CALLS:
-        found = _of_types(connection, query.wanted_types, span, limit)
+        found = _of_types(database, query.wanted_types, span, limit)
     else:
         return None, False
     ordered = sorted((each for each in found if span.start <= each < span.end), reverse=span.newest_first)
     return ordered[:limit], len(ordered) <= limit
 
 
-def _of_call(connection: sqlite3.Connection, call_id: str, span: Span, limit: int) -> set[int]:
+def _of_call(database: Database, call_id: str, span: Span, limit: int) -> set[int]:
     """Of the last call of an id."""
-    row = connection.execute("SELECT start_position, end_position FROM calls WHERE call_id = ?", (call_id,)).fetchone()
+    row = next(
+        iter(database.rows("SELECT start_position, end_position FROM calls WHERE call_id = ?", (call_id,))), None
+    )
     if row is None:
         return set()
     sql = f"{_POSITION} WHERE subject = ? AND {_OF_SUBJECT} {_IN_SPAN} {_order(span)} LIMIT ?"
     values = (call_id, max(span.start, row[0]), span.end, limit + 1)
-    return {each for each in row if each is not None} | {each for (each,) in connection.execute(sql, values)}
+    return {each for each in row if each is not None} | {each for (each,) in database.rows(sql, values)}
 
 
-def _of_run(connection: sqlite3.Connection, query: EventQuery) -> set[int] | None:
+def _of_run(database: Database, query: EventQuery) -> set[int] | None:
     column, value = ("run_id", query.run_id) if query.run_id else ("session_id", query.session_id)
     of_run = f"calls.{column} = ? AND calls.{column} <> ''"
     found: set[int] = set()
@@ -144,17 +160,17 @@ def _of_run(connection: sqlite3.Connection, query: EventQuery) -> set[int] | Non
         f"SELECT position {_CALLS} CROSS JOIN events WHERE {of_run} AND {_OF_CALL} AND {_OF_SUBJECT} LIMIT ?",
         f"{_POSITION} WHERE subject = ? AND {_OF_SUBJECT} LIMIT ?",
     ):
-        found.update(each for (each,) in connection.execute(sql, (value, _MAX_POSITIONS + 1)))
+        found.update(each for (each,) in database.rows(sql, (value, _MAX_POSITIONS + 1)))
         if len(found) > _MAX_POSITIONS:
             return None
     return found
 
 
-def _of_types(connection: sqlite3.Connection, types: frozenset[str], span: Span, limit: int) -> set[int]:
+def _of_types(database: Database, types: frozenset[str], span: Span, limit: int) -> set[int]:
     sql = f"{_POSITION} WHERE type = ? AND {NOT_OF_CALLS} {_IN_SPAN} {_order(span)} LIMIT ?"
     found: set[int] = set()
     for each in types:
-        found.update(row[0] for row in connection.execute(sql, (each, span.start, span.end, limit + 1)))
+        found.update(row[0] for row in database.rows(sql, (each, span.start, span.end, limit + 1)))
     return found
 
 
@@ -162,25 +178,25 @@ def _order(span: Span) -> str:
     return f"ORDER BY position {'DESC' if span.newest_first else 'ASC'}"
 
 
-def _within_times(connection: sqlite3.Connection, query: EventQuery, span: Span) -> Span:
-    """The span between the times asked for, found by halves: times never fall from one event to the next."""
+def _within_times(database: Database, query: EventQuery, span: Span) -> Span:
+    """The span outside of which nothing is of the times asked for."""
     start, end = span.start, span.end
     if query.since_us:
-        start = first_at(connection, query.since_us, start, end)
+        start = first_at(database, query.since_us, start, end)
     if query.until_us:
-        end = first_at(connection, query.until_us, start, end)
+        end = first_at(database, query.until_us + database.most_late_us(), start, end)
     return Span(start, end, span.newest_first)
 
 
-def first_at(connection: sqlite3.Connection, time_us: int, start: int, end: int) -> int:
-    """A position in `start` to `end` from which on all events are not before a time, and no event before it is.
+def first_at(database: Timed, time_us: int, start: int, end: int) -> int:
+    """A position in `start` to `end` from which on no event's rising time is before a time, and all before it are.
 
-    Found by halves: times never fall from one event to the next, and where events were removed the next one counts.
+    Found by halves. Where events were removed, the next one counts.
     """
-    sql = "SELECT time_us FROM events WHERE position >= ? ORDER BY position LIMIT 1"
+    sql = f"SELECT {database.rising_time} FROM events WHERE position >= ? ORDER BY position LIMIT 1"
     while start < end:
         middle = (start + end) // 2
-        row = connection.execute(sql, (middle,)).fetchone()
+        row = next(iter(database.rows(sql, (middle,))), None)
         if row is not None and row[0] < time_us:
             start = middle + 1
         else:

@@ -1,0 +1,121 @@
+"""A batch of events as rows: which are appended, at which positions, and which are refused.
+
+Refused is what another sidecar has settled meanwhile: the start of a call whose id is another call's, and what would
+end or go on with a call that somebody else has ended. Under the lock of the log's head, so that nothing changes while
+it is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from fumehood_server.journal.entry import CallChange, CallRow, CallState, Entry, filed
+from fumehood_server.journal.tree import Tile, Tree
+
+TAKEN = "its call_id is another call's"
+SETTLED = "another sidecar has recorded how it ended"
+UNKNOWN_CALL = "its start is not recorded"
+_ENDS = frozenset({CallState.ENDED, CallState.UNKNOWN})
+
+
+@dataclass(slots=True)
+class Known:
+    """A call as it is recorded, or will be by this batch."""
+
+    owner: str
+    state: CallState
+    started_us: int
+    end_position: int | None
+
+
+@dataclass(slots=True)
+class Rows:
+    """The rows of one batch."""
+
+    tree: Tree
+    """Grows with each event."""
+    reached_us: int
+    late_us: int
+    known: dict[str, Known]
+    """The calls of the batch that are recorded."""
+    mine: Collection[str]
+    """Sidecars whose calls may be ended here: this one, and a dead one that is settled."""
+    owner: str
+    window_us: int
+    """How long an id stands for its call."""
+    first_body: bytes = b""
+    events: list[tuple[object, ...]] = field(default_factory=list)
+    calls: dict[str, CallRow] = field(default_factory=dict)
+    changes: dict[str, tuple[CallState, int | None]] = field(default_factory=dict)
+    payloads: list[tuple[object, ...]] = field(default_factory=list)
+    documents: dict[bytes, bytes] = field(default_factory=dict)
+    tiles: list[Tile] = field(default_factory=list)
+
+    def add(self, entry: Entry) -> None:
+        """Append one, or say in it why not."""
+        call, position = entry.call, self.tree.size
+        if type(call) is CallRow:
+            entry.refused = self._begin(call, position)
+        elif type(call) is CallChange:
+            entry.refused = self._change(call, position)
+        else:
+            entry.refused = ""
+        if entry.refused:
+            return
+        self.tiles += self.tree.append(entry.body)
+        self.first_body = self.first_body or entry.body
+        self.reached_us = max(self.reached_us, entry.time_us)
+        self.late_us = max(self.late_us, self.reached_us - entry.time_us)
+        self.events.append(
+            (
+                position,
+                entry.time_us,
+                self.reached_us,
+                entry.type,
+                filed(entry.subject),
+                filed(entry.tool),
+                filed(entry.plugin),
+                entry.body,
+            )
+        )
+        self.payloads += [(position, part, data) for part, data in enumerate(entry.payloads)]
+        for document in entry.documents:
+            self.documents[document.digest] = document.data
+
+    def _begin(self, row: CallRow, position: int) -> str:
+        found = self.known.get(row.call_id)
+        if found is not None and (found.end_position is None or found.started_us >= row.started_us - self.window_us):
+            return TAKEN
+        row.start_position, row.end_position, row.state, row.owner = position, None, CallState.STARTED, self.owner
+        self.calls[row.call_id] = row
+        self.changes.pop(row.call_id, None)
+        self.known[row.call_id] = Known(self.owner, CallState.STARTED, row.started_us, None)
+        return ""
+
+    def _change(self, change: CallChange, position: int) -> str:
+        found = self.known.get(change.call_id)
+        if found is None:
+            return UNKNOWN_CALL
+        if change.state is CallState.RESOLVED:
+            if found.state is not CallState.UNKNOWN:
+                return SETTLED
+        elif found.owner not in self.mine or found.end_position is not None:
+            return SETTLED
+        found.state = change.state
+        if change.state in _ENDS:
+            found.end_position = position
+        row = self.calls.get(change.call_id)
+        if row is None:
+            self.changes[change.call_id] = found.state, found.end_position
+        else:
+            row.state, row.end_position = found.state, found.end_position
+        return ""
+
+
+def known_calls(rows: Mapping[str, tuple[str, int, int, int | None]]) -> dict[str, Known]:
+    """From columns owner, state, started_us, end_position by call id."""
+    return {
+        call_id: Known(owner, CallState(state), started_us, end)
+        for call_id, (owner, state, started_us, end) in rows.items()
+    }

@@ -1,0 +1,408 @@
+"""Several sidecars write one journal in PostgreSQL: one order, one outcome of each call, whoever is cut off."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from fumehood_evidence.bundle import verify as verify_bundle
+from fumehood_evidence.note import Signer
+from fumehood_server.config.database import Database
+from fumehood_server.journal.checkpoints import Checkpointer
+from fumehood_server.journal.encoding import encode
+from fumehood_server.journal.entry import CallState, Entry
+from fumehood_server.journal.evidence import make_bundle
+from fumehood_server.journal.place import DatabasePlace
+from fumehood_server.journal.query import Bounds, EventQuery, Span
+from fumehood_server.journal.recovery import recover
+from fumehood_server.journal.retention import prune_events_slice
+from fumehood_server.journal.store import EventFilter, NewerJournalError, NoJournalError, StoreError, load_tree
+from fumehood_server.journal.verify import verify
+from fumehood_server.model.events import About, Event, OutcomeResolved
+
+from tests.postgresql import PostgresServer
+
+from .bench import ATTEMPT, STARTED_US, about, end, entries, start, written
+
+ONE, OTHER = Signer.generate("one"), Signer.generate("other")
+MIB = 1024 * 1024
+
+
+def event(what: Event, call_id: str, *, time_us: int = STARTED_US, of: About | None = None) -> Entry:
+    kept = {"execute_start": (b"{}",), "execute_end": (b"[]",)}.get(what.TYPE, ())
+    return encode(what, of or about(call_id), time_us=time_us, sidecar="0a", number=1, payloads=kept)
+
+
+def call(call_id: str, *, time_us: int = STARTED_US) -> list[Entry]:
+    return [event(each, call_id, time_us=time_us) for each in (start(), ATTEMPT, end())]
+
+
+def refused(some: Sequence[Entry]) -> list[str]:
+    return [each.refused for each in some]
+
+
+def state(place: DatabasePlace, call_id: str) -> CallState:
+    with contextlib.closing(place.open_reader()) as reader:
+        return reader.calls([call_id])[call_id].state
+
+
+def assert_whole(place: DatabasePlace, events: int, *signers: Signer) -> None:
+    with contextlib.closing(place.open_reader()) as reader:
+        found = verify(reader, [each.verifier for each in signers])
+    assert (found.fault, found.events) == (None, events)
+
+
+def test_two_writers_in_turn_make_one_log_that_either_key_verifies(database: DatabasePlace) -> None:
+    with (
+        contextlib.closing(database.open_store("one")) as one,
+        contextlib.closing(database.open_store("other")) as other,
+    ):
+        all_entries, at = [*entries(500)], 0
+        for turn in range(60):  # small groups, and such that the other's tree is read anew from tiles
+            count = 300 if turn % 20 == 7 else 3
+            store, signer = ((one, ONE), (other, OTHER))[turn // 3 % 2]
+            group = all_entries[at : at + count]
+            store.write(group)
+            at += len(group)
+            Checkpointer(signer)(store)
+    # An entry of a call that the other sidecar began is that one's.
+    assert {each for each in refused(all_entries) if each} <= {"another sidecar has recorded how it ended"}
+    size = sum(not each for each in refused(all_entries[:at]))
+    assert_whole(database, size, ONE)
+    assert_whole(database, size, OTHER)
+    assert_whole(database, size, ONE, OTHER)
+    with contextlib.closing(database.open_reader()) as reader:
+        signed = [verify(reader, [each.verifier]).signed for each in (ONE, OTHER)]
+        assert max(signed) == size
+        first = next(each.subject for each in all_entries if each.subject)
+        for signer in (ONE, OTHER):
+            assert verify_bundle(make_bundle(reader, signer, call_id=first), [signer.verifier]).events >= 1
+
+
+def test_an_id_is_one_sidecars_until_its_time_is_over(database: DatabasePlace) -> None:
+    with (
+        contextlib.closing(database.open_store("one")) as one,
+        contextlib.closing(database.open_store("other")) as other,
+    ):
+        first, second = call("a"), call("a")
+        one.write(first[:1])
+        other.write(second)
+        assert refused(second)[0] == "its call_id is another call's"
+        assert all(refused(second))
+        one.write(first[1:])
+        assert not any(refused(first))
+        again = call("a", time_us=STARTED_US + 3_599_000_000)
+        other.write(again)
+        assert all(refused(again))
+        later = call("a", time_us=STARTED_US + 3_601_000_000)
+        other.write(later)
+        assert not any(refused(later))
+        Checkpointer(ONE)(one)
+    assert_whole(database, 6, ONE)
+
+
+def test_calls_of_the_dead_are_settled_once_and_those_of_the_living_are_not(database: DatabasePlace) -> None:
+    with (
+        contextlib.closing(database.open_store("one")) as one,
+        contextlib.closing(database.open_store("other")) as other,
+    ):
+        one.write([*call("sent")[:2], event(start(), "waits")])
+        other.write(call("mine")[:2])
+        assert recover(other, database.open_reader, sidecar="other") == 0  # both live
+        one.close()
+        assert recover(other, database.open_reader, sidecar="other") == 2
+        assert (state(database, "sent"), state(database, "waits")) == (CallState.UNKNOWN, CallState.ENDED)
+        with contextlib.closing(database.open_store("one")) as back:  # it was only cut off
+            late = [event(end(), "sent"), event(ATTEMPT, "waits"), *call("new")]
+            back.write(late)
+            assert [bool(each) for each in refused(late)] == [True, True, False, False, False]
+            assert recover(back, database.open_reader, sidecar="one") == 0
+            assert state(database, "mine") is CallState.DISPATCHED
+            settled = [event(OutcomeResolved(executed=True, by="me", reason="seen", result=None), "sent")] * 1
+            back.write(settled)
+            again = [event(OutcomeResolved(executed=False, by="you", reason="seen", result=None), "sent")]
+            other.write(again)
+            assert (refused(settled), bool(refused(again)[0])) == ([""], True)
+        other.write([event(end(), "mine")])
+        Checkpointer(OTHER)(other)
+    with contextlib.closing(database.open_reader()) as reader:
+        assert reader.counts().calls == reader.counts().ended == 4
+    assert_whole(database, 12, OTHER)
+
+
+def test_who_is_cut_off_writes_nothing_before_it_is_known_to_live(database: DatabasePlace) -> None:
+    with contextlib.closing(database.open_store("one")) as one:
+        one.write(call("a")[:2])
+        with psycopg.connect(database.database.reveal()[0], autocommit=True) as admin:
+            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+        with pytest.raises(StoreError):
+            one.write([event(end(), "a")])
+        with (
+            contextlib.closing(database.open_store("other")) as other,
+            other.taking_over("one") as is_dead,
+        ):
+            assert is_dead
+            with pytest.raises(StoreError, match="has not ended yet"):
+                database.open_store("one")
+    with contextlib.closing(database.open_store("one")) as back:
+        entry = event(end(), "a")
+        back.write([entry])
+        assert entry.refused == ""
+
+
+class Proxy:
+    """Between a sidecar and the server: it may swallow the server's answer to the next commit."""
+
+    def __init__(self, folder: Path, target: Path) -> None:
+        self.loses_commits = False
+        self._target = str(target)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / ".s.PGSQL.5432"))
+        self._listener.listen()
+        self._open = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                self._open += [client, server]
+                server.connect(self._target)
+                threading.Thread(target=self._forward, args=(client, server, True), daemon=True).start()
+                threading.Thread(target=self._forward, args=(server, client, False), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket, from_client: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 20):
+                if not from_client and self.loses_commits and b"COMMIT\0" in data:
+                    self.loses_commits = False
+                    break
+                target.sendall(data)
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+@pytest.fixture
+def behind_proxy(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[tuple[Proxy, DatabasePlace]]:
+    url = postgres_server.new_database()
+    folder = tmp_path / "p"
+    folder.mkdir()
+    with contextlib.closing(Proxy(folder, postgres_server.folder / ".s.PGSQL.5432")) as proxy:
+        host = quote(str(folder), safe="")
+        yield proxy, DatabasePlace(Database(f"{url.partition('?')[0]}?host={host}"), window_s=3600.0)
+
+
+def test_what_is_committed_and_not_said_so_is_not_written_twice(behind_proxy: tuple[Proxy, DatabasePlace]) -> None:
+    proxy, place = behind_proxy
+    store = place.open_store("one")
+    store.write(call("first"))
+    group = [*call("a"), *call("b")[:1]]
+    proxy.loses_commits = True
+    with pytest.raises(StoreError):
+        store.write(group)
+    store.close()
+    group += call("b")[1:]
+    for turn in range(2):
+        store = place.open_store("one")
+        if not turn:  # and once more: it is cut off again before it comes to write the rest
+            proxy.loses_commits = True
+            with pytest.raises(StoreError):
+                store.write(group)
+            store.close()
+            continue
+        store.write(group)
+        store.write(call("c"))
+        Checkpointer(ONE)(store)
+        store.close()
+    assert refused(group) == [""] * 6
+    assert_whole(place, 12, ONE)
+
+
+def test_what_is_committed_and_removed_before_that_is_known_is_not_written_again(
+    behind_proxy: tuple[Proxy, DatabasePlace],
+) -> None:
+    proxy, place = behind_proxy
+    group = [each for number in range(100) for each in call(f"doubt-{number}")]
+    with contextlib.closing(place.open_store("one")) as store:
+        proxy.loses_commits = True
+        with pytest.raises(StoreError):
+            store.write(group)
+    with contextlib.closing(place.open_store("other")) as other:
+        other.write([*entries(200)])
+        assert prune_events_slice(other, STARTED_US * 2, sidecar="0b") == 768
+        Checkpointer(OTHER)(other)
+    with contextlib.closing(place.open_store("one")) as store:
+        assert store.write(group) == 902
+    assert refused(group) == [""] * 300
+    assert_whole(place, 902, OTHER)
+
+
+def test_what_others_append_and_remove_while_one_is_idle_is_in_its_tree(database: DatabasePlace) -> None:
+    with (
+        contextlib.closing(database.open_store("one")) as one,
+        contextlib.closing(database.open_store("other")) as other,
+    ):
+        one.write([*entries(75)])
+        other.write([*entries(75, first=75)])  # 226 and 225 events
+        assert prune_events_slice(other, STARTED_US * 2, sidecar="0b") == 256
+        assert one.write(call("late")) == 455
+        Checkpointer(ONE)(one)
+        assert prune_events_slice(one, STARTED_US * 2, sidecar="0a") == 0
+    assert_whole(database, 455, ONE)
+
+
+def test_a_frozen_server_is_given_up_and_used_again(database: DatabasePlace, postgres_server: PostgresServer) -> None:
+    store, reader = database.open_store("one"), database.open_reader()
+    with contextlib.closing(store), contextlib.closing(reader):
+        group = call("a")
+        store.write(call("before"))
+        store._connection.answer_s = reader._connection.answer_s = 0.5
+        with postgres_server.frozen():
+            for attempt in (lambda: store.write(group), reader.size):
+                with pytest.raises(StoreError, match=r"has not answered for 0\.5 s"):
+                    attempt()
+    deadline = time.monotonic() + 30
+    while True:  # the server's process of before has yet to find its connection closed
+        try:
+            back = database.open_store("one")
+            break
+        except StoreError:
+            assert time.monotonic() < deadline
+    with contextlib.closing(back):
+        back.write(group)
+        Checkpointer(ONE)(back)
+    assert_whole(database, 6, ONE)
+
+
+def test_clocks_that_disagree_keep_nothing_from_being_found_by_its_time(database: DatabasePlace) -> None:
+    with (
+        contextlib.closing(database.open_store("one")) as one,
+        contextlib.closing(database.open_store("other")) as other,
+    ):
+        for number in range(300):
+            late_us = 5_000_000 if number % 2 else 0
+            store = other if number % 2 else one
+            store.write(call(f"call-{number}", time_us=STARTED_US + number * 1_000_000 - late_us))
+    with contextlib.closing(database.open_reader()) as reader:
+        for since, until in ((100, 200), (0, 3), (290, 0), (150, 151)):
+            query = EventQuery(
+                since_us=STARTED_US + since * 1_000_000, until_us=until and STARTED_US + until * 1_000_000
+            )
+            events = reader.events(EventFilter(), limit=1000)
+            expected = [each.position for each in events if query.fits(each)]
+            for newest_first in (False, True):
+                found: list[int] = []
+                rest: Span | None = Span(0, reader.size(), newest_first)
+                while rest is not None:
+                    page = reader.search(query, rest, Bounds(50, MIB, 100))
+                    found += [each.position for each in page.events]
+                    rest = page.rest
+                assert found == (expected[::-1] if newest_first else expected)
+            assert expected
+
+
+def test_text_that_no_column_takes_is_recorded_and_verified_all_the_same(database: DatabasePlace) -> None:
+    odd = About(call_id="odd", run_id="run\0one", tool="to\0ol", plugin="p\udcff", context={"session_id": "s\0"})
+    with contextlib.closing(database.open_store("one")) as store:
+        group = [event(each, "odd", of=odd) for each in (start(), ATTEMPT, end())]
+        store.write(group)
+        assert refused(group) == [""] * 3
+        Checkpointer(ONE)(store)
+    assert_whole(database, 3, ONE)
+
+
+@pytest.mark.parametrize(
+    ("sql", "position", "problem"),
+    [
+        ("UPDATE events SET body = 'x' WHERE position = 10", 10, "no event"),
+        ("UPDATE events SET tool = 'other' WHERE position = 10", 10, "filed"),
+        ("DELETE FROM events WHERE position = 13", 13, "missing"),
+        ("DELETE FROM events WHERE position > 890", 891, "missing: a checkpoint was signed over 901"),
+        ("UPDATE payloads SET data = 'x' WHERE position = 16", 16, "arguments or a result"),
+        ("UPDATE calls SET state = 4 WHERE call_id = 'call-00000003'", 12, "shows otherwise"),
+        ("DELETE FROM tiles WHERE tile = 2", 512, "another hash"),
+        ("UPDATE checkpoints SET note = replace(note, '500', '499') WHERE size = 500", -1, "wrong"),
+        ("UPDATE documents SET data = 'x'", -1, "document"),
+    ],
+)
+def test_the_first_bad_record_is_named(filled: DatabasePlace, sql: str, position: int, problem: str) -> None:
+    with psycopg.connect(filled.database.reveal()[0]) as connection, contextlib.closing(filled.open_reader()) as reader:
+        assert verify(reader, [ONE.verifier]).fault is None
+        connection.execute("SET search_path = fumehood")
+        assert connection.execute(sql.encode()).rowcount > 0
+        connection.commit()
+        fault = verify(reader, [ONE.verifier]).fault
+    assert fault is not None
+    assert fault.position == position
+    assert problem in fault.problem
+
+
+@pytest.fixture(scope="module")
+def template(postgres_server: PostgresServer) -> str:
+    """A database with a journal of 901 events, and two checkpoints."""
+    url = postgres_server.new_database()
+    some = [*entries(300)]
+    written(DatabasePlace(Database(url)), [some[:500], some[500:]], ONE)
+    return url
+
+
+@pytest.fixture
+def filled(postgres_server: PostgresServer, template: str) -> DatabasePlace:
+    return DatabasePlace(Database(postgres_server.new_database(template=template)))
+
+
+def test_the_tree_is_the_same_from_tiles_and_from_its_start(filled: DatabasePlace) -> None:
+    with contextlib.closing(filled.open_store("new")) as store:
+        assert store.tree().root() == load_tree(filled.open_reader()).root()
+
+
+def test_a_schema_is_made_by_one_of_those_who_come_first_and_a_newer_one_is_refused(database: DatabasePlace) -> None:
+    with pytest.raises(NoJournalError):
+        database.open_reader()
+    stores: list[object] = []
+    threads = [
+        threading.Thread(target=lambda name=f"s{number}": stores.append(database.open_store(name)))  # type: ignore[misc]
+        for number in range(4)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(stores) == 4
+    *rest, last = stores
+    for each in rest:
+        each.close()  # type: ignore[attr-defined]
+    with psycopg.connect(database.database.reveal()[0]) as connection:
+        connection.execute("UPDATE fumehood.head SET version = version + 1")
+    with pytest.raises(StoreError, match="a newer sidecar"):  # it was brought there while this one served
+        last.write(call("a"))  # type: ignore[attr-defined]
+    last.close()  # type: ignore[attr-defined]
+    for open_it in (database.open_reader, lambda: database.open_store("new")):
+        with pytest.raises(NewerJournalError, match="run the newer sidecar"):
+            open_it()
+
+
+def test_no_error_shows_a_password(tmp_path: Path) -> None:
+    host = quote(str(tmp_path), safe="")
+    for url in (f"postgresql://me:hunter22@/db?host={host}", f"postgresql://me@/db?host={host}&password=hunter22"):
+        database = Database(url)
+        assert "hunter22" not in f"{database} {database!r}"
+        with pytest.raises(StoreError) as raised:
+            DatabasePlace(database).open_reader()
+        assert "hunter22" not in str(raised.value)
+        assert "me@" in str(raised.value)
