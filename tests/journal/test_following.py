@@ -80,6 +80,8 @@ async def test_nothing_is_lost_or_told_twice_when_the_sidecar_is_killed_and_star
         command = [*COMMAND, "journal", "tail", "-f", "-n", "1000", "--json", "--address", sidecar.target]
         with (folder / "notes").open("wb") as notes:
             tail = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=notes, env=environment())  # noqa: ASYNC220
+        async with asyncio.timeout(BOUND_S):
+            await printed(tail, positions, 1)  # what comes later it is told by the sidecar, and does not ask for
         tasks = [asyncio.create_task(busy(sidecar)) for _ in range(3)]
         tasks.append(asyncio.create_task(watcher.follow(sidecar, 100, enough)))
         async with asyncio.timeout(BOUND_S):
