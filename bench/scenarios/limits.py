@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 import structlog
-from fumehood_server.config.config import load_config
+from fumehood_server.config.load import load_config
 from fumehood_server.model.call import CallContext
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.worker import Attempt, CancelReason, Invocation

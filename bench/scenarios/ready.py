@@ -14,7 +14,7 @@ from statistics import median
 import structlog
 from fumehood.v1 import plugin_pb2, tool_pb2
 from fumehood_sdk.wire.framing import delimited
-from fumehood_server.config.config import load_config
+from fumehood_server.config.load import load_config
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.workers import LogSink, Pools

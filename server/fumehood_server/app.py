@@ -22,9 +22,10 @@ from structlog.typing import FilteringBoundLogger
 from fumehood_server.allocator import trimmed_memory
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
-from fumehood_server.config.config import SandboxConfig, ServerConfig, SidecarConfig, load_config
+from fumehood_server.config.config import SandboxConfig, ServerConfig, SidecarConfig
 from fumehood_server.config.config_file import JournalStore
 from fumehood_server.config.listen import SocketAccess
+from fumehood_server.config.load import load_config
 from fumehood_server.config_reload import ConfigReloader, ReadConfig
 from fumehood_server.errors import FumehoodError, RefusedError
 from fumehood_server.model.plugin import WorkerSpec

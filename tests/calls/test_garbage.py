@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 from fumehood_server.calls import Executor
-from fumehood_server.config.config import load_config
+from fumehood_server.config.load import load_config
 from fumehood_server.journal.off import NO_JOURNAL
 from fumehood_server.model.call import CallUpdate
 from fumehood_server.plugins.catalog import Catalog

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from fumehood_sandbox import Level
-from fumehood_server.config.config import LimitsConfig, find_config, load_config
+from fumehood_server.config.config import LimitsConfig
 from fumehood_server.config.listen import Listen, SocketAccess
+from fumehood_server.config.load import find_config, load_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.plugin import ToolGrant
 from fumehood_server.model.tool import DeclaredLimits, Permission

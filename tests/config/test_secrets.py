@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fumehood_server.config.config import load_config
+from fumehood_server.config.load import load_config
 from fumehood_server.errors import ConfigError
 
 from tests.plugins.support import configure, executable, tool_toml

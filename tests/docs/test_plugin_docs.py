@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fumehood_server.config import config_file
-from fumehood_server.config.config import load_config
+from fumehood_server.config.load import load_config
 from fumehood_server.config.tables import Table
 from fumehood_server.plugins import manifest_file
 

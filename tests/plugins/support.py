@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fumehood.v1 import tool_pb2
-from fumehood_server.config.config import load_config
+from fumehood_server.config.load import load_config
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.plugins.catalog import Catalog

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fumehood_sandbox import Level, SandboxUnavailableError
-from fumehood_server.config.config import load_config
+from fumehood_server.config.load import load_config
 from fumehood_server.errors import PluginInvalidError, WorkerUnavailableError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.plugin import PluginState, WorkerSpec

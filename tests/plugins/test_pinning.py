@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fumehood_sandbox import Level
-from fumehood_server.config.config import load_config
+from fumehood_server.config.load import load_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.plugins.catalog import Catalog

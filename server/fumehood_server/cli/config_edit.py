@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fumehood_sandbox import Level
 
-from fumehood_server.config.config import load_config
+from fumehood_server.config.load import load_config
 from fumehood_server.config.toml_source import TomlSource, read_toml
 from fumehood_server.errors import ConfigError
 

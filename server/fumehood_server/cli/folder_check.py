@@ -12,7 +12,8 @@ from fumehood_sandbox import Level, SandboxUnavailableError, check
 
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.config import SidecarConfig, find_config, load_config
-from fumehood_server.config.config import SandboxConfig, default_config
+from fumehood_server.config.config import SandboxConfig
+from fumehood_server.config.load import default_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.plugins import CheckReport, PinProposal, check_plugin, propose_pin
 from fumehood_server.plugins.environments.environments import Environments, environments_folder

@@ -12,7 +12,8 @@ from typing import Any
 import jsonschema_rs
 from fumehood_sandbox import Level
 
-from fumehood_server.config.config import LimitsConfig, SandboxConfig, default_config
+from fumehood_server.config.config import LimitsConfig, SandboxConfig
+from fumehood_server.config.load import default_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.capability import Capability, CapabilityKind, parse_capability
 from fumehood_server.model.plugin import Kind

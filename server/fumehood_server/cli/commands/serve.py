@@ -71,7 +71,8 @@ def serve(
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.output import note
     from fumehood_server.config import find_config, load_config
-    from fumehood_server.config.config import CONFIG_NAME, default_config
+    from fumehood_server.config.config import CONFIG_NAME
+    from fumehood_server.config.load import default_config
     from fumehood_server.default_folder import default_folder
     from fumehood_server.errors import ConfigError
     from fumehood_server.journal.postgres.driver import DriverMissingError

@@ -1,0 +1,299 @@
+"""Reads fumehood.toml, checks it and resolves its paths and grants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fumehood_sandbox import Limits
+
+from fumehood_server.config.checkpoints import CheckpointPlaces, read_checkpoints
+from fumehood_server.config.config import (
+    CONFIG_NAME,
+    DEFAULT_LOG_BYTES_PER_SECOND,
+    DEFAULT_OUTPUT_BYTES,
+    LOCK_NAME,
+    SANDBOX_LIMITS,
+    SIDECAR_LIMITS,
+    JournalConfig,
+    LimitsConfig,
+    PluginConfig,
+    SandboxConfig,
+    ServerConfig,
+    SidecarConfig,
+    SidecarLimits,
+)
+from fumehood_server.config.config_file import (
+    CgroupUse,
+    ConfigFile,
+    JournalStore,
+    JournalTable,
+    LimitsTable,
+    PluginTable,
+    ServerTable,
+    SocketMode,
+)
+from fumehood_server.config.database import Database, read_database
+from fumehood_server.config.egress import read_denied, read_egress, read_granted, read_private
+from fumehood_server.config.grants import (
+    GrantError,
+    Protected,
+    check_links,
+    protected_code,
+    protected_paths,
+    resolve_grants,
+)
+from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
+from fumehood_server.config.secrets import check_secret_links, read_secrets
+from fumehood_server.config.tables import read_table
+from fumehood_server.config.telemetry import check_unreachable, read_telemetry
+from fumehood_server.config.toml_source import Key, TomlSource, read_toml
+from fumehood_server.errors import ConfigError
+from fumehood_server.model.plugin import Grants, ToolGrant
+
+
+def find_config(explicit: Path | None) -> Path | None:
+    """The file to read: `explicit`, else fumehood.toml of the working directory, else None.
+
+    Raises:
+        ConfigError: `explicit` names a file that isn't there.
+    """
+    if explicit is not None:
+        if not explicit.exists():
+            raise ConfigError(explicit, "no such file", hint="leave it out to run without plugins")
+        return explicit
+    here = Path.cwd() / CONFIG_NAME
+    return here if here.exists() else None
+
+
+def load_config(path: Path | None) -> SidecarConfig:
+    """Read one file, or make the default configuration of the working directory when there is none.
+
+    Raises:
+        ConfigError: the file can't be honoured as it stands; the error names the line and what to write.
+    """
+    if path is None:
+        return default_config(Path.cwd())
+    path = path.resolve()
+    source = read_toml(path)
+    return _convert(read_table(ConfigFile, source), source, path.parent)
+
+
+def default_config(folder: Path) -> SidecarConfig:
+    """The configuration without a file. Nothing is granted, and no plugin is named.
+
+    Raises:
+        ConfigError: the path of the folder is too long for a socket within it.
+    """
+    source = TomlSource(path=folder / CONFIG_NAME, data={}, text="", error=ConfigError)
+    return _convert(ConfigFile(), source, folder, exists=False)
+
+
+def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool = True) -> SidecarConfig:
+    server = _server(file.server, source, folder)
+    lock_path = folder / LOCK_NAME
+    folders = [(folder / each.path).resolve() for each in file.plugin]
+    for index, each in enumerate(folders):
+        if each in folders[:index]:
+            raise source.problem(
+                ("plugin", index, "path"), f'"{each}" is named twice', "one [[plugin]] for each folder"
+            )
+    _check_state_dir(server.state_dir, folders, source)
+    secrets = read_secrets(file, source, folder)
+    checkpoints = read_checkpoints(file.journal.checkpoints, source, folder)
+    database = read_database(file.journal, source, folder)
+    secret_files = {name: each.file for name, each in secrets.items() if each.file is not None}
+    if database is not None and database.password_file is not None:
+        secret_files["journal.password"] = database.password_file
+    protected = protected_paths(
+        state_dir=server.state_dir.resolve(),
+        lock_path=lock_path,
+        config_path=source.path if exists else None,
+        plugin_folders=folders,
+        secret_files=secret_files,
+        sockets=[each.path for each in server.listen if each.path is not None],
+        checkpoint_file=checkpoints.file,
+    )
+    if any(table.write for table in file.plugin):
+        protected += protected_code()
+    plugins = tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin))
+    _check_links(file, plugins, source, folder)
+    check_secret_links(
+        secrets,
+        source,
+        folder,
+        plugin_folders=folders,
+        writable=[path for plugin in plugins for path in plugin.grants.write],
+    )
+    egress, telemetry = read_egress(file.egress, source), read_telemetry(file.telemetry, source)
+    check_unreachable(telemetry, [_all_hosts(each) for each in plugins], egress.private, source)
+    return SidecarConfig(
+        path=source.path if exists else None,
+        folder=folder,
+        lock_path=lock_path,
+        server=server,
+        limits=_limits(file.limits, source),
+        sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
+        journal=_journal(file.journal, checkpoints, database, source),
+        plugins=plugins,
+        secrets=secrets,
+        egress=egress,
+        telemetry=telemetry,
+    )
+
+
+_DAY_S = 86_400
+
+
+def _all_hosts(plugin: PluginConfig) -> Grants:
+    """What the plugin is granted, with the hosts of its tools and of its build."""
+    tools = (host for tool in plugin.tools.values() for host in tool.hosts or ())
+    return replace(plugin.grants, hosts=(*plugin.grants.hosts, *plugin.build_hosts, *tools))
+
+
+def _check_state_dir(state_dir: Path, folders: Sequence[Path], source: TomlSource) -> None:
+    """Refuse state within what is pinned: each start would change it. Plugins never hold a `.fumehood`."""
+    real = state_dir.resolve()
+    for folder in folders:
+        if real.is_relative_to(folder) and ".fumehood" not in real.relative_to(folder).parts:
+            problem = f'`state_dir` "{real}" lies in the plugin\'s folder "{folder}"'
+            raise source.problem(("server", "state_dir"), problem, 'name a folder outside of it, or ".fumehood"')
+
+
+def _journal(
+    table: JournalTable, checkpoints: CheckpointPlaces, database: Database | None, source: TomlSource
+) -> JournalConfig:
+    if table.keep_events_d and table.keep_events_d * _DAY_S < table.call_id_window_s:
+        problem = f"`keep_events_d` in [journal] is less than the {table.call_id_window_s:,} s of `call_id_window_s`"
+        hint = "a call whose events are gone would run again under its id: keep them at least as long"
+        raise source.problem(("journal", "keep_events_d"), problem, hint)
+    return JournalConfig(
+        store=JournalStore(table.store) if database is None else JournalStore.POSTGRESQL,
+        database=database,
+        required=table.required,
+        call_id_window_s=table.call_id_window_s,
+        checkpoints=checkpoints,
+        keep_payloads_d=table.keep_payloads_d,
+        keep_events_d=table.keep_events_d,
+        payloads=table.payloads,
+    )
+
+
+def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfig:
+    listen: list[Listen] = []
+    for index, text in enumerate(table.listen):
+        try:
+            listen.append(parse_listen(text, folder))
+        except ListenError as exc:
+            raise source.problem(("server", "listen", index), exc.problem, exc.hint) from exc
+        if listen[-1] in listen[:-1] and listen[-1] != Listen(host=listen[-1].host):
+            raise source.problem(("server", "listen", index), f'"{text}" is named twice', "remove one")
+    return ServerConfig(
+        listen=tuple(listen),
+        socket_access=_socket_access(table, source),
+        state_dir=folder / table.state_dir,
+        idle_stop_s=table.idle_stop_s,
+        start_timeout_s=table.start_timeout_s,
+        max_concurrent_calls=table.max_concurrent_calls,
+        max_arguments_bytes=table.max_arguments_bytes,
+        drain_s=table.drain_s,
+        keepalive_s=table.keepalive_s,
+        max_connections=table.max_connections,
+        connection_idle_s=table.connection_idle_s,
+        log_level=table.log_level,
+        reflection=table.reflection,
+    )
+
+
+def _socket_access(table: ServerTable, source: TomlSource) -> SocketAccess:
+    mode = table.socket_mode
+    if table.socket_group is None:
+        return SocketAccess(mode=int(mode or SocketMode.OWNER, 8))
+    if mode is SocketMode.OWNER:
+        problem = f'`socket_mode` in [server] is "{mode}", so that nobody of `socket_group` may connect'
+        raise source.problem(
+            ("server", "socket_mode"), problem, f'write "{SocketMode.GROUP}", or leave out one of them'
+        )
+    try:
+        group_id = read_group(table.socket_group)
+    except ListenError as exc:
+        raise source.problem(("server", "socket_group"), exc.problem, exc.hint) from exc
+    return SocketAccess(mode=int(mode or SocketMode.GROUP, 8), group_id=group_id, group=table.socket_group)
+
+
+def _limits(table: LimitsTable, source: TomlSource) -> LimitsConfig:
+    given = table.default.model_dump(exclude_none=True)
+    caps = table.cap.model_dump()
+    for name, value in given.items():
+        if value > caps[name]:
+            key = ("limits", "default", name)
+            raise source.problem(key, f"`{name}` in [limits.default] is above its cap of {caps[name]}", "lower it")
+    own = SidecarLimits(
+        output_bytes=given.pop("output_bytes", DEFAULT_OUTPUT_BYTES),
+        log_bytes_per_second=given.pop(
+            "log_bytes_per_second", min(DEFAULT_LOG_BYTES_PER_SECOND, table.cap.log_bytes_per_second)
+        ),
+    )
+    return LimitsConfig(
+        default=Limits(**given),
+        default_own=own,
+        cap=Limits(**{name: caps[name] for name in SANDBOX_LIMITS}),
+        cap_own=SidecarLimits(**{name: caps[name] for name in SIDECAR_LIMITS}),
+        cap_timeout_s=table.cap.timeout_s,
+    )
+
+
+def _plugin(
+    table: PluginTable, index: int, source: TomlSource, folder: Path, protected: Sequence[Protected]
+) -> PluginConfig:
+    key = ("plugin", index)
+    try:
+        read, write = resolve_grants(table.read, table.write, folder=folder, protected=protected)
+    except GrantError as exc:
+        raise _grant_problem(exc, key, source) from exc
+    return PluginConfig(
+        path=(folder / table.path).resolve(),
+        grants=Grants(
+            max_side_effects=table.max_side_effects,
+            read=read,
+            write=write,
+            hosts=read_granted(table.hosts, (*key, "hosts"), source),
+            deny_hosts=read_denied(table.deny_hosts, (*key, "deny_hosts"), source),
+            private=read_private(table.allow_private, (*key, "allow_private"), source),
+        ),
+        build_hosts=read_granted(table.build_hosts, (*key, "build_hosts"), source),
+        max_workers=table.max_workers,
+        tools={
+            name: ToolGrant(
+                permission=grant.permission,
+                timeout_s=grant.timeout_s,
+                isolation=grant.isolation,
+                alias=grant.alias or "",
+                payloads=grant.payloads,
+                secrets=tuple(sorted(set(grant.secrets))),
+                hosts=None
+                if grant.hosts is None
+                else read_granted(grant.hosts, (*key, "tools", name, "hosts"), source),
+            )
+            for name, grant in table.tools.items()
+        },
+        line=source.line(key),
+        prefix=table.prefix,
+        tool_lines={name: source.line((*key, "tools", name)) for name in table.tools},
+    )
+
+
+def _check_links(file: ConfigFile, plugins: Sequence[PluginConfig], source: TomlSource, folder: Path) -> None:
+    """Refuse a grant whose path goes through a symlink that any plugin could have made."""
+    writable = [path for plugin in plugins for path in plugin.grants.write]
+    for index, table in enumerate(file.plugin):
+        try:
+            check_links("read", table.read, folder=folder, writable=writable)
+            check_links("write", table.write, folder=folder, writable=writable)
+        except GrantError as exc:
+            raise _grant_problem(exc, ("plugin", index), source) from exc
+
+
+def _grant_problem(exc: GrantError, key: Key, source: TomlSource) -> ConfigError:
+    return source.problem((*key, exc.key, exc.index), f"`{exc.key}` in [[plugin]]: {exc.problem}", exc.hint)
