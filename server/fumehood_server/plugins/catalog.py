@@ -12,12 +12,12 @@ from typing import Protocol
 from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.errors import FumehoodError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.plugin import PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
-from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Availability, Reason
 from fumehood_server.plugins.acceptance import accept_or_refuse, serves_its_pin
 from fumehood_server.plugins.availability import AvailabilityScan, damaged_copy
 from fumehood_server.plugins.config_change import ConfigReloaded, check_refused, compare_registrations
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
+from fumehood_server.plugins.index import RegistrationIndex
 from fumehood_server.plugins.loading import Describe, Described, LoadedPlugin, load_plugin
 from fumehood_server.plugins.lock import Lock, Pinned, pin_plugins, read_lock
 from fumehood_server.plugins.manifest import try_manifest
@@ -92,10 +92,7 @@ class Catalog:
         self._writing = asyncio.Lock()
         self._describing = asyncio.Semaphore(MAX_DESCRIBES)
         self._reading = asyncio.Semaphore(_MAX_READS)
-        self._registrations: tuple[Registration, ...] = ()
-        self._tools: tuple[RegisteredTool, ...] = ()
-        self._by_tool: dict[str, tuple[RegisteredTool, Registration]] = {}
-        self._by_plugin: dict[str, Registration] = {}
+        self._index = RegistrationIndex()
 
     @classmethod
     async def load(
@@ -135,23 +132,23 @@ class Catalog:
     @property
     def tools(self) -> tuple[RegisteredTool, ...]:
         """Every tool that is listed, available or not, sorted by name."""
-        return self._tools
+        return self._index.tools
 
     @property
     def plugins(self) -> tuple[RegisteredPlugin, ...]:
         """Every plugin, refused ones included, in the order of the configuration."""
-        return tuple(registration.plugin for registration in self._registrations)
+        return tuple(registration.plugin for registration in self._index.registrations)
 
     def find(self, name: str) -> RegisteredTool | None:
         """The tool of this name. None when no accepted plugin declares it."""
-        found = self._by_tool.get(name)
+        found = self._index.tool(name)
         if found is not None and found[1].waits_for_program and self._retry_programs():
-            found = self._by_tool.get(name)
+            found = self._index.tool(name)
         return found[0] if found else None
 
     def plugin(self, name: str) -> RegisteredPlugin | None:
         """The plugin of this name (of two, the accepted one), or of this folder, as it is shown."""
-        found = self._by_plugin.get(name)
+        found = self._index.plugin(name)
         return found.plugin if found else None
 
     def scan(self) -> AvailabilityScan:
@@ -161,7 +158,7 @@ class Catalog:
 
     def availability(self, tool: RegisteredTool, scan: AvailabilityScan) -> Availability:
         """Whether `tool` could run now."""
-        found = self._by_tool.get(tool.name)
+        found = self._index.tool(tool.name)
         if found is None or found[0] is not tool:
             return Availability((Reason("plugin_changed", f"{tool.plugin} was reloaded meanwhile", "list again"),))
         return scan.check_tool(tool, found[1])
@@ -172,7 +169,7 @@ class Catalog:
         Call it right before each start of a worker. What it finds is what listings tell from then on, until the plugin
         is reloaded or a later start finds its files in order.
         """
-        registration = self._by_plugin.get(spec.plugin)
+        registration = self._index.plugin(spec.plugin)
         loaded = registration.loaded if registration is not None else None
         current = loaded is not None and loaded.digest == spec.plugin_digest
         if not current:
@@ -184,9 +181,9 @@ class Catalog:
             await asyncio.to_thread(self._sources.verify, spec.plugin_digest)
         except CopyDamagedError as exc:
             problem = damaged_copy(spec.plugin, str(exc))
-        now = self._by_plugin.get(spec.plugin)
+        now = self._index.plugin(spec.plugin)
         if current and now is not None and now.loaded is loaded and now.damage != problem:
-            self._replace(now, replace(now, damage=problem))
+            self._index = self._index.replaced(now, replace(now, damage=problem))
         if problem is None and loaded.environment is not None:
             return await asyncio.to_thread(self._environments.verify, loaded.environment)
         return problem
@@ -203,16 +200,16 @@ class Catalog:
             ConfigError: the lock can't be read or written.
         """
         async with self._writing:
-            old = self._by_plugin.get(name) or await self._renamed_to(name)
+            old = self._index.plugin(name) or await self._renamed_to(name)
             if old is None:
                 raise RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f"there is no plugin {name!r}"))
             self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
             read = await self._read(old.config, self._config, self._lock)
-            others = [each for each in self._registrations if each.config is not old.config]
+            others = [each for each in self._index.registrations if each.config is not old.config]
             new = accept_or_refuse(old.config, read, others, self._config, self._lock)
             if new.loaded is None:
                 if old.loaded is None:
-                    self._replace(old, new)
+                    self._index = self._index.replaced(old, new)
                 (await self._prepare_pins((new,), self._lock, ()))()
                 text = "; ".join(reason.message for reason in new.plugin.reasons)
                 self._log.warning("plugin_reload_refused", plugin=name, problem=text)
@@ -223,13 +220,15 @@ class Catalog:
                 pins = {new.plugin.name: new.loaded.pinned()}
                 self._lock = await asyncio.to_thread(pin_plugins, self._config.lock_path, pins)
             record_pins = await self._prepare_pins((new,), self._lock, {new.plugin.name} if pinned else ())
-            self._former = _served(self._registrations)
+            self._former = _served(self._index.registrations)
             # `find` may have registered the old one anew meanwhile: what was read just now replaces it.
-            self._set_registrations(tuple(new if each.config is old.config else each for each in self._registrations))
+            self._index = RegistrationIndex(
+                tuple(new if each.config is old.config else each for each in self._index.registrations)
+            )
             record_pins()
             self._log_state(new, pinned=pinned)
             await self._collect_copies()
-            unused = _keys(old) - frozenset[str]().union(*map(_keys, self._registrations))
+            unused = _keys(old) - frozenset[str]().union(*map(_keys, self._index.registrations))
             return Reloaded(new.plugin, unused)
 
     async def reload_config(self, config: SidecarConfig) -> ConfigReloaded:
@@ -245,14 +244,14 @@ class Catalog:
         """
         async with self._writing:
             lock = await asyncio.to_thread(read_lock, config.lock_path)
-            kept = {each.config.path: each for each in self._registrations if serves_its_pin(each, lock)}
+            kept = {each.config.path: each for each in self._index.registrations if serves_its_pin(each, lock)}
             registrations = await self._read_all(config, lock, kept)
-            check_refused(self._registrations, registrations, config)
+            check_refused(self._index.registrations, registrations, config)
             lock, first_seen = await self._pin_first_seen(config, lock, registrations)
             record_pins = await self._prepare_pins(registrations, lock, first_seen)
-            before, old = self._registrations, self._config
+            before, old = self._index.registrations, self._config
             self._config, self._lock, self._former = config, lock, _served(before)
-            self._set_registrations(registrations)
+            self._index = RegistrationIndex(registrations)
             record_pins()
             for each in registrations:
                 if each.config.path not in kept:
@@ -266,7 +265,7 @@ class Catalog:
         registrations = await self._read_all(self._config, lock, {})
         self._lock, first_seen = await self._pin_first_seen(self._config, lock, registrations)
         record_pins = await self._prepare_pins(registrations, self._lock, first_seen)
-        self._set_registrations(registrations)
+        self._index = RegistrationIndex(registrations)
         record_pins()
         for registration in registrations:
             self._log_state(registration, pinned=registration.plugin.name in first_seen)
@@ -326,7 +325,7 @@ class Catalog:
         keep = {
             *self._former,
             *(pinned.digest for pinned in self._lock.plugins.values()),
-            *(each.loaded.digest for each in self._registrations if each.loaded is not None),
+            *(each.loaded.digest for each in self._index.registrations if each.loaded is not None),
             *self._running(),
         }
         try:
@@ -359,14 +358,14 @@ class Catalog:
 
     async def _renamed_to(self, name: str) -> Registration | None:
         """The refused plugin whose manifest has this name now."""
-        for each in self._registrations:
+        for each in self._index.registrations:
             if each.loaded is None and (await asyncio.to_thread(try_manifest, each.config.path)).name == name:
                 return each
         return None
 
     def _retry_programs(self) -> bool:
         """Build the plugins again whose program wasn't installed. Whether one of them can run now."""
-        waiting = [each for each in self._registrations if each.waits_for_program]
+        waiting = [each for each in self._index.registrations if each.waits_for_program]
         for old in waiting:
             if old.loaded is None:
                 continue
@@ -375,25 +374,9 @@ class Catalog:
             except FumehoodError:
                 continue
             if not new.waits_for_program:
-                self._replace(old, new)
+                self._index = self._index.replaced(old, new)
                 self._log_state(new)
-        return any(each not in self._registrations for each in waiting)
-
-    def _replace(self, old: Registration, new: Registration) -> None:
-        self._set_registrations(tuple(new if each is old else each for each in self._registrations))
-
-    def _set_registrations(self, registrations: tuple[Registration, ...]) -> None:
-        by_tool = {
-            tool.name: (tool, registration) for registration in registrations for tool in registration.plugin.tools
-        }
-        self._registrations = registrations
-        self._by_tool = by_tool
-        self._tools = tuple(by_tool[name][0] for name in sorted(by_tool))
-        by_folder = {printable(each.plugin.path): each for each in registrations}
-        by_name = {each.plugin.name: each for each in reversed(registrations)}
-        # Of two with one name, the accepted one, whatever their order.
-        holding = {each.plugin.name: each for each in registrations if each.plugin.kind is not None}
-        self._by_plugin = by_folder | by_name | holding
+        return any(each not in self._index.registrations for each in waiting)
 
     def _log_state(self, registration: Registration, *, pinned: bool = False) -> None:
         plugin = registration.plugin
