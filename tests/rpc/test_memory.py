@@ -27,8 +27,9 @@ COPIES = 2
 KEPT_BYTES = 40 * 1024 * 1024
 """What a sidecar whose callers have all gone may have more than before its first call: 11 MiB were seen."""
 
-OWN_BYTES = 400 * 1024 * 1024
-"""The sidecar itself, what calls need on their way, also into the journal, and what the allocator keeps."""
+OWN_BYTES = 500 * 1024 * 1024
+"""The sidecar itself, what calls need on their way, also into the journal, and what the allocator keeps: the slower
+the machine, the more calls are on their way at once. 421 MiB were seen beside other work."""
 
 
 @pytest.fixture(scope="module")

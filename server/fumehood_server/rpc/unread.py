@@ -72,8 +72,8 @@ class UnreadAnswers:
                 raise _dropped(f"{self._tcp_bytes:,} bytes of answers are unread over TCP")
             self._tcp_bytes += size
         self._bytes[caller] = own + size
-        if self._tcp_bytes > CLOSE_ABOVE_BYTES and caller != UNIX:
-            self._close_heaviest()
+        if caller != UNIX:
+            self._close_heaviest_above(CLOSE_ABOVE_BYTES)
 
     def remove(self, caller: str, size: int) -> None:
         """An answer was sent, or nobody will read it any more."""
@@ -86,9 +86,12 @@ class UnreadAnswers:
             del self._bytes[caller]
             self._closing.discard(caller)
 
-    def _close_heaviest(self) -> None:
-        heaviest = max((each for each in self._bytes if each != UNIX), key=self._bytes.__getitem__)
-        if heaviest not in self._closing:
+    def _close_heaviest_above(self, limit_bytes: int) -> None:
+        # What closing connections hold goes answer by answer: it must not have the next one closed meanwhile.
+        going = sum(self._bytes[each] for each in self._closing)
+        if self._tcp_bytes - going > limit_bytes:
+            staying = (each for each in self._bytes if each != UNIX and each not in self._closing)
+            heaviest = max(staying, key=self._bytes.__getitem__)
             self._closing.add(heaviest)
             self._disconnect(heaviest)
 
