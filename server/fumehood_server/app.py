@@ -19,7 +19,7 @@ import uvloop
 from fumehood_sandbox import Backend, SandboxUnavailableError
 from structlog.typing import FilteringBoundLogger
 
-from fumehood_server.allocator import trimmed_memory
+from fumehood_server.allocator import trimmed_memory, use_one_arena
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
 from fumehood_server.config.config import SandboxConfig, ServerConfig, SidecarConfig
@@ -97,6 +97,7 @@ def serve(
         ListenFailedError: an address can't be had.
         StateFolderError: the state folder can't be made or written to.
     """
+    use_one_arena()
     flush = configure_logging(config.server.log_level.value, terminal=terminal)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
