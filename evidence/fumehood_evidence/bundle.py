@@ -16,7 +16,8 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,7 @@ _PAYLOADS = {"execute_start": "arguments", "execute_values": "values"}
 """What lies beside events of a type; beside others it is their result."""
 _DOCUMENTS = ("configuration", "definition", "receipt")
 """What events name of documents."""
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,19 +292,35 @@ def _check_payloads(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> _Pay
 def _check_documents(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns those that are named and not there."""
     texts = {text for body in bodies for text in body["data"].values() if isinstance(text, str)}
-    named = {text.removeprefix("sha256:") for text in texts}
+    policies = policies_of(bundle.documents.values())
+    named = {text.removeprefix("sha256:") for text in texts} | policies
     for digest, data in bundle.documents.items():
         if hashlib.sha256(data).hexdigest() != digest:
             raise EvidenceError(f"the document {digest} is not the one that the events name")
         if digest not in named:
-            raise EvidenceError(f"the document {digest} is named by no event")
+            raise EvidenceError(f"the document {digest} is named by no event and no receipt")
     wanted = {
         f"{name} {text.removeprefix('sha256:')}"
         for body in bodies
         for name in _DOCUMENTS
         if isinstance(text := body["data"].get(name), str) and text
     }
+    wanted |= {f"policy {digest}" for digest in policies}
     return sorted(each for each in wanted if each.rpartition(" ")[2] not in bundle.documents)
+
+
+def policies_of(documents: Iterable[bytes]) -> set[str]:
+    """Digests of the sandbox policies that the receipts among these documents carry out, in hexadecimal."""
+    found: set[str] = set()
+    for data in documents:
+        try:
+            receipt = json.loads(data)
+        except ValueError:
+            continue
+        text = receipt.get("policy_digest") if isinstance(receipt, dict) else None
+        if isinstance(text, str) and _SHA256.fullmatch(digest := text.removeprefix("sha256:")):
+            found.add(digest)
+    return found
 
 
 def _seal_text(bundle: Bundle) -> str:

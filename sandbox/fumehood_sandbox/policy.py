@@ -79,10 +79,18 @@ class Policy:
     the one socket there that listens: whoever holds it decides what goes out.
     """
 
-    def digest(self) -> str:
-        """SHA-256 of the policy, as "sha256:" and 64 hex digits. Equal policies have equal digests on every machine.
+    def canonical_json(self) -> bytes:
+        """The policy as JSON with sorted keys, in ASCII. Equal policies have equal texts on every machine.
 
-        Values of environment variables are part of it but can't be read back from it.
+        The environment is a list of names and of the SHA-256 of each value: a value may be nobody else's business.
         """
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        fields = asdict(self)
+        fields["environment"] = [
+            (name, hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest())
+            for name, value in self.environment
+        ]
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+    def digest(self) -> str:
+        """SHA-256 of `canonical_json`, as "sha256:" and 64 hex digits."""
+        return "sha256:" + hashlib.sha256(self.canonical_json()).hexdigest()

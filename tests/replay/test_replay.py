@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import signal
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
 from fumehood.v1.tool_pb2 import CallContext
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
+from fumehood_evidence.bundle import policies_of
 from fumehood_evidence.bundle import verify as verify_bundle
 from fumehood_evidence.page import read
 from fumehood_sdk import Plugin, pytest_plugin
@@ -345,6 +347,22 @@ def test_evidence_says_what_recorded_values_do_not_prove(place: Place, tmp_path:
         said[run] = verify_bundle(read(page), public_keys(place.folder / ".fumehood")).not_proven
     assert [any("1 HTTP responses" in each for each in lines) for lines in said.values()] == [False, True]
     assert all(any("took from outside" in each for each in lines) for lines in said.values())
+
+
+def test_evidence_holds_the_policy_that_each_receipt_carries_out(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    assert fumehood("journal", "evidence", "--run", "eight", "-o", str(file), "--config", place.config).status == 0
+    bundle = read(file.read_text())
+    policies = policies_of(bundle.documents.values())
+    assert policies
+    for digest in policies:
+        policy = json.loads(bundle.documents[digest])
+        assert policy["level"] == "external"
+        assert policy["limits"]["memory_bytes"] > 0
+        assert policy["runtime"]
+        assert all(re.fullmatch("[0-9a-f]{64}", value) for _, value in policy["environment"])
+    keys = public_keys(place.folder / ".fumehood")
+    assert not any("policy" in each for each in verify_bundle(bundle, keys).not_proven)
 
 
 def test_recorded_values_stay_in_a_journal_that_verifies(place: Place) -> None:

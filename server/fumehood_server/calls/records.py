@@ -32,6 +32,7 @@ from fumehood_server.model.events import (
     Journal,
     LimitReached,
     payload_of,
+    policy_document,
     receipt_document,
 )
 from fumehood_server.model.http_answers import unconfirmed
@@ -76,7 +77,7 @@ class CallRecords:
         self._configuration = configuration
         self._payloads = payloads
         self._redactor_of = redactor_of
-        self._receipts: dict[int, tuple[Receipt, str, Document]] = {}
+        self._receipts: dict[int, tuple[Receipt, str, tuple[Document, ...]]] = {}
         self._large = ThreadPoolExecutor(1, thread_name_prefix="journal-payloads")
         """Large payloads are made one after the other, and everybody else has a turn between them."""
 
@@ -163,10 +164,10 @@ class CallRecords:
         recording = self._journal.recording
         if not recording or progress.tool is None or safe_to_repeat(progress.tool.definition.side_effects):
             return
-        digest, document = self._receipt(receipt)
+        digest, documents = self._receipt(receipt, progress.tool)
         event = ExecuteAttempt(attempt=progress.earlier_attempts + 1, worker_id=worker_id, receipt=digest)
         try:
-            await self._journal.commit(event, _about(call), (), (document,))
+            await self._journal.commit(event, _about(call), (), documents)
         except CallTakenError:
             raise
         except JournalUnavailableError as exc:
@@ -205,8 +206,7 @@ class CallRecords:
         documents: tuple[Document, ...] = ()
         receipt = ""
         if outcome.receipt is not None:
-            receipt, document = self._receipt(outcome.receipt)
-            documents = (document,)
+            receipt, documents = self._receipt(outcome.receipt, progress.tool)
         await self._record_values(call, progress)
         tool, error, usage = progress.tool, outcome.error, outcome.usage
         fault, result, kept = await self._made(size, self._kept, progress, outcome)
@@ -261,7 +261,8 @@ class CallRecords:
                 fault.message = progress.redactor.text(fault.message)
         return fault, *payload_of(data, policy)
 
-    def _receipt(self, receipt: Receipt) -> tuple[str, Document]:
+    def _receipt(self, receipt: Receipt, tool: RegisteredTool | None) -> tuple[str, tuple[Document, ...]]:
+        """The receipt's digest; the receipt, and the policy of `tool` if that is what it carries out."""
         # By identity, as in `rpc.outcomes`: hashing a receipt anew costs more than the rest of an event.
         found = self._receipts.get(id(receipt))
         if found is not None and found[0] is receipt:
@@ -269,9 +270,12 @@ class CallRecords:
         if len(self._receipts) >= _MAX_RECEIPTS:
             self._receipts.clear()
         document = receipt_document(receipt)
+        documents: tuple[Document, ...] = (document,)
+        if tool is not None and tool.spec is not None and tool.spec.policy.digest() == receipt.policy_digest:
+            documents = (document, policy_document(tool.spec.policy))
         digest = document.digest.hex()
-        self._receipts[id(receipt)] = (receipt, digest, document)
-        return digest, document
+        self._receipts[id(receipt)] = (receipt, digest, documents)
+        return digest, documents
 
 
 def _arguments(text: str, progress: Progress, policy: Payloads) -> tuple[str, Digested | None, tuple[bytes, ...]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from fumehood_evidence.bundle import Bundle, BundleEvent, Earlier
+from fumehood_evidence.bundle import Bundle, BundleEvent, Earlier, policies_of
 from fumehood_evidence.checkpoint import Checkpoint
 from fumehood_evidence.errors import NoteError
 from fumehood_evidence.merkle import consistency_proof, inclusion_proof
@@ -69,11 +69,8 @@ def make_bundle(
     for event in events:
         for (position, part), data in reader.payloads(event.position, event.position + 1).items():
             payloads.setdefault(position, {})[part] = data
-    documents = {}
-    for digest in _digests(events):
-        document = reader.document(bytes.fromhex(digest))
-        if document is not None:
-            documents[digest] = document
+    documents = _documents(reader, _digests(events))
+    documents |= _documents(reader, policies_of(documents.values()))
     bundle = Bundle(
         {"call_id": call_id} if call_id else {"run_id": run_id},
         note,
@@ -102,6 +99,12 @@ def _digests(events: Iterable[StoredEvent]) -> list[str]:
     """What may name a document: each text of an event's data that is a SHA-256."""
     texts = {text for event in events for text in decode(event.body)["data"].values() if isinstance(text, str)}
     return sorted({found[1] for text in texts if (found := _SHA256.fullmatch(text))})
+
+
+def _documents(reader: Reader, digests: Iterable[str]) -> dict[str, bytes]:
+    """Those that the journal has."""
+    found = {digest: reader.document(bytes.fromhex(digest)) for digest in digests}
+    return {digest: data for digest, data in found.items() if data is not None}
 
 
 def _size_of(note: str, size: int) -> int:

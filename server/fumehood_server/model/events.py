@@ -18,7 +18,7 @@ from fumehood_server.model.recorded import RecordedCall
 from fumehood_server.model.tool import Payloads
 
 if TYPE_CHECKING:
-    from fumehood_sandbox import Receipt
+    from fumehood_sandbox import Policy, Receipt
 
     from fumehood_server.model.forks import Fork
 
@@ -317,6 +317,12 @@ def payload_of(data: bytes, payloads: Payloads) -> tuple[Digested | None, tuple[
 def receipt_document(receipt: Receipt) -> Document:
     """A sandbox's receipt, as events name it."""
     data = orjson.dumps(receipt, option=orjson.OPT_SORT_KEYS)
+    return Document(hashlib.sha256(data).digest(), data)
+
+
+def policy_document(policy: Policy) -> Document:
+    """What a process may touch, as receipts name it."""
+    data = policy.canonical_json()
     return Document(hashlib.sha256(data).digest(), data)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from fumehood_server.model.events import About, Fault, Journal, receipt_document
+from fumehood_server.model.events import About, Fault, Journal, policy_document, receipt_document
 from fumehood_server.model.operation_events import WorkerEnded, WorkerStarted, WorkerStartFailed
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class LifeRecords:
             isolation=self._spec.isolation.value,
             receipt=receipt.digest.hex(),
         )
-        self._journal.record(event, self._about, (), (receipt,))
+        self._journal.record(event, self._about, (), (receipt, policy_document(self._spec.policy)))
 
     def ended(self, worker: ProcessWorker, calls_served: int) -> None:
         """It is gone."""
