@@ -97,6 +97,19 @@ def test_payloads_are_removed_by_an_event_that_says_so_and_not_otherwise(copy: P
     assert found.payloads < 600
 
 
+def test_what_is_written_meanwhile_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    batches = [[*entries(1, first=number)] for number in range(520)]
+    written(path, batches, SIGNER)
+
+    def write_more(_read: int, _of: int) -> None:
+        written(path, [[*entries(1, first=1000)]], SIGNER)
+
+    with contextlib.closing(SqliteReader(path)) as reader, reader.snapshot():
+        assert verify(reader, [SIGNER.verifier], progress=write_more).fault is None
+    assert verified(path).fault is None
+
+
 def test_a_settled_outcome_is_no_fault_and_one_that_nobody_settled_is(copy: Path) -> None:
     fault = changed(copy, "UPDATE calls SET state = 5 WHERE call_id = 'call-00000003'").fault
     assert fault is not None

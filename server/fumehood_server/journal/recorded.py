@@ -76,6 +76,11 @@ def read_call(reader: Reader, call_id: str) -> RecordedCall | None:
     Raises:
         StoreError: the journal can't be read.
     """
+    with reader.snapshot():  # retention may remove the events of a row that was just read
+        return _read_call(reader, call_id)
+
+
+def _read_call(reader: Reader, call_id: str) -> RecordedCall | None:
     row = reader.calls([call_id]).get(call_id)
     if row is None:
         return None

@@ -206,7 +206,7 @@ class Reader(Protocol):
         """All signed checkpoints, with the sizes they are filed under, smallest first."""
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Within the block all that is read may be as it was at one moment, where that keeps nobody from writing."""
+        """Within the block all that is read is as it was at one moment, whatever is written meanwhile."""
 
     def checkpoint(self, size: int, *, signer: str = "") -> str | None:
         """The newest signed checkpoint over at least so many events. `signer`: by this key, where there are several."""

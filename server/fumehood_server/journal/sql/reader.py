@@ -42,9 +42,9 @@ class SqlReader(ABC):
     def close(self) -> None:
         """See `Reader`."""
 
+    @abstractmethod
     def snapshot(self) -> contextlib.AbstractContextManager[None]:
         """See `Reader`."""
-        return contextlib.nullcontext()
 
     def most_late_us(self) -> int:
         """See `fumehood_server.journal.sql.search.Database`."""

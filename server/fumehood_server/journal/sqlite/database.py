@@ -94,6 +94,10 @@ def locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+_LOG_BYTES = 64 * 1024 * 1024
+"""What the write-ahead log is cut to once it was taken over: while somebody verifies, it can grow without bound."""
+
+
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     """A connection. The writer's makes the file. Raises SQLite's own errors: see `told`."""
     if not readonly:
@@ -105,6 +109,7 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY_MS / 1e3)
     if not readonly:
         connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         connection.execute("PRAGMA synchronous = FULL")  # each commit is on disk: sqlite.org/pragma.html
     return connection
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fumehood_server.journal.sql import SqlReader
@@ -34,6 +34,17 @@ class SqliteReader(SqlReader):
     def told(self) -> contextlib.AbstractContextManager[None]:
         """See `SqlReader`."""
         return told(self.path)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """See `Reader`. What is written meanwhile stays in the write-ahead log until the end of the block."""
+        with told(self.path):
+            self._connection.execute("BEGIN")
+            try:
+                self.size()  # a transaction sees what was committed before its first read
+                yield
+            finally:
+                self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
         """See `Reader`."""
