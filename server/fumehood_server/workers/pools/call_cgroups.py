@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from fumehood_sandbox import LaunchError, cgroups
 
+from fumehood_server.launches import end_off_loop, start_off_loop
+
 if TYPE_CHECKING:
     from fumehood_sandbox import ForkedProcess, Leaf, Policy
 
@@ -29,22 +31,29 @@ class CallCgroups:
         """Of calls that have ended, and as new."""
         self._closed = False
 
-    def leaf_to_join(self) -> Leaf | None:
-        """A leaf that the next child joins by itself, which costs neither time nor a thread.
+    @property
+    def joined(self) -> bool:
+        """Whether children join a leaf by themselves. Otherwise `move` each when it is there."""
+        return self._policy.cgroups and cgroups().joining_thread is not None
 
-        None where there is no such leaf: then `move` the child when it is there.
+    def take_empty(self) -> Leaf | None:
+        """A leaf that the next child joins, which costs neither time nor a thread. None: there is none left."""
+        return self._empty.pop() if self._empty else None
+
+    async def make_leaf(self) -> Leaf | None:
+        """A new one; the kernel may take 50 ms for it where others make some at the same time.
 
         Raises:
             LaunchError: none can be made now.
         """
-        if not self._policy.cgroups or cgroups().joining_thread is None:
-            return None
-        if self._empty:
-            return self._empty.pop()
-        leaf = cgroups().leaf(self._policy.limits, killed_otherwise=True)
+        leaf = await self._make_leaf()
         if leaf is not None:
             leaf.reuse = self._keep
         return leaf
+
+    async def discard(self, leaf: Leaf) -> None:
+        """Remove one that no child has joined."""
+        await end_off_loop(leaf.discard)
 
     async def move(self, child: ForkedProcess) -> None:
         """Put a child into a leaf, unless it has joined one. The child stays the caller's.
@@ -53,19 +62,25 @@ class CallCgroups:
             LaunchError: it can't be moved, or has children of its own, which may be from before the move: they would be
                 in the zygote's leaf for ever.
         """
-        leaf = None
-        if child.leaf is None and self._policy.cgroups:
-            leaf = cgroups().leaf(self._policy.limits, killed_otherwise=True)
+        if child.leaf is not None or not self._policy.cgroups:
+            return
+        leaf = await self._make_leaf()
         if leaf is None:
             return
         try:
             await asyncio.to_thread(_move_alone, leaf, child)
         except BaseException as error:
-            leaf.discard()
+            await self.discard(leaf)
             if isinstance(error, OSError):
                 raise LaunchError("cgroup", error.strerror or "", errno=error.errno or 0) from error
             raise
         child.leaf = leaf
+
+    async def _make_leaf(self) -> Leaf | None:
+        return await start_off_loop(
+            lambda: cgroups().leaf(self._policy.limits, killed_otherwise=True),
+            undo=lambda made: None if made is None else made.discard(),
+        )
 
     def close(self) -> None:
         """Keep no leaf any more. Idempotent."""

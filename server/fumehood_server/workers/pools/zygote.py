@@ -61,6 +61,8 @@ class Zygote:
         """Whether it forks no more."""
         self.ordered = 0
         """Children that were ordered and are not there."""
+        self._without_leaf = 0
+        """How many of them wait for a new cgroup leaf to be requested in."""
 
     async def be_approved(self) -> None:
         """Have it looked at from outside, and made ready to fork. Returns also where it has died of that.
@@ -80,8 +82,13 @@ class Zygote:
         if not self.ordered:
             self._answered_at = self._clock()
         self.ordered += 1
+        leaf = self.cgroups.take_empty() if self.cgroups.joined else None
+        if leaf is None and self.cgroups.joined:
+            self._without_leaf += 1
+            self.worker.life.notify()
+            return
         try:
-            self._server.request_child(self.cgroups.leaf_to_join())
+            self._server.request_child(leaf)
         except LaunchError as error:
             self.break_off(error)
 
@@ -94,6 +101,9 @@ class Zygote:
         while not self.stopped and not self._is_ending:
             if self._error is not None:
                 raise self._error
+            if self._without_leaf:
+                await self._request_in_new_leaf()
+                continue
             with contextlib.suppress(BlockingIOError):
                 child = self._server.receive_answer()
                 self._answered_at = self._clock()
@@ -105,6 +115,16 @@ class Zygote:
                 raise LaunchError(SUPERVISOR_STEP, f"no answer after {self._answer_s:g} s")
             await self._until_readable(left_s)
         return None
+
+    async def _request_in_new_leaf(self) -> None:
+        """Request one of the children that were ordered when there was no empty leaf."""
+        leaf = await self.cgroups.make_leaf()
+        if self.stopped or self._is_ending:
+            if leaf is not None:
+                await self.cgroups.discard(leaf)
+            return
+        self._without_leaf -= 1
+        self._server.request_child(leaf)
 
     @property
     def _is_ending(self) -> bool:
@@ -122,7 +142,7 @@ class Zygote:
     def stop(self) -> None:
         """Fork no more, and let those children finish that there are. Idempotent."""
         self.stopped = True
-        self.ordered = 0
+        self.ordered = self._without_leaf = 0
         self.worker.life.notify()
 
     def _answers_came(self) -> None:
@@ -136,7 +156,8 @@ class Zygote:
         loop.add_reader(fd, self._answers_came)
         try:
             await self.worker.until(
-                lambda: self._readable or self.stopped or self._error is not None, within_s=within_s
+                lambda: self._readable or self.stopped or self._error is not None or self._without_leaf > 0,
+                within_s=within_s,
             )
         finally:
             loop.remove_reader(fd)
