@@ -50,8 +50,8 @@ def odd_entries(clock: Clock) -> Iterator[Entry]:
 @pytest.fixture(scope="module")
 def reader(module_place: Place) -> Iterator[Reader]:
     clock = Clock()
-    many = [*entries(1000, clock=clock)]
-    written(module_place, [many, [*odd_entries(clock)], [*entries(1000, clock=clock, first=1000)]])
+    many = [*entries(400, clock=clock)]
+    written(module_place, [many, [*odd_entries(clock)], [*entries(400, clock=clock, first=400)]])
     with contextlib.closing(module_place.open_reader()) as reader:
         yield reader
 
@@ -74,15 +74,15 @@ def everything(
 
 
 QUERIES = {
-    "everything": (EventQuery(), 6008),
+    "everything": (EventQuery(), 2408),
     "a call": (EventQuery(call_id="call-00000500"), 3),
     "a call there is not": (EventQuery(call_id="nothing"), 0),
-    "a run": (EventQuery(run_id="run-120"), 30),
+    "a run": (EventQuery(run_id="run-60"), 30),
     "a run with an event of its own": (EventQuery(run_id="odd-run"), 4),
     "a session": (EventQuery(session_id="s"), 3),
     "a session and another run": (EventQuery(session_id="s", run_id="run-1"), 0),
     "a rare type": (EventQuery(types=frozenset({"events_lost", "sidecar_started"})), 3),
-    "a rare and a common type": (EventQuery(types=frozenset({"events_lost", "execute_attempt"})), 2003),
+    "a rare and a common type": (EventQuery(types=frozenset({"events_lost", "execute_attempt"})), 803),
     "a type that there is not": (EventQuery(types=frozenset({"x"})), 0),
     "a tool": (EventQuery(tool="fetch"), 5),
     "a plugin and a type": (EventQuery(plugin="web", types=frozenset({"execute_end"})), 1),
@@ -93,10 +93,10 @@ QUERIES = {
         EventQuery(outcomes=frozenset({"TOOL_TIMEOUT"}), types=frozenset({"events_lost"})),
         0,
     ),
-    "successes": (EventQuery(outcomes=frozenset({"OK"})), 2000),
-    "from a time on": (EventQuery(since_us=STARTED_US + 6000), 9),
+    "successes": (EventQuery(outcomes=frozenset({"OK"})), 800),
+    "from a time on": (EventQuery(since_us=STARTED_US + 2400), 9),
     "up to a time": (EventQuery(until_us=STARTED_US + 6), 5),
-    "a tool at a time": (EventQuery(tool="fetch", until_us=STARTED_US + 3005), 3),
+    "a tool at a time": (EventQuery(tool="fetch", until_us=STARTED_US + 1205), 3),
 }
 
 
@@ -113,9 +113,9 @@ def test_a_filter_finds_what_fits_in_every_page_size_and_order(reader: Reader, n
 
 def test_a_filter_that_nothing_fits_is_answered_in_bounded_looks(reader: Reader) -> None:
     query = EventQuery(caller="nobody")
-    page = reader.search(query, Span(0, reader.size()), Bounds(100, MIB, 2048))
-    assert (page.events, page.rest) == ([], Span(2048, reader.size()))
-    assert everything(reader, query, Bounds(100, MIB, 2048)) == ([], 3)
+    page = reader.search(query, Span(0, reader.size()), Bounds(100, MIB, 1000))
+    assert (page.events, page.rest) == ([], Span(1000, reader.size()))
+    assert everything(reader, query, Bounds(100, MIB, 1000)) == ([], 3)
     assert everything(reader, query, Bounds(100, MIB)) == ([], 1)
 
 

