@@ -38,7 +38,7 @@ def why_not(*needed: str | Path) -> str:
     return "" if all(each.stat().st_mode & 0o5 == 0o5 for each in folders) else "the checkout is root's alone"
 
 
-def assert_passes(*tests: Path, changed: tuple[str, ...] = ()) -> None:
+def assert_passes(*tests: Path, changed: tuple[str, ...] = (), options: tuple[str, ...] = ()) -> None:
     """Run files of tests by the system's interpreter, behind a command that changes the user. They leave nothing."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o777)
@@ -46,7 +46,7 @@ def assert_passes(*tests: Path, changed: tuple[str, ...] = ()) -> None:
         done = subprocess.run(
             [
                 *(*changed, SYSTEM_PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-                *("-p", "no:hypothesispytest", f"--basetemp={folder}/pytest", *map(str, tests)),
+                *("-p", "no:hypothesispytest", f"--basetemp={folder}/pytest", *options, *map(str, tests)),
             ],
             env={"PYTHONPATH": ":".join(SANDBOX_AND_PACKAGES), **places},
             capture_output=True,

@@ -17,7 +17,6 @@ from fumehood_sandbox import Level
 from tests.attacks.arena import (
     FAMILIES,
     INSIDE,
-    LEVELS,
     LURE,
     LURE_KEY,
     Report,
@@ -63,10 +62,7 @@ _ITS_OWN |= {"processes/signal_everybody"}
 _ITS_OWN |= {"mounts/watch_what_was_not_granted"}  # there it can watch nothing at all: tests/isolation/test_channels.py
 _BOUND_S = 100.0
 """For all attacks of a tool: five hundred processes, which have the machine's last share of the processor."""
-TOOLS = [(level, "process") for level in LEVELS if level is not Level.WRITE] + [
-    (Level.NONE, "call"),
-    (Level.WRITE, "call"),
-]
+TOOLS = [(Level.NONE, "process"), (Level.READ, "call"), (Level.WRITE, "call"), (Level.EXTERNAL, "process")]
 """Each level, and both isolations. In a warm process `external` is `write` with a broker beside it."""
 
 

