@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.postgresql import PostgresServer, running_server
+from tests.postgresql import PostgresServer, kept_files, running_server
 from tests.sidecar import Sidecar, running_sidecar
 
 _LONGEST = (
@@ -43,9 +43,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """One for each process of pytest's. Each test makes a database of its own there."""
-    with running_server() as server:
+    with running_server(kept_files(tmp_path_factory)) as server:
         yield server
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pwd
 import shutil
@@ -28,6 +29,10 @@ def programs() -> Path | None:
     return max(found, key=lambda each: int(each.parent.name), default=None)
 
 
+def _copy(source: Path | str, to: Path | str) -> None:
+    subprocess.run(["/bin/cp", "--archive", str(source), str(to)], check=True)
+
+
 def _user() -> pwd.struct_passwd:
     """One who has a name, which initdb looks up: Debian's package makes him. No test counts his processes."""
     try:
@@ -45,12 +50,21 @@ class PostgresServer:
         self._number = 0
         self._user = _user() if os.geteuid() == 0 else None
 
-    def make(self) -> None:
-        """Make its files, and start it."""
+    def make(self, kept: Path) -> None:
+        """Make its files, or copy those that another test's server has left in `kept` before it began. Start it."""
         self.folder.chmod(0o755)
         if self._user is not None:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
-        self._run("initdb", "-D", self._data, "-U", "fumehood", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        kept.mkdir(exist_ok=True)
+        with (kept / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (kept / "done").exists():
+                options = ("-U", "fumehood", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+                self._run("initdb", "-D", self._data, *options)
+                _copy(self._data, kept / "data")
+                (kept / "done").touch()
+            else:
+                _copy(kept / "data", self._data)
         self.start()
 
     @property
@@ -115,16 +129,22 @@ class PostgresServer:
         assert done.returncode == 0, f"{program}: {text}"
 
 
+def kept_files(factory: pytest.TempPathFactory) -> Path:
+    """Where all processes of a run of pytest's find the files that the first of them has made, which takes a second."""
+    base = factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "postgresql"
+
+
 @contextlib.contextmanager
-def running_server() -> Iterator[PostgresServer]:
-    """One in a temporary folder, which is gone when the block ends."""
+def running_server(kept: Path | None = None) -> Iterator[PostgresServer]:
+    """One in a temporary folder, which is gone when the block ends. `kept`: see `kept_files`."""
     bin_folder = programs()
     if bin_folder is None:
         pytest.skip("no PostgreSQL server is installed, and `make setup` may not install one here")
     folder = Path(tempfile.mkdtemp(prefix="fh-pg-"))
     server = PostgresServer(folder, bin_folder)
     try:
-        server.make()
+        server.make(kept or folder / "kept")
         try:
             yield server
         finally:

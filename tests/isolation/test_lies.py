@@ -52,6 +52,8 @@ DEEDS = {
     "never answers": "no child after",
     "dies before it is met": "no child after",
 }
+_SILENT = {"flood", "never is set", "never answers"}
+"""What a plugin beside might have to wait for."""
 
 
 @pytest.mark.parametrize(("deed", "problem"), DEEDS.items())
@@ -61,7 +63,8 @@ async def test_no_call_gets_a_child_that_is_not_what_it_says(
     with pytest.raises(WorkerUnavailableError) as caught:
         await bench.run("x", spec=_liar(bench, tmp_path, deed, from_then_on=True))
     assert re.search(problem, caught.value.error.message)
-    assert await bench.run("result = 'beside'") == "beside"
+    if deed in _SILENT:
+        assert await bench.run("result = 'beside'") == "beside"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -86,11 +87,17 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return place
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "journal.db"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("filled") / "journal.db"
     filled(FilePlace(path))
     return path
+
+
+@pytest.fixture
+def path(made: Path, tmp_path: Path) -> Path:
+    """Of a journal of the test's own."""
+    return Path(shutil.copy(made, tmp_path))
 
 
 def verified(place: Place) -> Verified:

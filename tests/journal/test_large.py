@@ -79,6 +79,6 @@ def small() -> Iterator[Path]:
 
 
 def test_every_command_reads_a_large_journal_in_the_memory_of_a_small_one(small: Path) -> None:
-    with journal_of(60_000) as large:
+    with journal_of(54_000) as large:
         assert large.with_name(".fumehood").joinpath(JOURNAL_NAME).stat().st_size > MARGIN_BYTES
         assert grown(large, small, COMMANDS) == {}

@@ -65,7 +65,7 @@ def test_two_writers_in_turn_make_one_log_that_either_key_verifies(database: Dat
         contextlib.closing(database.open_store("other")) as other,
     ):
         all_entries, at = [*entries(500)], 0
-        for turn in range(60):  # small groups, and such that the other's tree is read anew from tiles
+        for turn in range(48):  # small groups, and such that the other's tree is read anew from tiles
             count = 300 if turn % 20 == 7 else 3
             store, signer = ((one, ONE), (other, OTHER))[turn // 3 % 2]
             group = all_entries[at : at + count]

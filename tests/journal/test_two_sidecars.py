@@ -26,7 +26,7 @@ from fumehood_server.journal.verify import verify
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.cli.command import fumehood
-from tests.postgresql import PostgresServer, running_server
+from tests.postgresql import PostgresServer, kept_files, running_server
 from tests.rpc.support import ToolClient, call, metadata_of, reason_of, text_of
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
@@ -263,9 +263,11 @@ async def test_calls_of_a_killed_sidecar_are_settled_by_the_other(pair: Pair) ->
 
 
 @pytest.mark.parametrize("how", ["restarted", "frozen"])
-async def test_a_database_that_is_away_refuses_calls_with_effects_and_comes_back(how: str) -> None:
+async def test_a_database_that_is_away_refuses_calls_with_effects_and_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, how: str
+) -> None:
     with (
-        running_server() as server,
+        running_server(kept_files(tmp_path_factory)) as server,
         short_folder() as folder,
         contextlib.ExitStack() as stack,
     ):

@@ -334,6 +334,7 @@ async def test_a_caller_that_leaves_ends_the_processes_of_its_replay(serves: Sid
             with contextlib.suppress(grpc.aio.AioRpcError):
                 assert (await replayed(journal, "effects", verify=True))[1].calls == 2
                 break
+            await asyncio.sleep(0.02)
 
 
 def test_evidence_says_what_recorded_values_do_not_prove(place: Place, tmp_path: Path) -> None:
