@@ -59,7 +59,7 @@ class PostgresServer:
         with (kept / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (kept / "done").exists():
-                options = ("-U", "fumehood", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+                options = ("-U", "fumehood", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--wal-segsize=1")
                 self._run("initdb", "-D", self._data, *options)
                 _copy(self._data, kept / "data")
                 (kept / "done").touch()

@@ -198,7 +198,7 @@ def _emit(table: dict[str, Any]) -> tuple[str, dict[Key, int]]:
 _TABLES = st.dictionaries(_NAMES, _INLINE, max_size=4)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(st.dictionaries(_NAMES, _TABLES | st.lists(_TABLES, min_size=1, max_size=3), max_size=4))
 def test_every_key_of_any_file_is_found_on_its_line(tmp_path: Path, table: dict[str, Any]) -> None:
     text, where = _emit(table)
@@ -207,7 +207,7 @@ def test_every_key_of_any_file_is_found_on_its_line(tmp_path: Path, table: dict[
     assert {key: source.line(key) for key in where} == where
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(st.text("ab=[]{}\"'\\\n#., 1\t\r", max_size=60))
 def test_any_text_is_read_or_refused(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, text)

@@ -133,7 +133,7 @@ class _Dialler:
         return self.streams[-1]
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(pieces=_wire(_heads))
 def test_any_answer_of_a_server_is_a_response_or_a_typed_error(pieces: list[bytes]) -> None:
     table, dialler, events = names(good_test="8.8.8.8"), _Dialler(pieces), Events()
@@ -149,7 +149,7 @@ def test_any_answer_of_a_server_is_a_response_or_a_typed_error(pieces: list[byte
         assert 200 <= got.status <= 999
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(request=_wire(_lines), answer=_wire(_heads))
 def test_any_bytes_of_a_program_end_in_a_request_by_the_rules_or_in_a_refusal(
     request: list[bytes], answer: list[bytes]

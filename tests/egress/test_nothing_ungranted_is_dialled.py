@@ -108,7 +108,7 @@ class _Dialler:
         return _Redirecting(self.locations)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(url=_urls, locations=st.lists(_urls, max_size=4), good=_addresses, wild=_addresses)
 def test_only_granted_hosts_at_allowed_addresses_are_dialled(
     url: str, locations: list[str], good: list[str], wild: list[str]

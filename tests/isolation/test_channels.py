@@ -10,7 +10,7 @@ from fumehood_server.model.tool import Isolation
 
 from .bench import Bench
 
-pytestmark = pytest.mark.promise("S701")
+pytestmark = [pytest.mark.promise("S701"), pytest.mark.asyncio(loop_scope="module")]
 
 
 @dataclass(frozen=True)
@@ -133,16 +133,16 @@ CHANNELS = (
 
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=lambda channel: channel.name)
-async def test_next_call_does_not_find_what_a_call_left(bench: Bench, channel: Channel) -> None:
-    assert await bench.run(f"{channel.leave}\n{channel.look}") is True, "control: the call finds its own"
-    assert await bench.run(channel.look) is False
+async def test_next_call_does_not_find_what_a_call_left(shared: Bench, channel: Channel) -> None:
+    assert await shared.run(f"{channel.leave}\n{channel.look}") is True, "control: the call finds its own"
+    assert await shared.run(channel.look) is False
 
 
-async def test_call_beside_another_does_not_find_what_that_one_left(bench: Bench) -> None:
-    spec = bench.spec()
+async def test_call_beside_another_does_not_find_what_that_one_left(shared: Bench) -> None:
+    spec = shared.spec()
     for channel in CHANNELS:
-        async with bench.holding(channel.leave, spec=spec):
-            assert await bench.run(channel.look, spec=spec) is False, channel.name
+        async with shared.holding(channel.leave, spec=spec):
+            assert await shared.run(channel.look, spec=spec) is False, channel.name
 
 
 _REFUSED = """
@@ -152,7 +152,7 @@ def said(value):
 """
 
 
-async def test_keyrings_are_refused_to_each_call(bench: Bench) -> None:
+async def test_keyrings_are_refused_to_each_call(shared: Bench) -> None:
     """They belong to a user, whom all calls of a plugin share, and to no namespace: so nobody has any."""
     numbers = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}[os.uname().machine]
     leave = (
@@ -170,12 +170,12 @@ result = [
 ]
 """
     )
-    spec = bench.spec()
-    async with bench.holding(leave, spec=spec):
-        assert await bench.run(leave, spec=spec) == ["EPERM"] * 4 + ["done"], "the last is the control"
+    spec = shared.spec()
+    async with shared.holding(leave, spec=spec):
+        assert await shared.run(leave, spec=spec) == ["EPERM"] * 4 + ["done"], "the last is the control"
 
 
-async def test_message_queues_by_name_are_refused_to_each_call(bench: Bench) -> None:
+async def test_message_queues_by_name_are_refused_to_each_call(shared: Bench) -> None:
     """RLIMIT_MSGQUEUE is 0, so none can be made; and each call has an ipc namespace in which there is none."""
     queue = (
         _LIBC
@@ -186,13 +186,13 @@ result = [made, said(libc.mq_open(b"/left", os.O_RDWR)), resource.getrlimit(reso
 result += [said(libc.shm_open(b"/left", os.O_CREAT | os.O_RDWR, 0o666))]
 """
     )
-    spec = bench.spec()
-    async with bench.holding(queue, spec=spec):
+    spec = shared.spec()
+    async with shared.holding(queue, spec=spec):
         # The last is the control: what is made in the call's own /dev/shm can be.
-        assert await bench.run(queue, spec=spec) == ["EMFILE", "ENOENT", 0, "done"]
+        assert await shared.run(queue, spec=spec) == ["EMFILE", "ENOENT", 0, "done"]
 
 
-async def test_call_can_not_watch_what_a_call_beside_it_does_with_files(bench: Bench) -> None:
+async def test_call_can_not_watch_what_a_call_beside_it_does_with_files(shared: Bench) -> None:
     watch = (
         _LIBC
         + """
@@ -208,22 +208,22 @@ whole = libc.syscall(number[1], 0, 0)  # fanotify_init
 result = [refused, struct.unpack("iIII", os.read(watch, 16))[1] if watch >= 0 else 0, older < 0, whole < 0]
 """
     )
-    assert await bench.run(watch) == ["Function not implemented", 0, True, True]
-    kept = bench.spec(isolation=Isolation.PROCESS)
-    assert await bench.run(watch, spec=kept) == ["", 0x20, os.uname().machine != "x86_64", True], (
+    assert await shared.run(watch) == ["Function not implemented", 0, True, True]
+    kept = shared.spec(isolation=Isolation.PROCESS)
+    assert await shared.run(watch, spec=kept) == ["", 0x20, os.uname().machine != "x86_64", True], (
         "control: a process that serves many may"
     )
 
 
-async def test_locks_of_a_call_beside_are_not_listed(bench: Bench) -> None:
+async def test_locks_of_a_call_beside_are_not_listed(shared: Bench) -> None:
     lock = "import fcntl; mine = open('/tmp/locked', 'w'); fcntl.lockf(mine, fcntl.LOCK_EX)"
     look = "result = open('/proc/locks').read()"
-    async with bench.holding(lock):
-        assert await bench.run(f"{lock}\n{look}") == ""
-        assert await bench.run("result = open('/proc/stat').read()[:3]") == "cpu", "control: other files are read"
+    async with shared.holding(lock):
+        assert await shared.run(f"{lock}\n{look}") == ""
+        assert await shared.run("result = open('/proc/stat').read()[:3]") == "cpu", "control: other files are read"
 
 
-async def test_processes_of_a_call_beside_can_not_be_signalled_or_read(bench: Bench) -> None:
+async def test_processes_of_a_call_beside_can_not_be_signalled_or_read(shared: Bench) -> None:
     look = """
     import os
     own = int(os.readlink("/proc/self"))
@@ -241,8 +241,8 @@ async def test_processes_of_a_call_beside_can_not_be_signalled_or_read(bench: Be
             pass
     result = [seen, reached, own > 1]
     """
-    async with bench.holding("import subprocess; subprocess.Popen(['sleep', '30'])"):
+    async with shared.holding("import subprocess; subprocess.Popen(['sleep', '30'])"):
         # 0 stands for the own process group, -1 for everybody but pid 1, which is the call itself.
-        assert await bench.run(look) == [[], [0], True]
+        assert await shared.run(look) == [[], [0], True]
         below = "import subprocess, os; pid = subprocess.Popen(['sleep', '5']).pid; os.kill(pid, 0); result = True"
-        assert await bench.run(below) is True, "control: what a call started, it can signal"
+        assert await shared.run(below) is True, "control: what a call started, it can signal"

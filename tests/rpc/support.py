@@ -20,6 +20,8 @@ from grpc_status import rpc_status
 from tests.sidecar import Sidecar
 
 BOUND_S = 60.0
+POLL_S = 0.02
+"""Between looks at the log, which tells nobody."""
 
 
 def call(tool: str, arguments: dict[str, Any] | None = None, **fields: Any) -> pb.CallToolRequest:
@@ -60,6 +62,7 @@ async def logged(sidecar: Sidecar, tools: ToolServiceStub, call_id: str, code: s
     """Return once the one line of a call that ran is in the log."""
     async with asyncio.timeout(BOUND_S):
         while not (found := [line for line in sidecar.log() if _ran(line, call_id)]):
+            await asyncio.sleep(POLL_S)
             await tools.GetTool(pb.GetToolRequest(name="echo"))  # type: ignore[misc] # the stub is of both kinds
     assert [line["code"] for line in found] == [code]
 

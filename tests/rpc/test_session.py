@@ -8,7 +8,7 @@ import pytest
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 
-from tests.rpc.support import BOUND_S, call, logged, text_of
+from tests.rpc.support import BOUND_S, POLL_S, call, logged, text_of
 from tests.sidecar import Sidecar, running_sidecar
 
 
@@ -143,9 +143,10 @@ async def test_requests_are_not_read_while_answers_pile_up(plugin_folder: Path) 
             writing = asyncio.create_task(_write_many(session, asked("shout", {"size": 900_000})))
             served = -1
             async with asyncio.timeout(BOUND_S):
-                # A hundred looks without one more call served: the sidecar waits for its reader.
+                # Fifty looks without one more call served: the sidecar waits for its reader.
                 still = 0
-                while served <= 0 or still < 100:
+                while served <= 0 or still < 50:
+                    await asyncio.sleep(POLL_S)
                     await tools.GetTool(pb.GetToolRequest(name="echo"))
                     now = len([line for line in sidecar.log() if line.get("tool") == "shout"])
                     still = still + 1 if now == served else 0

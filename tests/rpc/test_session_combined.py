@@ -202,7 +202,7 @@ async def test_sessions_whose_readers_leave_without_reading_hold_nothing_afterwa
         async with sidecar.channel() as channel:
             tools = ToolServiceStub(channel)
             process, held = psutil.Process(sidecar.process.pid), []
-            for number in range(4):
+            for number in range(3):
                 session = tools.Session()
                 loud = (asked("shout", {"size": 200_000}, call_id=f"{number}-{i}") for i in range(100))
                 await session.write(combined(*loud, accepts=True))

@@ -10,34 +10,44 @@ import pytest
 
 from .client import PluginClient, plugin, texts
 
+HELLO = {"readable_paths": ["/data/in"], "writable_paths": ["/data/out", "/notes"]}
+
 
 @pytest.fixture
 def kitchen(tmp_path: Path) -> Iterator[PluginClient]:
     with plugin(tmp_path) as client:
-        client.hello(readable_paths=["/data/in"], writable_paths=["/data/out", "/notes"])
+        client.hello(**HELLO)
         yield client
 
 
-def test_a_call_is_answered_with_details_and_text(kitchen: PluginClient) -> None:
-    result = kitchen.call("echo", '{"text": "hé"}')
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PluginClient]:
+    """For tests of calls that leave nothing behind."""
+    with plugin(tmp_path_factory.mktemp("shared")) as client:
+        client.hello(**HELLO)
+        yield client
+
+
+def test_a_call_is_answered_with_details_and_text(shared: PluginClient) -> None:
+    result = shared.call("echo", '{"text": "hé"}')
     assert json.loads(result.details_json) == "hé"
     assert texts(result.content) == ["hé"]
     assert not result.HasField("error")
 
 
-def test_blocks_are_sent_in_order_with_details_and_the_hint_to_stop(kitchen: PluginClient) -> None:
-    result = kitchen.call("blocks")
+def test_blocks_are_sent_in_order_with_details_and_the_hint_to_stop(shared: PluginClient) -> None:
+    result = shared.call("blocks")
     assert [block.WhichOneof("block") for block in result.content] == ["text", "text", "blob"]
     assert result.content[2].blob.data == b"\x00\xff"
     assert result.content[2].blob.media_type == "image/png"
     assert (result.details_json, result.terminate) == ("[1,2]", True)
 
 
-def test_the_context_holds_what_the_sidecar_said(kitchen: PluginClient) -> None:
+def test_the_context_holds_what_the_sidecar_said(shared: PluginClient) -> None:
     from fumehood.v1.tool_pb2 import CallContext  # noqa: PLC0415
 
     context = CallContext(request_id="r-1", caused_by="é" * 100)
-    result = kitchen.call("seen", attempt=3, call_id="c-9", context=context)
+    result = shared.call("seen", attempt=3, call_id="c-9", context=context)
     assert json.loads(result.details_json) == {
         "attempt": 3,
         "call_id": "c-9",
@@ -63,37 +73,37 @@ def test_each_of_many_calls_gets_its_own_answer_once(kitchen: PluginClient) -> N
     assert kitchen.rest() == []
 
 
-def test_quick_calls_pass_slow_ones_whether_or_not_they_were_known_to_be_slow(kitchen: PluginClient) -> None:
+def test_quick_calls_pass_slow_ones_whether_or_not_they_were_known_to_be_slow(shared: PluginClient) -> None:
     for _ in range(2):
-        slow = [kitchen.invoke("wait_politely") for _ in range(3)]
+        slow = [shared.invoke("wait_politely") for _ in range(3)]
         for invocation_id in slow:
-            kitchen.wait("update", invocation_id)
-        assert json.loads(kitchen.call("echo", '{"text": "quick"}').details_json) == "quick"
+            shared.wait("update", invocation_id)
+        assert json.loads(shared.call("echo", '{"text": "quick"}').details_json) == "quick"
         for invocation_id in slow:
-            assert not kitchen.kept("result", invocation_id)
-            kitchen.cancel(invocation_id, grace_ms=10_000)
-            kitchen.result(invocation_id)
+            assert not shared.kept("result", invocation_id)
+            shared.cancel(invocation_id, grace_ms=10_000)
+            shared.result(invocation_id)
 
 
-def test_quick_calls_pass_one_that_computes(kitchen: PluginClient) -> None:
-    spinning = kitchen.invoke("spin")
-    kitchen.wait("update", spinning)
+def test_quick_calls_pass_one_that_computes(shared: PluginClient) -> None:
+    spinning = shared.invoke("spin")
+    shared.wait("update", spinning)
     for _ in range(5):
-        assert json.loads(kitchen.call("echo", '{"text": "quick"}').details_json) == "quick"
-    kitchen.cancel(spinning)
-    assert kitchen.result(spinning).error.reason == "cancelled"
+        assert json.loads(shared.call("echo", '{"text": "quick"}').details_json) == "quick"
+    shared.cancel(spinning)
+    assert shared.result(spinning).error.reason == "cancelled"
 
 
-def test_more_calls_than_agreed_are_refused_as_retryable(kitchen: PluginClient) -> None:
-    slow = [kitchen.invoke("wait_politely") for _ in range(8)]
+def test_more_calls_than_agreed_are_refused_as_retryable(shared: PluginClient) -> None:
+    slow = [shared.invoke("wait_politely") for _ in range(8)]
     for invocation_id in slow:
-        kitchen.wait("update", invocation_id)
-    refused = kitchen.call("echo", '{"text": "one too many"}').error
+        shared.wait("update", invocation_id)
+    refused = shared.call("echo", '{"text": "one too many"}').error
     assert (refused.reason, refused.retryable) == ("too_many_calls", True)
     for invocation_id in slow:
-        kitchen.cancel(invocation_id)
-        kitchen.result(invocation_id)
-    assert not kitchen.call("echo", '{"text": "room again"}').HasField("error")
+        shared.cancel(invocation_id)
+        shared.result(invocation_id)
+    assert not shared.call("echo", '{"text": "room again"}').HasField("error")
 
 
 @pytest.mark.parametrize("tool", ["wait_politely", "sleep", "spin", "chatter", "stubborn", "wait_async"])
@@ -112,19 +122,19 @@ def test_a_cancelled_call_ends_once_and_the_process_serves_on(kitchen: PluginCli
     assert [frame for frame in kitchen.rest() if frame.HasField("result")] == []
 
 
-def test_an_asynchronous_call_that_is_cancelled_at_once_is_still_answered(kitchen: PluginClient) -> None:
+def test_an_asynchronous_call_that_is_cancelled_at_once_is_still_answered(shared: PluginClient) -> None:
     for _ in range(50):
-        invocation_id = kitchen.invoke("wait_async")
-        kitchen.cancel(invocation_id)
-        assert kitchen.result(invocation_id).error.reason == "cancelled"
+        invocation_id = shared.invoke("wait_async")
+        shared.cancel(invocation_id)
+        assert shared.result(invocation_id).error.reason == "cancelled"
 
 
-def test_a_cancel_for_no_call_is_ignored(kitchen: PluginClient) -> None:
-    kitchen.cancel(12345)
-    done = kitchen.invoke("echo", '{"text": "x"}')
-    kitchen.result(done)
-    kitchen.cancel(done)
-    assert not kitchen.call("echo", '{"text": "x"}').HasField("error")
+def test_a_cancel_for_no_call_is_ignored(shared: PluginClient) -> None:
+    shared.cancel(12345)
+    done = shared.invoke("echo", '{"text": "x"}')
+    shared.result(done)
+    shared.cancel(done)
+    assert not shared.call("echo", '{"text": "x"}').HasField("error")
 
 
 @pytest.mark.parametrize("tool", ["wait_in_turn", "wait_async_in_turn"])
@@ -163,43 +173,43 @@ def test_calls_of_a_sequential_tool_run_one_at_a_time_and_can_be_cancelled_while
         ("meant", "dish_unknown", "no such dish"),
     ],
 )
-def test_whatever_a_tool_raises_is_an_error_result(kitchen: PluginClient, how: str, reason: str, said: str) -> None:
-    invocation_id = kitchen.invoke("fail", json.dumps({"how": how}))
-    error = kitchen.result(invocation_id).error
+def test_whatever_a_tool_raises_is_an_error_result(shared: PluginClient, how: str, reason: str, said: str) -> None:
+    invocation_id = shared.invoke("fail", json.dumps({"how": how}))
+    error = shared.result(invocation_id).error
     assert error.reason == reason
     assert said in error.message
     assert len(error.message) <= 4096
     assert error.retryable == (how == "transient")
-    logged = [frame.log for frame in kitchen.kept("log", invocation_id)]
+    logged = [frame.log for frame in shared.kept("log", invocation_id)]
     assert len(logged) == (0 if how in {"transient", "meant"} else 1)
     assert all("in fail" in json.loads(line.fields_json)["traceback"] for line in logged)
-    assert not kitchen.call("echo", '{"text": "alive"}').HasField("error")
+    assert not shared.call("echo", '{"text": "alive"}').HasField("error")
 
 
-def test_the_details_of_a_meant_failure_arrive(kitchen: PluginClient) -> None:
-    error = kitchen.call("fail", '{"how": "meant"}').error
+def test_the_details_of_a_meant_failure_arrive(shared: PluginClient) -> None:
+    error = shared.call("fail", '{"how": "meant"}').error
     assert json.loads(error.details_json) == {"dish": "soup"}
 
 
 @pytest.mark.parametrize("in_a_task", ["true", "false"])
-def test_an_exit_on_the_event_loop_is_an_error_result(kitchen: PluginClient, in_a_task: str) -> None:
-    assert "SystemExit" in kitchen.call("exit_async", f'{{"in_a_task": {in_a_task}}}').error.message
-    assert json.loads(kitchen.call("echo_async", '{"text": "alive"}').details_json) == "alive"
+def test_an_exit_on_the_event_loop_is_an_error_result(shared: PluginClient, in_a_task: str) -> None:
+    assert "SystemExit" in shared.call("exit_async", f'{{"in_a_task": {in_a_task}}}').error.message
+    assert json.loads(shared.call("echo_async", '{"text": "alive"}').details_json) == "alive"
 
 
-def test_wrong_arguments_are_named_each_with_pointer_and_rule(kitchen: PluginClient) -> None:
-    error = kitchen.call("echo", '{"text": 5, "loud": true}').error
+def test_wrong_arguments_are_named_each_with_pointer_and_rule(shared: PluginClient) -> None:
+    error = shared.call("echo", '{"text": 5, "loud": true}').error
     assert error.reason == "invalid_arguments"
     entries = json.loads(error.details_json)["arguments"]
     assert [(entry["pointer"], entry["rule"]) for entry in entries] == [
         ("/text", "type"),
         ("/loud", "additionalProperties"),
     ]
-    assert kitchen.call("echo", "[not json").error.reason == "invalid_arguments"
+    assert shared.call("echo", "[not json").error.reason == "invalid_arguments"
 
 
-def test_an_unknown_tool_is_an_error_result(kitchen: PluginClient) -> None:
-    assert kitchen.call("nosuch").error.reason == "unknown_tool"
+def test_an_unknown_tool_is_an_error_result(shared: PluginClient) -> None:
+    assert shared.call("nosuch").error.reason == "unknown_tool"
 
 
 def test_a_result_that_fits_no_frame_is_an_error_result(tmp_path: Path) -> None:
@@ -212,14 +222,14 @@ def test_a_result_that_fits_no_frame_is_an_error_result(tmp_path: Path) -> None:
         assert not client.call("echo", '{"text": "alive"}').HasField("error")
 
 
-def test_a_result_larger_than_the_pipe_arrives_whole_beside_others(kitchen: PluginClient) -> None:
-    calls = [kitchen.invoke("large", '{"size": 1500000}') for _ in range(4)]
+def test_a_result_larger_than_the_pipe_arrives_whole_beside_others(shared: PluginClient) -> None:
+    calls = [shared.invoke("large", '{"size": 1500000}') for _ in range(4)]
     for invocation_id in calls:
-        assert len(json.loads(kitchen.result(invocation_id).details_json)) == 1_500_000
+        assert len(json.loads(shared.result(invocation_id).details_json)) == 1_500_000
 
 
-def test_a_result_that_json_cannot_hold_is_an_error_result(kitchen: PluginClient) -> None:
-    assert kitchen.call("unwritable").error.reason == "invalid_output"
+def test_a_result_that_json_cannot_hold_is_an_error_result(shared: PluginClient) -> None:
+    assert shared.call("unwritable").error.reason == "invalid_output"
 
 
 def test_what_is_written_to_stdout_goes_to_the_log_and_stdin_is_empty(kitchen: PluginClient) -> None:
