@@ -83,6 +83,12 @@ def sidecar() -> Iterator[Sidecar]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def without_text() -> Iterator[Sidecar]:
+    with running_sidecar([DICE]) as running:
+        yield running
+
+
 def run(
     command: list[str],
     *,
@@ -126,14 +132,13 @@ def test_a_client_meets_what_the_docs_promise(
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_client_tells_a_surprise_by_its_exit_status(
-    language: str, command: Callable[[str], list[str]], tmp_path: Path
+    language: str, command: Callable[[str], list[str]], without_text: Sidecar, tmp_path: Path
 ) -> None:
     nobody = run([*command(language), f"unix:{tmp_path}/nobody.sock"])
     assert nobody.returncode == 1
     assert nobody.stderr.startswith("surprise: ")
 
-    with running_sidecar([DICE]) as without_text:
-        lacking = run([*command(language), without_text.target])
+    lacking = run([*command(language), without_text.target])
     assert lacking.returncode == 1
     assert lacking.stderr == "surprise: the plugins dice and text are needed\n"
 

@@ -34,31 +34,36 @@ def run(*command: str | Path, cwd: Path) -> str:
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
-    run(*pip, "--wheel-dir", folder, *(ROOT / each for each in NEEDS), cwd=folder)
+    for each in NEEDS:  # as pip has them built, with less around it
+        run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT / each)
     return folder
 
 
 @contextmanager
-def installed(wheels: Path, *names: str) -> Iterator[Path]:
-    """The `bin` of an environment with these distributions, of ours what they require, of others what is pinned."""
+def installed(wheels: Path, name: str, *, others: tuple[str, ...] = ()) -> Iterator[Path]:
+    """The `bin` of an environment with this distribution, of ours what it requires, of others what is pinned.
+
+    `others`: no more of those than these.
+    """
     # /tmp and not pytest's folder, which is root's alone: a plugin's process is another user and runs its interpreter.
-    with tempfile.TemporaryDirectory(prefix="fh-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="fh-") as path:
+        folder = Path(path)
         folder.chmod(0o755)
         venv.create(folder / "env", with_pip=False)
         python = folder / "env/bin/python"
         where = "import sysconfig; print(sysconfig.get_path('purelib'))"
-        copy_dependencies(Path(run(python, "-c", where, cwd=folder).strip()))
-        pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index"]
-        run(*pip, "--find-links", wheels, *names, cwd=folder)
+        copy_dependencies(Path(run(python, "-c", where, cwd=folder).strip()), others)
+        uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--offline", "--no-index"]
+        run(*uv, "--python", python, "--find-links", wheels, name, cwd=folder)
         yield folder / "env/bin"
 
 
-def copy_dependencies(site: Path) -> None:
+def copy_dependencies(site: Path, others: tuple[str, ...]) -> None:
     """Copy what is pinned from this environment: nothing is downloaded by a test."""
     lines = (ROOT / "constraints/runtime.txt").read_text().splitlines()
     for name in (line.partition("==")[0] for line in lines if not line.startswith("#")):
+        if others and name not in others:
+            continue
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:  # the bundled bubblewrap, where the machine has its own
@@ -92,6 +97,7 @@ def test_fumehood_installs_the_sidecar_which_serves_and_calls(wheels: Path) -> N
         assert "Ada" in json.dumps(json.loads(answer)["content"])
 
 
+_OF_THE_SDK = ("annotated-types", "protobuf", "pydantic", "pydantic_core", "typing_extensions", "typing-inspection")
 PLUGIN = '''
 from fumehood_sdk import Plugin
 from fumehood_sdk.testing import ToolTester
@@ -108,7 +114,7 @@ print(ToolTester(plugin).call("greet", name="Ada").content[0].text)
 
 
 def test_the_sdk_alone_runs_a_plugin_and_brings_no_server(wheels: Path) -> None:
-    with installed(wheels, "fumehood-sdk") as binaries:
+    with installed(wheels, "fumehood-sdk", others=_OF_THE_SDK) as binaries:
         (binaries / "greet.py").write_text(PLUGIN)
         assert run(binaries / "python", binaries / "greet.py", cwd=binaries) == "Hello, Ada!\n"
         code = "from importlib import metadata; print(*sorted(d.name for d in metadata.distributions()))"
