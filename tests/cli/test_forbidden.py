@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import COMMAND, TIMEOUT_S, Done, environment
+from tests.cli.command import COMMAND, TIMEOUT_S, Done, environment, fumehood
 from tests.cli.fake import FakeSidecar
 
 SETPRIV = shutil.which("setpriv")
@@ -72,7 +72,7 @@ def test_a_forbidden_port_says_which_ports_are_free_to_take(tmp_path: Path) -> N
 
 def test_a_port_that_is_taken_is_told_as_that(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        done = without_capabilities("serve", "--listen", f"127.0.0.1:{other.getsockname()[1]}", folder=tmp_path)
+        done = fumehood("serve", "--listen", f"127.0.0.1:{other.getsockname()[1]}", folder=tmp_path)
     assert (done.status, "Address already in use" in done.stderr) == (2, True)
 
 

@@ -13,7 +13,7 @@ from fumehood_server.model.tool import Isolation
 
 from .bench import Bench
 
-pytestmark = pytest.mark.promise("S705")
+pytestmark = [pytest.mark.promise("S705"), pytest.mark.asyncio(loop_scope="module")]
 
 _FORKED = """
 import os, threading
@@ -163,8 +163,8 @@ result = answer
 
 
 @pytest.mark.parametrize(("code", "expected"), WORKS.values(), ids=WORKS)
-async def test_call_has_all_that_a_process_has(bench: Bench, code: str, expected: object) -> None:
-    assert await bench.run(code) == expected
+async def test_call_has_all_that_a_process_has(shared: Bench, code: str, expected: object) -> None:
+    assert await shared.run(code) == expected
 
 
 _OPEN = """
@@ -189,8 +189,8 @@ result = [[is_open(each) for each in wire], eval(os.read(there, 4096))]
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))
-async def test_wire_is_closed_in_what_a_call_forks(bench: Bench, isolation: Isolation) -> None:
-    own, forked = await bench.run(_OPEN, spec=bench.spec(isolation=isolation))
+async def test_wire_is_closed_in_what_a_call_forks(shared: Bench, isolation: Isolation) -> None:
+    own, forked = await shared.run(_OPEN, spec=shared.spec(isolation=isolation))
     assert own == [True, True], "control: the process that serves has the wire"
     assert forked == [False, False, True, True, True, True]
 
@@ -207,15 +207,15 @@ for _ in range(50):
 """
 
 
-async def test_sigterm_ends_what_a_call_forks_also_before_it_ran(bench: Bench) -> None:
-    assert await bench.run(_KILLED_AT_BIRTH) == [-signal.SIGTERM] * 50
+async def test_sigterm_ends_what_a_call_forks_also_before_it_ran(shared: Bench) -> None:
+    assert await shared.run(_KILLED_AT_BIRTH) == [-signal.SIGTERM] * 50
 
 
-async def test_handler_of_the_authors_own_is_inherited_by_what_a_call_forks(bench: Bench) -> None:
+async def test_handler_of_the_authors_own_is_inherited_by_what_a_call_forks(shared: Bench) -> None:
     own = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(7))\nimport os"
     heard = _KILLED_AT_BIRTH.replace("import os, signal", own).replace("os.kill", "time.sleep(0.05); os.kill")
-    assert await bench.run(f"import time\n{heard.replace('range(50)', 'range(2)')}") == [7, 7]
+    assert await shared.run(f"import time\n{heard.replace('range(50)', 'range(2)')}") == [7, 7]
 
 
-async def test_zygote_of_asynchronous_tools_has_imported_what_they_need(bench: Bench) -> None:
-    assert await bench.run("import sys; result = 'fumehood_sdk.runtime.aio' in sys.modules") is True
+async def test_zygote_of_asynchronous_tools_has_imported_what_they_need(shared: Bench) -> None:
+    assert await shared.run("import sys; result = 'fumehood_sdk.runtime.aio' in sys.modules") is True

@@ -12,6 +12,8 @@ from fumehood_server.config import load_config
 from fumehood_server.config.restart import needs_restart
 from fumehood_server.errors import ConfigError
 
+from tests.cli.command import fumehood
+
 _IMPORTED = """
 import sys
 import fumehood_server.app
@@ -108,8 +110,7 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
     path = tmp_path / "fumehood.toml"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         path.write_text(f'[telemetry]\nprometheus = "127.0.0.1:{taken.getsockname()[1]}"\n')
-        command = [sys.executable, "-m", "fumehood_server", "serve", "--config", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
-    assert done.returncode == 2
+        done = fumehood("serve", "--config", path, folder=tmp_path)
+    assert done.status == 2
     assert "can't serve metrics at 127.0.0.1:" in done.stderr
     assert "Traceback" not in done.stderr
