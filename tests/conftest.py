@@ -12,18 +12,27 @@ from tests.postgresql import PostgresServer, kept_files, running_server
 from tests.sidecar import Sidecar, running_sidecar
 
 _LONGEST = (
-    "tests/resources/test_limits.py",
-    "tests/resources/test_left_running.py",
+    "tests/resources/",
     "tests/sandbox/test_ordinary_user.py",
     "tests/attacks/",
     "tests/cli/test_serving.py",
     "tests/workers/test_per_call_pool.py",
+    "tests/workers/test_cancelled_starts.py",
     "tests/landlock_only/",
     "tests/cli/test_plugin_",
+    "tests/journal/test_two_sidecars.py",
+    "tests/journal/test_postgresql.py",
+    "tests/journal/test_large.py",
+    "tests/recovery/",
+    "tests/replay/",
+    "tests/repository/test_wheels.py",
     "tests/rpc/test_recorded_calls.py",
     "tests/rpc/test_config_reload.py",
+    "tests/rpc/test_memory.py",
+    "tests/rpc/test_keepalive.py",
+    "tests/isolation/",
     "tests/plugins/test_environments.py",
-    "tests/workers/test_cancelled_starts.py",
+    "tests/secrets/test_secrets.py",
     "tests/examples/",
 )
 

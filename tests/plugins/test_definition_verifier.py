@@ -53,7 +53,7 @@ async def test_a_process_with_other_definitions_than_the_pinned_gets_no_call(tmp
     for name, value in (PLAIN | {"granted": str(granted), "isolation": isolation}).items():
         code = code.replace(f"{{{name}}}", value)
     plugin = write_plugin(tmp_path / "chameleon", "chameleon", code)
-    with running_sidecar([(plugin, f'read = ["{granted}"]')], server="idle_stop_s = 1") as sidecar:
+    with running_sidecar([(plugin, f'read = ["{granted}"]')], server="idle_stop_s = 0.2") as sidecar:
         async with sidecar.channel() as channel:
             tools = ToolServiceStub(channel)
             assert text_of((await tools.CallTool(call("colour"), timeout=BOUND_S)).result) == "green"
@@ -72,8 +72,8 @@ async def test_a_process_with_other_definitions_than_the_pinned_gets_no_call(tmp
 async def _until_no_worker(plugins: plugin_service_pb2_grpc.PluginServiceStub) -> None:
     request = plugin_service_pb2.GetPluginRequest(name="chameleon")
     async with asyncio.timeout(BOUND_S):
-        while (await plugins.GetPlugin(request)).plugin.workers:
-            pass
+        while (await plugins.GetPlugin(request)).plugin.workers:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.02)
 
 
 DIFFERENT = [

@@ -68,6 +68,7 @@ async def settled(target: str) -> str:
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 return await control(target)
+            await asyncio.sleep(0.02)
 
 
 def begun_answers(connection: Http2, count: int) -> int:
@@ -156,6 +157,7 @@ async def test_memory_is_given_back_when_the_callers_have_gone(sidecar: Sidecar,
     while (kept := memory(sidecar) - at_start) > KEPT_BYTES:
         assert time.monotonic() < deadline, f"of {held - at_start} bytes {kept} are still held: {sidecar.log()[-5:]}"
         await settled(sidecar.targets[0])
+        await asyncio.sleep(0.1)
 
 
 async def test_requests_that_never_end_make_room_for_others(sidecar: Sidecar) -> None:

@@ -45,6 +45,7 @@ async def test_a_collector_that_is_away_is_logged_once(plugin: Path) -> None:
             tools: Any = ToolServiceStub(channel)
             while not any(line["event"] == "otlp_unavailable" for line in sidecar.log()):
                 assert not (await tools.CallTool(call("trace"))).result.is_error
+                await asyncio.sleep(0.1)
         assert sum(line["event"] == "otlp_unavailable" for line in sidecar.log()) == 1
         assert [line for line in sidecar.log() if line["event"] == "library_log"] == []
 
