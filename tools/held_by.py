@@ -41,8 +41,13 @@ def promises(page: str) -> list[str]:
     return [number for _, number, _, _ in ROW.findall(page)]
 
 
-def all_tests() -> Iterator[Marked]:
+@functools.cache
+def all_tests() -> tuple[Marked, ...]:
     """Every test there is, file by file."""
+    return tuple(_all_tests())
+
+
+def _all_tests() -> Iterator[Marked]:
     for path in sorted(path for pattern in TESTS for path in (ROOT / "tests").rglob(pattern)):
         module = ast.parse(path.read_text(encoding="utf-8"))
         marks = [node.value for node in module.body if isinstance(node, ast.Assign) and _assigns(node, "pytestmark")]

@@ -223,11 +223,11 @@ def test_check_names_file_line_and_the_nearest_word_of_every_problem(tmp_path: P
 
 def test_check_names_the_line_of_the_plugin_s_own_file_where_its_import_fails(tmp_path: Path) -> None:
     folder = write_plugin(tmp_path / "broken", "broken", "\n\nimport nowhere_to_be_found")
-    done = fumehood("plugin", "check", folder)
+    done = fumehood("plugin", "check", folder, "--json")
     assert done.status == 1
-    assert f"{folder}/broken.py:3: ModuleNotFoundError: No module named 'nowhere_to_be_found'" in done.stdout
-    problem = fumehood("plugin", "check", folder, "--json").json["problems"][0]
+    problem = done.json["problems"][0]
     assert (problem["file"], problem["line"]) == (f"{folder}/broken.py", 3)
+    assert "ModuleNotFoundError: No module named 'nowhere_to_be_found'" in problem["message"]
     version = ".".join(map(str, sys.version_info[:2]))
     for each in (f"no {folder}/plugin.lock", f"CPython {version}", f"fumehood plugin lock {folder}"):
         assert each in problem["remedy"]
@@ -246,12 +246,10 @@ def test_check_starts_a_program_in_its_sandbox_and_says_why_it_is_not_ready(
 ) -> None:
     folder = executable(tmp_path / "starts")
     (folder / "run").write_text(f"#!/bin/sh\n{script}\n")
-    done = fumehood("plugin", "check", folder)
-    assert done.status == 1
-    assert "No problems." not in done.stdout
-    assert all(each in done.stdout for each in ["starts did not start: ", *told]), done.stdout
-    report = fumehood("plugin", "check", folder, "--json").json
-    assert (report["ok"], report["problems"][0]["code"]) == (False, "describe_failed")
+    done = fumehood("plugin", "check", folder, "--json")
+    assert (done.status, done.json["ok"], done.json["problems"][0]["code"]) == (1, False, "describe_failed")
+    said = done.json["problems"][0]["message"]
+    assert all(each in said for each in ["starts did not start: ", *told]), said
 
 
 def test_check_starts_a_program_that_speaks_the_protocol(tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ MARGIN_BYTES = 40 * MIB
 """For pages of events, SQLite's own cache and what pyarrow's allocator keeps, which is all there from 40,000 on."""
 
 COMMANDS = (
-    ("list", "--caller", "nobody"),
     ("verify",),
     ("export", "--format", "parquet"),
 )
 MORE_COMMANDS = (
+    ("list", "--caller", "nobody"),
     ("list", "-n", "50"),
     ("list", "--outcome", "TOOL_TIMEOUT", "--json"),
     ("tail", "-n", "100", "--type", "sidecar_started"),

@@ -106,7 +106,7 @@ def test_a_filter_finds_what_fits_in_every_page_size_and_order(reader: Reader, n
     whole, _ = everything(reader, query, Bounds(100_000, 100 * MIB, 100_000))
     assert len(whole) == count
     assert [event.position for event in whole] == sorted({event.position for event in whole})
-    for bounds in (Bounds(7, MIB, 100_000), Bounds(1000, 2000, 100_000), Bounds(1000, MIB, 100)):
+    for bounds in (Bounds(31, MIB, 100_000), Bounds(1000, 10_000, 100_000), Bounds(1000, MIB, 100)):
         assert everything(reader, query, bounds)[0] == whole
         assert everything(reader, query, bounds, newest_first=True)[0] == whole[::-1]
 

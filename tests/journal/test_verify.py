@@ -18,7 +18,7 @@ from fumehood_server.model.events import NOBODY, PayloadsPruned
 
 from .bench import STARTED_US, entries, written
 
-STRIDE = int(os.environ.get("JOURNAL_STRIDE", "61"))
+STRIDE = int(os.environ.get("JOURNAL_STRIDE", "151"))
 """1: every byte, some minutes."""
 SIGNER = Signer.generate("test/journal")
 

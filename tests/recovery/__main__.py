@@ -27,7 +27,7 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fh-")))
         folder.chmod(0o755)
         try:
-            seen = kill_again_and_again(folder, options.kills, seed, _say, url)
+            seen = kill_again_and_again(folder, options.kills, seed, _say, url=url)
         except LostError as error:
             _say(f"LOST: {error}")
             return 1

@@ -121,10 +121,13 @@ class _Run:
     plugin: tuple[Path, str]
     more: str
     chance: random.Random
+    longest_s: float
     seen: Seen
 
 
-def kill_again_and_again(folder: Path, kills: int, seed: int, say: Callable[[str], None], url: str = "") -> Seen:
+def kill_again_and_again(
+    folder: Path, kills: int, seed: int, say: Callable[[str], None], *, url: str = "", longest_s: float = LONGEST_S
+) -> Seen:
     """Do it. `folder` is empty and short, and any user may pass through it.
 
     `url`: of the PostgreSQL database where the journal lies. Another sidecar then lives there all the time, and settles
@@ -148,7 +151,7 @@ def kill_again_and_again(folder: Path, kills: int, seed: int, say: Callable[[str
         if url:
             (folder / "other").mkdir()
             stack.enter_context(running_sidecar(more=more, at=folder / "other"))
-        run = _Run(folder, entries, place, plugin, more, chance, seen)
+        run = _Run(folder, entries, place, plugin, more, chance, longest_s, seen)
         return _kill(run, kills, say)
 
 
@@ -159,13 +162,13 @@ def _kill(run: _Run, kills: int, say: Callable[[str], None]) -> Seen:
         if command and chance.random() < DURING_START:
             with (folder / "stderr").open("ab") as log:
                 process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
-            time.sleep(chance.uniform(0.0, LONGEST_S))
+            time.sleep(chance.uniform(0.0, run.longest_s))
             process.kill()
             process.wait()
         else:
             with running_sidecar([run.plugin], more=run.more, at=folder) as sidecar:
                 command = [str(each) for each in sidecar.process.args]  # type: ignore[union-attr] # a list, by `Popen`
-                asyncio.run(_one_life(sidecar, run, turn, chance.uniform(0.0, LONGEST_S)))
+                asyncio.run(_one_life(sidecar, run, turn, chance.uniform(0.0, run.longest_s)))
         say(f"{turn + 1}: {len(seen.acknowledged)} acknowledged, {len(seen.unanswered)} to be repeated")
     with running_sidecar([run.plugin], more=run.more, at=folder) as sidecar:
         asyncio.run(_settle(sidecar, seen, run.entries))

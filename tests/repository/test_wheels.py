@@ -53,7 +53,14 @@ def installed(wheels: Path, name: str, *, others: tuple[str, ...] = ()) -> Itera
         python = folder / "env/bin/python"
         where = "import sysconfig; print(sysconfig.get_path('purelib'))"
         copy_dependencies(Path(run(python, "-c", where, cwd=folder).strip()), others)
-        uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--offline", "--no-index"]
+        uv: list[str | Path] = [
+            Path(sys.executable).with_name("uv"),
+            "pip",
+            "install",
+            "--quiet",
+            "--offline",
+            "--no-index",
+        ]
         run(*uv, "--python", python, "--find-links", wheels, name, cwd=folder)
         yield folder / "env/bin"
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -51,18 +50,24 @@ async def test_a_plugin_shows_the_sandbox_of_each_level(plugins: PluginServiceSt
     assert {"seccomp", "landlock"} <= {layer.name for layer in sandbox.receipt.layers}
 
 
-async def test_a_file_whose_name_is_no_text_refuses_its_plugin_alone(tmp_path: Path) -> None:
+async def test_a_folder_that_is_not_there_and_a_file_whose_name_is_no_text_refuse_their_plugins_alone(
+    tmp_path: Path,
+) -> None:
     """Names are bytes on Linux. Neither the log's JSON nor protobuf's text can hold all of them."""
     code = SAYS.format(word="well")
     good = write_plugin(tmp_path / "says", "says", code)
     bad = write_plugin(tmp_path / "strange", "strange", code.replace("says", "strange").replace("def say", "def hum"))
     name = os.fsencode(bad) + b"/\xff\x1b[2J"
     os.mkfifo(name)
-    with running_sidecar([good, bad]) as sidecar:
+    with running_sidecar([tmp_path / "missing", good, bad]) as sidecar:
         async with sidecar.channel() as channel:
+            tools = tool_service_pb2_grpc.ToolServiceStub(channel)
+            assert text_of((await tools.CallTool(call("say"), timeout=BOUND_S)).result) == "well"
             plugins = plugin_service_pb2_grpc.PluginServiceStub(channel)
-            says, strange = (await plugins.ListPlugins(pb.ListPluginsRequest())).plugins
-            assert (says.state, strange.state) == (pb.PLUGIN_STATE_SERVING, pb.PLUGIN_STATE_REFUSED)
+            missing, says, strange = (await plugins.ListPlugins(pb.ListPluginsRequest())).plugins
+            assert (missing.state, says.state) == (pb.PLUGIN_STATE_REFUSED, pb.PLUGIN_STATE_SERVING)
+            assert missing.reasons
+            assert strange.state == pb.PLUGIN_STATE_REFUSED
             assert "\\udcff\\x1b[2J: is a FIFO" in strange.reasons[0].message
             reload = pb.ReloadPluginRequest(name="strange")
             assert await refused(plugins.ReloadPlugin(reload)) == (
@@ -171,17 +176,6 @@ async def test_health_follows_what_changes_by_itself(tmp_path: Path) -> None:
             (copy.parent / "aside").rename(copy)
             assert (await health.Check(asked)).status == health_pb2.HealthCheckResponse.SERVING
             watch.cancel()
-
-
-async def test_a_folder_that_can_not_be_read_stops_nobody_else(tmp_path: Path, plugin_folder: Path) -> None:
-    with running_sidecar([tmp_path / "missing", plugin_folder]) as sidecar:
-        async with sidecar.channel() as channel:
-            listed = await plugin_service_pb2_grpc.PluginServiceStub(channel).ListPlugins(pb.ListPluginsRequest())
-            assert [plugin.state for plugin in listed.plugins] == [pb.PLUGIN_STATE_REFUSED, pb.PLUGIN_STATE_SERVING]
-            assert listed.plugins[0].reasons
-            tools = tool_service_pb2_grpc.ToolServiceStub(channel)
-            async with asyncio.timeout(BOUND_S):
-                assert text_of((await tools.CallTool(call("echo", {"text": "hi"}))).result) == "hi"
 
 
 @pytest.mark.parametrize(
