@@ -103,9 +103,9 @@ def _windows(database: Database, query: EventQuery, span: Span, bounds: Bounds) 
         parts.append(f" AND type IN ({_marks(types)})")
         values += types
     sql = f"{SELECT} WHERE position >= ? AND position < ?{''.join(parts)} {_order(span)}"
-    wanted, left = max(_FIRST_WINDOW, bounds.events), bounds.looked_at
+    window, left = max(_FIRST_WINDOW, bounds.events), bounds.looked_at
     while not span.is_empty:
-        size = min(wanted, left, _WINDOW)
+        size = min(window, left, _WINDOW)
         if span.newest_first:
             start, end = max(span.start, span.end - size), span.end
             last = start
@@ -115,7 +115,7 @@ def _windows(database: Database, query: EventQuery, span: Span, bounds: Bounds) 
         rows = database.rows(sql, (start, end, *values))
         yield _Portion((StoredEvent(*row) for row in rows), last, end - start)
         span = span.after(last)
-        wanted, left = wanted * 2, left - size
+        window, left = window * 2, left - size
 
 
 def _portions(database: Database, positions: Sequence[int], span: Span) -> Iterator[_Portion]:
