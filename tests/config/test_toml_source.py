@@ -116,11 +116,11 @@ def test_what_the_parser_chokes_on_is_refused(tmp_path: Path, text: str) -> None
 def test_places_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
     """A few megabytes of dots or commas, each of which would be kept with its whole path."""
     shallow = ".".join("a" * (MAX_KEY_PARTS - 1))
-    for text in (f"{shallow}.b = 1", f"[{shallow}.b]", f"text = '{'a b.' * 100_000}'", f"x = [{'1,' * 50_000}]"):
+    for text in (f"{shallow}.b = 1", f"[{shallow}.b]", f"text = '{'a b.' * 50_000}'", f"x = [{'1,' * 20_000}]"):
         read_toml(write(tmp_path, text))
     for text in (
-        f"{'a.' * 200_000}b = 1",
-        f"[{'a.' * 200_000}b]",
+        f"{'a.' * 100_000}b = 1",
+        f"[{'a.' * 100_000}b]",
         "'a' . " * MAX_KEY_PARTS + "b = 1",
         f"x = {'[' * 150}{']' * 150}",
         f"x = [{'1,' * 150_000}]",

@@ -18,8 +18,8 @@ from tests.rpc.http2 import END_STREAM, HEADERS, Http2, message
 from tests.rpc.support import BOUND_S, call, metadata_of, reason_of, text_of
 from tests.sidecar import Sidecar, running_sidecar
 
-CALLS = 3200
-"""gRPC's own bound lets through none above 3,000."""
+CALLS = 2000
+"""Of those that wait, gRPC's own bound ends some above 1,000."""
 WAITING = 3000
 BOTH = 'listen = ["unix:s", "127.0.0.1:0"]\n'
 
