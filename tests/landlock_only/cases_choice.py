@@ -44,7 +44,8 @@ def test_receipt_names_what_is_weaker_and_what_is_not() -> None:
 
 
 def test_namespaces_are_used_where_they_can_be_had_whatever_the_minimum() -> None:
-    assert any(not each.problem for each in bubblewraps())
+    if all(each.problem for each in bubblewraps()):
+        pytest.skip("no bubblewrap can make namespaces here")
     with launch(_policy(), _TRUE) as process:
         assert process.receipt.backend == "bubblewrap"
         assert "namespaces" not in process.receipt.weaker
