@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fumehood_server.model.caller import ANONYMOUS, Caller
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -46,7 +48,9 @@ class CallRequest:
     again_after_crash: bool = False
     """Whether it may run again where the sidecar dies before it has an outcome."""
     caller: str = ""
-    """Its connection, as gRPC names it: `unix:` for all on unix sockets."""
+    """Who calls, as the journal records it: by name where it has one, else its connection, as gRPC names it."""
+    identity: Caller = ANONYMOUS
+    """Who calls, and how it was authenticated."""
     trace: TraceContext | None = None
     """None: calls are not traced."""
 

@@ -1,0 +1,77 @@
+"""Who asks: the caller of a gRPC request, how it was authenticated, and what it may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Authentication(StrEnum):
+    """How a caller was authenticated. The journal holds these words."""
+
+    NONE = "none"
+    """Not at all: TCP on loopback, which the operator opened by `allow_anonymous`."""
+    PEER = "unix_socket"
+    """By the kernel, by the mode of the unix socket that it came by."""
+    TOKEN = "token"  # noqa: S105 - the word for it
+    CERTIFICATE = "certificate"
+    """By its own TLS certificate, of which the operator's authority vouches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who a request comes from. Nothing of it is the caller's own word."""
+
+    name: str = ""
+    """Of a `[[caller]]`. Empty: nobody with a name."""
+    authenticated_by: Authentication = Authentication.NONE
+    connection: str = ""
+    """As gRPC names it: `unix:` for all on unix sockets."""
+
+    @property
+    def recorded(self) -> str:
+        """What the journal calls it: its name where it has one, else its connection."""
+        return self.name or self.connection
+
+
+ANONYMOUS = Caller()
+"""Nobody. For calls that no request brought."""
+
+
+class CallerRights(Protocol):
+    """What callers may do, by the operator's rules of this moment. Cheap: no I/O, and nothing waits."""
+
+    def may_list(self, caller: Caller, tool: str) -> bool:
+        """Whether the caller sees the tool. `tool` is the name that callers use, as everywhere here."""
+
+    def may_call(self, caller: Caller, tool: str) -> bool:
+        """Whether the caller may call the tool. What it may call it also sees."""
+
+    def may_approve(self, caller: Caller, tool: str) -> bool:
+        """Whether the caller may decide approvals of the tool's calls."""
+
+    def is_operator(self, caller: Caller) -> bool:
+        """Whether the caller may use what speaks of all callers or changes the sidecar: plugins, journal, outcomes."""
+
+
+class UnrestrictedRights:
+    """Every caller may do everything: the rules of a sidecar that names no callers."""
+
+    __slots__ = ()
+
+    def may_list(self, caller: Caller, tool: str) -> bool:  # noqa: ARG002 - see CallerRights
+        """Yes."""
+        return True
+
+    def may_call(self, caller: Caller, tool: str) -> bool:  # noqa: ARG002
+        """Yes."""
+        return True
+
+    def may_approve(self, caller: Caller, tool: str) -> bool:  # noqa: ARG002
+        """Yes."""
+        return True
+
+    def is_operator(self, caller: Caller) -> bool:  # noqa: ARG002
+        """Yes."""
+        return True
