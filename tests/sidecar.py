@@ -93,7 +93,8 @@ def running_sidecar(
 ) -> Iterator[Sidecar]:
     """Start a sidecar on a unix socket in a folder of its own; end it, and see it gone, when the block ends.
 
-    `server` holds more lines of `[server]`, `more` whatever else stands in fumehood.toml. With `everybody` the folder
+    `server` holds more lines of `[server]`, `more` whatever else stands in fumehood.toml. TCP takes anybody, unless
+    `more` names callers. With `everybody` the folder
     is open to every user: `interpreter` may lead to another one. `stderr` is a descriptor for the log in
     place of a file. `at` is the folder of an earlier sidecar, whose state this one takes up.
     """
@@ -130,6 +131,9 @@ def write_plugin(folder: Path, name: str, code: str, *, manifest: str = "") -> P
 def _config(plugins: Sequence[Plugin], server: str, more: str) -> str:
     if "start_timeout_s" not in server:  # a machine may have several things to do
         server += "\nstart_timeout_s = 60"
+    on_loopback = any(each in server for each in ("127.0.0.1:", "[::1]:", "localhost:"))
+    if on_loopback and "allow_anonymous" not in server and "[[caller]]" not in more:
+        server += "\nallow_anonymous = true"
     parts = [f"[server]\n{server}\n"]
     for plugin in plugins:
         path, lines = plugin if isinstance(plugin, tuple) else (plugin, "")

@@ -20,6 +20,7 @@ from fumehood_sandbox import Backend, SandboxUnavailableError
 from structlog.typing import FilteringBoundLogger
 
 from fumehood_server.allocator import trimmed_memory, use_one_arena
+from fumehood_server.callers import CallerRules, TokenFileError, TokenStore
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
 from fumehood_server.config.config import SandboxConfig, ServerConfig, SidecarConfig
@@ -45,6 +46,7 @@ from fumehood_server.rpc import (
     RefusalRecords,
     RequestReader,
     ResultWriter,
+    ServedCertificates,
     ServerContext,
     UnreadAnswers,
     connections_that_fit,
@@ -180,6 +182,8 @@ async def _serve_recorded(
         # Workers that describe a plugin are started by another way, while there is no catalog yet.
         return await catalog.verify(spec) if catalog is not None else Reason("starting", "the sidecar is starting")
 
+    certificates = None if server.tls is None else await ServedCertificates.read(server.tls)
+    callers = CallerRules(config.callers)
     logs = LogSink(_forward)
     refusals, request_records = RefusalRecords(journal), RequestRecords(journal)
     plugin_requests = PluginRequests(
@@ -222,6 +226,8 @@ async def _serve_recorded(
             log=cast("Log", log),
             journal=journal,
             document=recording.document,
+            callers=callers,
+            certificates=certificates,
         )
         unread = UnreadAnswers(disconnect_unread)
         async with (
@@ -237,6 +243,7 @@ async def _serve_recorded(
                 payloads=config.journal.payloads,
                 redactor_of=plugin_requests.redactor,
                 observer=None if telemetry is None else telemetry.observer,
+                rights=callers,
             ) as executor,
             serving(
                 ServerContext(
@@ -258,11 +265,15 @@ async def _serve_recorded(
                     reload_config=reloader.reload,
                     config=lambda: reloader.config,
                     refusals=refusals,
+                    callers=callers,
+                    tokens=TokenStore(server.token_file, functools.partial(_tokens_unusable, log)),
                 ),
                 listen=server.listen,
                 socket_access=server.socket_access,
                 reflect=server.reflection,
                 settings=_connection_settings(server, log),
+                allow_anonymous=server.allow_anonymous,
+                certificates=certificates,
             ) as rpc,
         ):
             if telemetry is not None:
@@ -289,9 +300,12 @@ async def _serve_recorded(
                 if ready is not None:
                     ready(rpc.targets)
                 async with asyncio.TaskGroup() as tasks:
-                    reloads = tasks.create_task(_reload_on_hangup(hangup, reloader, rpc.health.changed))
+                    watches = [tasks.create_task(_reload_on_hangup(hangup, reloader, rpc.health.changed))]
+                    if certificates is not None:
+                        watches.append(tasks.create_task(certificates.watch()))
                     await stop.wait()
-                    reloads.cancel()
+                    for each in watches:
+                        each.cancel()
                 log.info("draining", calls=executor.calls_in_flight, grace_s=server.drain_s)
                 await rpc.drain(server.drain_s)
             refusals.close()
@@ -327,6 +341,11 @@ def _make_state_folder(config: SidecarConfig) -> None:
             pass
     except OSError as error:
         raise StateFolderError(folder, error.strerror or str(error)) from error
+
+
+def _tokens_unusable(log: FilteringBoundLogger, problem: TokenFileError) -> None:
+    """No token holds until it is mended."""
+    log.error("tokens_unusable", problem=str(problem), remedy=problem.remedy)
 
 
 def _held_up(log: FilteringBoundLogger, seconds: float, culprit: str, times: int) -> None:

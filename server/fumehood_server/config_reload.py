@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import orjson
 
+from fumehood_server.callers import CallerRules, CertificateError
 from fumehood_server.config.config import SidecarConfig
 from fumehood_server.config.effective import changed_keys, effective_document
 from fumehood_server.config.restart import needs_restart
@@ -17,6 +18,7 @@ from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import Catalog, Log
 from fumehood_server.plugins.config_change import ConfigReloaded
+from fumehood_server.rpc import ServedCertificates
 from fumehood_server.secrets import SecretStore
 
 ReadConfig = Callable[[], SidecarConfig]
@@ -41,8 +43,12 @@ class ConfigReloader:
         log: Log,
         journal: Journal,
         document: Document,
+        callers: CallerRules,
+        certificates: ServedCertificates | None,
     ) -> None:
-        """`config` is the one in force, and `document` the same for the journal."""
+        """`config` is the one in force, and `document` the same for the journal. `certificates` None: no TLS."""
+        self._callers = callers
+        self._certificates = certificates
         self._config = config
         self._journal = journal
         self._document = document
@@ -91,12 +97,19 @@ class ConfigReloader:
             config = await asyncio.to_thread(self._read)
             _check_restart(running, config)
             document, keys = await asyncio.to_thread(_compared, self._document, config)
+            files = None if self._certificates is None else await self._certificates.read_again()
             reloaded = await self._catalog.reload_config(config)
         except ConfigError as exc:
             raise _config_refusal(exc) from exc
+        except CertificateError as exc:
+            metadata = {"file": str(exc.path), "key": f"server.tls.{exc.key}"}
+            raise RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, f"{exc} ({exc.remedy})", metadata)) from exc
         # No await since the catalog has changed: a new call must not meet the old secrets. Calls of before the change
         # may still ask for a secret that is gone; those of after it are granted none that isn't there.
         self._config = config
+        self._callers.take_up(config.callers)
+        if self._certificates is not None and files is not None:
+            self._certificates.take_up(files)
         self._record(document, keys, reloaded)
         self._plugin_requests.take_up(SecretStore({**running.secrets, **config.secrets}), config.egress.limits)
         await self._pools.retire(reloaded.unused)

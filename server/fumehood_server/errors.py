@@ -75,6 +75,8 @@ class RefusalReason(StrEnum):
     `fumehood_server.rpc.status` gives each its gRPC code.
     """
 
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    CALLER_DENIED = "CALLER_DENIED"
     REQUEST_INVALID = "REQUEST_INVALID"
     PAGE_TOKEN_INVALID = "PAGE_TOKEN_INVALID"  # noqa: S105 - a reason's name
     TOOL_NOT_FOUND = "TOOL_NOT_FOUND"

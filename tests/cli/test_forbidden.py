@@ -64,7 +64,7 @@ def test_a_forbidden_port_says_which_ports_are_free_to_take(tmp_path: Path) -> N
     lowest = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
     if lowest <= 1:
         pytest.skip("every user of this machine may listen on every port")
-    done = without_capabilities("serve", "--listen", f"127.0.0.1:{lowest - 1}", folder=tmp_path)
+    done = without_capabilities("serve", "--listen", f"127.0.0.1:{lowest - 1}", "--allow-anonymous", folder=tmp_path)
     assert done.status == 2
     assert f"may not listen on port {lowest - 1}" in done.stderr
     assert "choose a port from" in done.stderr
@@ -72,7 +72,8 @@ def test_a_forbidden_port_says_which_ports_are_free_to_take(tmp_path: Path) -> N
 
 def test_a_port_that_is_taken_is_told_as_that(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        done = fumehood("serve", "--listen", f"127.0.0.1:{other.getsockname()[1]}", folder=tmp_path)
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        done = fumehood("serve", "--listen", taken, "--allow-anonymous", folder=tmp_path)
     assert (done.status, "Address already in use" in done.stderr) == (2, True)
 
 

@@ -97,7 +97,8 @@ def short_folder() -> Iterator[Path]:
 
 def test_serve_announces_each_address_serves_a_folder_and_ends_with_status_0(short_folder: Path) -> None:
     plugin = write_plugin(short_folder / "small", "small", CODE)
-    options = ("--listen", "unix:s", "--listen", "127.0.0.1:0", "--plugin", plugin, "--log-format", "json")
+    addresses = ("--listen", "unix:s", "--listen", "127.0.0.1:0", "--allow-anonymous")
+    options = (*addresses, "--plugin", plugin, "--log-format", "json")
     with running("serve", *options, folder=short_folder) as sidecar:
         unix = sidecar.wait_for(r"^listening unix:").split()[1]
         tcp = sidecar.wait_for(r"^listening 127\.0\.0\.1:[1-9]").split()[1]

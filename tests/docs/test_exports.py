@@ -10,6 +10,10 @@ import pytest
 from fumehood.v1 import journal_service_pb2, plugin_service_pb2, tool_service_pb2
 
 SERVER = {
+    "callers": {
+        "Authenticator", "CallerRules", "CertificateError", "CertificateFiles", "Presented", "TokenFileError",
+        "TokenStore", "read_certificates",
+    },
     "calls": {"Call", "Executor"},
     "cli": {"main"},
     "egress": {
@@ -31,6 +35,7 @@ SERVER = {
         "RefusalRecords",
         "RequestReader",
         "ResultWriter",
+        "ServedCertificates",
         "ServerContext",
         "Serving",
         "UnreadAnswers",

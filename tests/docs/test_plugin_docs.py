@@ -21,6 +21,9 @@ EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
     "table",
     [
         config_file.ServerTable,
+        config_file.TlsTable,
+        config_file.CallerTable,
+        config_file.ClientTable,
         config_file.CapLimitsTable,
         config_file.PluginTable,
         config_file.ToolGrantTable,

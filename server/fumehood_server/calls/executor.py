@@ -20,6 +20,7 @@ from fumehood_server.calls.steps.recall import check_repeats
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import RefusedError
 from fumehood_server.model.call import CallOutcome, CallRequest
+from fumehood_server.model.caller import CallerRights, UnrestrictedRights
 from fumehood_server.model.events import Journal
 from fumehood_server.model.tool import Payloads
 from fumehood_server.model.worker import CancelReason, WorkerPools
@@ -45,13 +46,14 @@ class Executor:
         payloads: Payloads = Payloads.FULL,
         redactor_of: RedactorOf | None = None,
         observer: CallObserver | None = None,
+        rights: CallerRights | None = None,
     ) -> None:
         """`max_concurrent_calls` bounds the calls under way in the whole sidecar.
 
         `journal_required`: whether calls without effects are refused as well while the journal can't be written.
         `configuration`, `payloads`, `redactor_of`: see `CallRecords`.
 
-        `observer` is told of each call that has ended.
+        `observer` is told of each call that has ended. `rights` are those of callers; None: each may do everything.
 
         `linger_s` bounds how long a call that is ended early waits for its worker.
         """
@@ -70,6 +72,7 @@ class Executor:
             log=get_logger(),
             lines=call_lines(),
             records=CallRecords(journal, configuration, payloads, redactor_of),
+            rights=UnrestrictedRights() if rights is None else rights,
             journal=journal,
             journal_required=journal_required,
             forks=Forks(journal),

@@ -129,6 +129,7 @@ class CallRecords:
             definition="" if tool is None else tool.definition_digest,
             configuration=self._configuration(),
             caller=request.caller,
+            authenticated_by=request.identity.authenticated_by.value,
             payloads=policy.value,
             again_until_us=call.again_until_us() if request.again_after_crash else None,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from fumehood_server.calls.records import CallRecords
 from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.steps.acquire import acquire_worker
 from fumehood_server.calls.steps.again import check_retry, check_unchanged, error_of, go_on
+from fumehood_server.calls.steps.allow import check_caller
 from fumehood_server.calls.steps.answer import failed, log_outcome, outcome_of
 from fumehood_server.calls.steps.check import Checked, check_result
 from fumehood_server.calls.steps.find import Tools, find_tool
@@ -28,6 +30,7 @@ from fumehood_server.calls.steps.writable import await_journal
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import CallTakenError, RefusedError, WorkerUnavailableError
 from fumehood_server.model.call import CallError, CallOutcome
+from fumehood_server.model.caller import CallerRights
 from fumehood_server.model.events import Journal
 from fumehood_server.model.forks import is_fork_id
 from fumehood_server.model.recorded import RecordedCall, RecordedState
@@ -51,6 +54,7 @@ class CallDependencies:
     log: FilteringBoundLogger
     lines: CallLines
     records: CallRecords
+    rights: CallerRights
     journal: Journal
     journal_required: bool
     """Whether calls without effects are refused as well while it can't be written."""
@@ -82,7 +86,8 @@ async def _run(call: Call, needs: CallDependencies) -> CallOutcome:
     """
     progress = Progress()
     try:
-        if is_fork_id(call.request.context.request_id):
+        is_allowed = needs.rights.may_call(call.request.identity, call.request.tool)
+        if is_allowed and is_fork_id(call.request.context.request_id):
             prepared_hash = await _prepared_hash(call, needs)
             served = await serve_recorded(call, needs.forks, needs.journal, needs.repeats, prepared_hash)
             if served is not None:
@@ -172,7 +177,9 @@ async def _take_steps(
 ) -> Checked:
     """The steps, each a function of a file in `steps`. Raises what the call ends with where one of them ends it."""
     request = call.request
-    tool, spec = _passed(find_tool(needs.tools, request.tool))
+    _passed(check_caller(needs.rights, request))
+    may_list = functools.partial(needs.rights.may_list, request.identity)
+    tool, spec = _passed(find_tool(needs.tools, request.tool, may_list))
     progress.tool = tool
     if interrupted is None:
         check_retry(call, tool, needs.journal)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from fumehood_server.cli.credentials import credential_options
 from fumehood_server.cli.failure import CommandError
 from fumehood_server.default_folder import default_folder
 
@@ -22,7 +23,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def address_option(command: _Command) -> _Command:
-    """Add `--address` to a command that talks to the sidecar."""
+    """Add `--address`, and the options of who calls, to a command that talks to the sidecar."""
+    command = credential_options(command)
     option = click.option(
         "--address",
         envvar="FUMEHOOD_ADDRESS",

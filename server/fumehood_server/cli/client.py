@@ -20,6 +20,7 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1 import tool_service_pb2_grpc as tool_grpc
 
 from fumehood_server.cli.address import resolve_address
+from fumehood_server.cli.channel import open_channel, tls_problem
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.model.tool import MAX_TIMEOUT_S
 
@@ -55,17 +56,15 @@ class SidecarClient:
         """`address` as it was given; None looks it up (see `resolve_address`)."""
         self.target = resolve_address(address)
         self._connect_timeout_s = connect_timeout_s
-        self._channel = grpc.insecure_channel(
-            self.target,
-            options=[
-                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.enable_http_proxy", 0),  # a proxy for the web is none for a socket of this machine
-                ("grpc.use_local_subchannel_pool", 1),
-            ],
-        )
-        self._tools = tool_grpc.ToolServiceStub(self._channel)
-        self._plugins = plugin_grpc.PluginServiceStub(self._channel)
-        self._journal = journal_grpc.JournalServiceStub(self._channel)
+        options = [
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.enable_http_proxy", 0),  # a proxy for the web is none for a socket of this machine
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        self._channel, channel = open_channel(self.target, options)
+        self._tools = tool_grpc.ToolServiceStub(channel)
+        self._plugins = plugin_grpc.PluginServiceStub(channel)
+        self._journal = journal_grpc.JournalServiceStub(channel)
 
     def __enter__(self) -> Self:
         """Connect.
@@ -273,6 +272,8 @@ def _forbidden(target: str) -> CommandError:
 
 _TODO = {
     grpc.StatusCode.INVALID_ARGUMENT: "Mend the request; `fumehood tools NAME` shows what a tool takes.",
+    grpc.StatusCode.UNAUTHENTICATED: "Give a token by --token or FUMEHOOD_TOKEN; `fumehood token add` makes one.",
+    grpc.StatusCode.PERMISSION_DENIED: "Its operator says who may: `operator = true` of a [[caller]] in fumehood.toml.",
     grpc.StatusCode.ALREADY_EXISTS: "Give another --call-id, or leave it out.",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "Wait for other calls to finish and try again.",
     grpc.StatusCode.FAILED_PRECONDITION: "Mend what it names and try again.",
@@ -316,7 +317,7 @@ def decode_status(error: grpc.RpcError, target: str) -> CommandError:
             reason = info.reason or reason
             details.update(info.metadata)
     if status is grpc.StatusCode.UNAVAILABLE and reason == status.name:
-        return unreachable(target, "the connection was lost")
+        return unreachable(target, tls_problem(call.details() or "") or "the connection was lost")
     return CommandError(
         call.details() or f"the sidecar answered {status.name}",
         _TODO_BY_REASON.get(reason) or _TODO.get(status, ""),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fumehood_sandbox import Backend, Limits
 
+from fumehood_server.config.callers import CallerConfig, TlsConfig
 from fumehood_server.config.checkpoints import CheckpointPlaces
 from fumehood_server.config.config_file import (
     JournalStore,
@@ -23,6 +24,8 @@ from fumehood_server.telemetry import TelemetrySettings
 
 CONFIG_NAME = "fumehood.toml"
 LOCK_NAME = "fumehood.lock"
+TOKEN_FILE = "tokens.json"  # noqa: S105 - its name
+"""In the state folder, unless the operator names another."""
 
 DEFAULT_OUTPUT_BYTES = 1024 * 1024
 """Default cap of a result: far above what a model reads, far below a frame."""
@@ -52,6 +55,12 @@ class ServerConfig:
     """A connection without a request for this long is closed."""
     log_level: LogLevel
     reflection: bool
+    allow_anonymous: bool = False
+    """Whether TCP on loopback takes callers without a token or a certificate."""
+    token_file: Path
+    """Where the hashes of tokens are. It need not exist."""
+    tls: TlsConfig | None = None
+    """None: TCP is in plain text."""
 
 
 DEFAULT_LOG_BYTES_PER_SECOND = 1024 * 1024
@@ -166,6 +175,7 @@ class SidecarConfig:
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)
     plugins: tuple[PluginConfig, ...] = ()
+    callers: tuple[CallerConfig, ...] = ()
     secrets: Mapping[str, SecretSource] = field(default_factory=dict)
     egress: EgressConfig = field(default_factory=EgressConfig)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)

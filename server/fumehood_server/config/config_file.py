@@ -51,6 +51,14 @@ class SocketMode(StrEnum):
     EVERYBODY = "0666"
 
 
+class TlsTable(Table):
+    """`[server.tls]`."""
+
+    certificate: str = Field(min_length=1)
+    key: str = Field(min_length=1)
+    client_ca: str | None = Field(default=None, min_length=1)
+
+
 class ServerTable(Table):
     """`[server]`."""
 
@@ -68,6 +76,9 @@ class ServerTable(Table):
     connection_idle_s: int = Field(default=300, ge=1, le=86_400)
     log_level: Annotated[LogLevel, one_of(LogLevel, "log level")] = LogLevel.INFO
     reflection: bool = True
+    allow_anonymous: bool = False
+    token_file: str | None = Field(default=None, min_length=1)
+    tls: TlsTable | None = None
 
 
 class JournalStore(StrEnum):
@@ -226,6 +237,49 @@ class PluginTable(Table):
     tools: dict[str, ToolGrantTable] = Field(default={})
 
 
+_CALLER = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+_TOOL_PATTERN = re.compile(r"[a-z0-9_*]{1,128}")
+MAX_CALLERS = 1000
+MAX_PATTERNS = 256
+
+
+def _caller_name(value: object) -> object:
+    if not (isinstance(value, str) and _CALLER.fullmatch(value)):
+        hint = "1 to 64 of a-z, 0-9, _, . and -, starting with a letter"
+        raise refused(f'"{value}" can\'t be the name of a caller', hint)
+    return value
+
+
+def _tool_pattern(value: object) -> object:
+    if not (isinstance(value, str) and _TOOL_PATTERN.fullmatch(value)):
+        raise refused(f'"{value}" matches no tool\'s name', 'a-z, 0-9 and _, and * for any of them: "files_*"')
+    return value
+
+
+ToolPattern = Annotated[str, check_with(_tool_pattern)]
+
+
+class CallerTable(Table):
+    """`[[caller]]`."""
+
+    name: Annotated[str, check_with(_caller_name)]
+    tools: list[ToolPattern] = Field(default=[], max_length=MAX_PATTERNS)
+    list_only: list[ToolPattern] = Field(default=[], max_length=MAX_PATTERNS)
+    approve: list[ToolPattern] = Field(default=[], max_length=MAX_PATTERNS)
+    operator: bool = False
+    certificate: str | None = Field(default=None, min_length=1, max_length=256)
+    listen: str | None = Field(default=None, min_length=1)
+
+
+class ClientTable(Table):
+    """`[client]`: what the commands of this folder show a sidecar. The sidecar reads none of it."""
+
+    token_file: str | None = Field(default=None, min_length=1)
+    tls_ca: str | None = Field(default=None, min_length=1)
+    certificate: str | None = Field(default=None, min_length=1)
+    key: str | None = Field(default=None, min_length=1)
+
+
 class TelemetryTable(Table):
     """`[telemetry]`."""
 
@@ -248,6 +302,8 @@ class ConfigFile(Table):
     telemetry: TelemetryTable = TelemetryTable()
     secrets: dict[str, SecretTable] = Field(default={}, max_length=MAX_SECRETS)
     plugin: list[PluginTable] = Field(default=[])
+    caller: list[CallerTable] = Field(default=[], max_length=MAX_CALLERS)
+    client: ClientTable = ClientTable()
 
 
 __all__ = ["MAX_PAYLOAD_BYTES", "CgroupUse", "ConfigFile", "LimitsTable", "LogLevel", "PluginTable", "ServerTable"]

@@ -1,4 +1,4 @@
-"""Listen addresses: `unix:PATH`, with the mode and group of its file, and loopback `HOST:PORT`."""
+"""Listen addresses: `unix:PATH`, with the mode and group of its file, and `HOST:PORT`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,14 @@ class Listen:
     path: Path | None = None
     """Absolute. None for TCP."""
     host: str = ""
-    """A loopback address or "localhost". Empty for a unix socket."""
+    """An address or a name of this machine. Empty for a unix socket."""
     port: int = 0
     """0 lets the kernel choose."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this machine alone can reach it: a unix socket, or TCP on loopback."""
+        return self.path is not None or is_loopback(self.host)
 
     @property
     def target(self) -> str:
@@ -67,20 +72,21 @@ def read_group(text: str) -> int:
 
 
 class ListenError(ValueError):
-    """An address can't be used. `problem` says why, `hint` what to write instead."""
+    """An address can't be used. `problem` says why, `hint` what to write instead, `index` which of several it is."""
 
-    def __init__(self, problem: str, hint: str = "") -> None:
-        """Keep both."""
+    def __init__(self, problem: str, hint: str = "", *, index: int = 0) -> None:
+        """Keep them."""
         super().__init__(problem)
         self.problem = problem
         self.hint = hint
+        self.index = index
 
 
 def parse_listen(text: str, folder: Path) -> Listen:
     """`unix:PATH`, where a relative path starts at `folder`, or `HOST:PORT` of this machine.
 
     Raises:
-        ListenError: neither, too long a path, or reachable by others while there is no authentication.
+        ListenError: neither, or too long a path.
     """
     if text.startswith("unix:"):
         return _unix(text.removeprefix("unix:"), folder)
@@ -90,11 +96,6 @@ def parse_listen(text: str, folder: Path) -> Listen:
     host, port = tcp["v6"] or tcp["host"], int(tcp["port"])
     if port > _MAX_PORT:
         raise ListenError(f"port {port} is out of range", f"0 to {_MAX_PORT}")
-    if not _is_loopback(host):
-        raise ListenError(
-            f'"{text}" can be reached from other machines, and this version has no authentication',
-            'listen on 127.0.0.1, [::1] or "unix:PATH"',
-        )
     return Listen(host=host, port=port)
 
 
@@ -111,7 +112,8 @@ def _unix(name: str, folder: Path) -> Listen:
     return Listen(path=path)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
     if host == "localhost":
         return True
     try:

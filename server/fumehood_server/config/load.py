@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fumehood_sandbox import Limits
 
+from fumehood_server.config.callers import CallerConfig, check_listen, read_callers, read_tls
 from fumehood_server.config.checkpoints import CheckpointPlaces, read_checkpoints
 from fumehood_server.config.config import (
     CONFIG_NAME,
@@ -16,6 +17,7 @@ from fumehood_server.config.config import (
     LOCK_NAME,
     SANDBOX_LIMITS,
     SIDECAR_LIMITS,
+    TOKEN_FILE,
     JournalConfig,
     LimitsConfig,
     PluginConfig,
@@ -67,31 +69,36 @@ def find_config(explicit: Path | None) -> Path | None:
     return here if here.exists() else None
 
 
-def load_config(path: Path | None) -> SidecarConfig:
+def load_config(path: Path | None, *, allow_anonymous: bool = False) -> SidecarConfig:
     """Read one file, or make the default configuration of the working directory when there is none.
+
+    `allow_anonymous` says so where the file doesn't.
 
     Raises:
         ConfigError: the file can't be honoured as it stands; the error names the line and what to write.
     """
     if path is None:
-        return default_config(Path.cwd())
+        return default_config(Path.cwd(), allow_anonymous=allow_anonymous)
     path = path.resolve()
     source = read_toml(path)
-    return _convert(read_table(ConfigFile, source), source, path.parent)
+    return _convert(read_table(ConfigFile, source), source, path.parent, allow_anonymous=allow_anonymous)
 
 
-def default_config(folder: Path) -> SidecarConfig:
+def default_config(folder: Path, *, allow_anonymous: bool = False) -> SidecarConfig:
     """The configuration without a file. Nothing is granted, and no plugin is named.
 
     Raises:
         ConfigError: the path of the folder is too long for a socket within it.
     """
     source = TomlSource(path=folder / CONFIG_NAME, data={}, text="", error=ConfigError)
-    return _convert(ConfigFile(), source, folder, exists=False)
+    return _convert(ConfigFile(), source, folder, exists=False, allow_anonymous=allow_anonymous)
 
 
-def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool = True) -> SidecarConfig:
-    server = _server(file.server, source, folder)
+def _convert(
+    file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool = True, allow_anonymous: bool = False
+) -> SidecarConfig:
+    server = _server(file.server, source, folder, allow_anonymous=allow_anonymous)
+    callers = _callers(file, server, source, folder)
     lock_path = folder / LOCK_NAME
     folders = [(folder / each.path).resolve() for each in file.plugin]
     for index, each in enumerate(folders):
@@ -106,6 +113,10 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
     secret_files = {name: each.file for name, each in secrets.items() if each.file is not None}
     if database is not None and database.password_file is not None:
         secret_files["journal.password"] = database.password_file
+    secret_files["server.token_file"] = server.token_file
+    if server.tls is not None:
+        files = {"certificate": server.tls.certificate, "key": server.tls.key, "client_ca": server.tls.client_ca}
+        secret_files |= {f"server.tls.{name}": file for name, file in files.items() if file is not None}
     protected = protected_paths(
         state_dir=server.state_dir.resolve(),
         lock_path=lock_path,
@@ -137,6 +148,7 @@ def _convert(file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool
         sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
         journal=_journal(file.journal, checkpoints, database, source),
         plugins=plugins,
+        callers=callers,
         secrets=secrets,
         egress=egress,
         telemetry=telemetry,
@@ -180,7 +192,24 @@ def _journal(
     )
 
 
-def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfig:
+def _callers(file: ConfigFile, server: ServerConfig, source: TomlSource, folder: Path) -> tuple[CallerConfig, ...]:
+    """Who may call, by whichever address."""
+    callers = read_callers(
+        file.caller,
+        source,
+        folder,
+        listen=server.listen,
+        tls=server.tls,
+        allow_anonymous=server.allow_anonymous,
+    )
+    try:
+        check_listen(server.listen, tls=server.tls, callers=callers, allow_anonymous=server.allow_anonymous)
+    except ListenError as exc:
+        raise source.problem(("server", "listen", exc.index), exc.problem, exc.hint) from exc
+    return callers
+
+
+def _server(table: ServerTable, source: TomlSource, folder: Path, *, allow_anonymous: bool) -> ServerConfig:
     listen: list[Listen] = []
     for index, text in enumerate(table.listen):
         try:
@@ -193,6 +222,9 @@ def _server(table: ServerTable, source: TomlSource, folder: Path) -> ServerConfi
         listen=tuple(listen),
         socket_access=_socket_access(table, source),
         state_dir=folder / table.state_dir,
+        allow_anonymous=table.allow_anonymous or allow_anonymous,
+        token_file=folder / (table.token_file or Path(table.state_dir) / TOKEN_FILE),
+        tls=read_tls(table.tls, folder),
         idle_stop_s=table.idle_stop_s,
         start_timeout_s=table.start_timeout_s,
         max_concurrent_calls=table.max_concurrent_calls,

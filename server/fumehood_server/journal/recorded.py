@@ -100,6 +100,7 @@ def _read_call(reader: Reader, call_id: str) -> RecordedCall | None:
         outcome=outcome,
         removed=removed,
         events=len(events),
+        caller=_caller(decode(events[0].body)),
         sidecar=row.owner,
         run_id=row.run_id,
         plugin=end.plugin,
@@ -122,6 +123,7 @@ def _open_call(row: CallRow, events: Sequence[StoredEvent]) -> RecordedCall:
         outcome=None,
         removed=False,
         events=len(events),
+        caller=_caller(start),
         sidecar=row.owner,
         run_id=row.run_id,
         plugin=events[0].plugin,
@@ -131,6 +133,10 @@ def _open_call(row: CallRow, events: Sequence[StoredEvent]) -> RecordedCall:
         attempts=sum(each.type == ExecuteAttempt.TYPE for each in events),
         code=(start["data"]["plugin"], start["data"]["definition"]),
     )
+
+
+def _caller(start: Mapping[str, Any]) -> str:
+    return str(start["data"].get("caller", ""))
 
 
 def read_pins(reader: Reader) -> dict[str, str]:

@@ -35,6 +35,11 @@ class Caller:
         return self.name or self.connection
 
 
+def recorded_name(recorded: str) -> str:
+    """The caller's name out of what the journal calls it. Empty: it is a connection, which always has a colon."""
+    return "" if ":" in recorded else recorded
+
+
 ANONYMOUS = Caller()
 """Nobody. For calls that no request brought."""
 
@@ -53,6 +58,14 @@ class CallerRights(Protocol):
 
     def is_operator(self, caller: Caller) -> bool:
         """Whether the caller may use what speaks of all callers or changes the sidecar: plugins, journal, outcomes."""
+
+
+def sees_call(rights: CallerRights, caller: Caller, recorded: str) -> bool:
+    """Whether a caller may ask for a call whose caller the journal calls `recorded`, and cancel it.
+
+    One that has a name has its own calls; an operator has all.
+    """
+    return rights.is_operator(caller) or (bool(caller.name) and caller.name == recorded_name(recorded))
 
 
 class UnrestrictedRights:

@@ -106,7 +106,9 @@ class ExecuteStart(Event):
     configuration: str = ""
     """SHA-256 of the configuration in force, which is a document."""
     caller: str
-    """Its connection, as gRPC names it."""
+    """By name where it has one, else its connection, as gRPC names it. A name has no colon."""
+    authenticated_by: str = ""
+    """How it is known who calls: see `model.caller.Authentication`. Empty: from before that was recorded."""
     payloads: str = Payloads.FULL.value
     """What is kept of its arguments and result. Where that is nothing, `arguments_hash` is empty."""
     again_until_us: int | None = None

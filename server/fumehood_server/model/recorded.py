@@ -41,6 +41,8 @@ class RecordedCall:
     """Whether what it returned is no longer kept."""
     events: int = 0
     """How many events are about it."""
+    caller: str = ""
+    """Who called, as the journal recorded it."""
     sidecar: str = ""
     """Which runs it or has run it, where several record in one journal."""
     run_id: str = ""

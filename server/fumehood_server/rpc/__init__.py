@@ -9,6 +9,7 @@ from fumehood_server.rpc.refusals import RefusalRecords
 from fumehood_server.rpc.server import ConnectionSettings, Serving, serving
 from fumehood_server.rpc.server_context import ServerContext
 from fumehood_server.rpc.sockets import ListenFailedError, make_socket_folder
+from fumehood_server.rpc.tls import ServedCertificates
 from fumehood_server.rpc.unread import UnreadAnswers
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "RefusalRecords",
     "RequestReader",
     "ResultWriter",
+    "ServedCertificates",
     "ServerContext",
     "Serving",
     "UnreadAnswers",

@@ -13,6 +13,7 @@ from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import CallContext, CallRequest
+from fumehood_server.model.caller import Caller
 from fumehood_server.model.durations import duration_s
 from fumehood_server.model.trace import TraceContext
 from fumehood_server.telemetry import TraceStarter
@@ -46,9 +47,9 @@ class Admission:
         self._traces = traces
 
     def read_request(
-        self, request: pb.CallToolRequest, caller_deadline: float | None, *, caller: str, came_by: CameBy
+        self, request: pb.CallToolRequest, caller_deadline: float | None, *, caller: Caller, came_by: CameBy
     ) -> CallRequest:
-        """The request as ours. `caller` is its connection, as gRPC names it.
+        """The request as ours.
 
         Raises:
             RefusedError: it is wrong in itself.
@@ -86,7 +87,8 @@ class Admission:
             timeout_s=timeout_s,
             caller_deadline=caller_deadline,
             again_after_crash=again_after_crash,
-            caller=caller,
+            caller=caller.recorded,
+            identity=caller,
             trace=trace,
         )
 

@@ -14,6 +14,7 @@ from fumehood_server.journal.pruned import pruned_so_far
 from fumehood_server.journal.query import Bounds
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.store import Reader, StoreError
+from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.journal_events import page_of
 from fumehood_server.rpc.journal_forking import fork_run
@@ -128,9 +129,9 @@ class JournalService:
 
     async def fork_run(self, request: pb.ForkRunRequest, context: _Context[pb.ForkRunRequest]) -> bytes:
         """A run that goes on from an event of another."""
-        reads, caller = self._reads(), context.peer()
-        with self._listings.take(caller), _unavailable():
-            return (await fork_run(self._server.journal, reads, request, caller)).SerializeToString()
+        reads, caller = self._reads(), asking().admitted
+        with self._listings.take(context.peer()), _unavailable():
+            return (await fork_run(self._server.journal, reads, request, caller.recorded)).SerializeToString()
 
     async def _send(self, messages: AsyncGenerator[bytes, None], context: _Context[Any]) -> None:
         """Write messages until there are no more, the caller leaves or the sidecar has drained.
@@ -138,7 +139,7 @@ class JournalService:
         Raises:
             RefusedError: as `messages` does; the journal can't be read.
         """
-        turn, unread, caller = self._server.pacer.turn, self._server.unread, context.peer()
+        turn, unread, caller, who = self._server.pacer.turn, self._server.unread, context.peer(), asking()
         refused: list[RefusedError] = []  # past a task group, which would wrap it
 
         async def send() -> None:
@@ -147,6 +148,7 @@ class JournalService:
                     with _unavailable():
                         async for message in messages:
                             await turn()
+                            who.still()
                             size = len(message) + STREAM_BYTES
                             unread.add(caller, size)
                             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,6 +10,7 @@ from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.model.caller import Caller
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.tool import Availability, Reason
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
@@ -22,25 +24,26 @@ if TYPE_CHECKING:
 _Listed = TypeVar("_Listed")
 
 
-def list_tools(server: ServerContext, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
-    """A page.
+def list_tools(server: ServerContext, request: pb.ListToolsRequest, caller: Caller) -> pb.ListToolsResponse:
+    """A page of those that the caller may list.
 
     Raises:
         RefusedError: the page's size or token is wrong, or a filter, or the format.
     """
     tool_format = request.format
     if not tool_format:
-        tools, token = _page(server, request, server.tools.tool, tool_pb2.Tool.ByteSize)
+        tools, token = _page(server, request, caller, server.tools.tool, tool_pb2.Tool.ByteSize)
         return pb.ListToolsResponse(tools=tools, next_page_token=token)
     if not is_known(tool_format):
         raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, f"format {tool_format} is not known here"))
-    texts, token = _page(server, request, lambda tool, _: tool_json(tool, tool_format), len)
+    texts, token = _page(server, request, caller, lambda tool, _: tool_json(tool, tool_format), len)
     return pb.ListToolsResponse(tools_json=f"[{','.join(texts)}]", next_page_token=token)
 
 
 def _page(
     server: ServerContext,
     request: pb.ListToolsRequest,
+    caller: Caller,
     write: Callable[[RegisteredTool, Availability], _Listed],
     size_of: Callable[[_Listed], int],
 ) -> tuple[list[_Listed], str]:
@@ -52,7 +55,7 @@ def _page(
     page: list[_Listed] = []
     page_bytes, last = 0, ""
     for tool in catalog.tools:
-        if tool.name <= after or not wanted.takes(tool):
+        if tool.name <= after or not wanted.takes(tool) or not server.callers.may_list(caller, tool.name):
             continue
         availability = catalog.availability(tool, scan)
         if availability.reasons and not request.include_unavailable:
@@ -66,23 +69,25 @@ def _page(
     return page, ""
 
 
-def get_tool(server: ServerContext, request: pb.GetToolRequest) -> pb.GetToolResponse:
+def get_tool(server: ServerContext, request: pb.GetToolRequest, caller: Caller) -> pb.GetToolResponse:
     """One tool.
 
     Raises:
-        RefusedError: it isn't named, or there is none of this name.
+        RefusedError: it isn't named, or there is none of this name that the caller may list.
     """
     if not request.name:
         raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, "name is required"))
     scan = server.catalog.scan()
     tool = server.catalog.find(request.name)
-    if tool is None:
+    if tool is None or not server.callers.may_list(caller, tool.name):
         raise RefusedError(Refusal(RefusalReason.TOOL_NOT_FOUND, f'there is no tool "{request.name[:64]}"'))
     return pb.GetToolResponse(tool=server.tools.tool(tool, server.catalog.availability(tool, scan)))
 
 
-def check_availability(server: ServerContext, request: pb.CheckAvailabilityRequest) -> pb.CheckAvailabilityResponse:
-    """Whether the named tools, or all, could run now.
+def check_availability(
+    server: ServerContext, request: pb.CheckAvailabilityRequest, caller: Caller
+) -> pb.CheckAvailabilityResponse:
+    """Whether the named tools, or all that the caller may list, could run now.
 
     Raises:
         RefusedError: too many are named.
@@ -90,11 +95,12 @@ def check_availability(server: ServerContext, request: pb.CheckAvailabilityReque
     check_names(request.names)
     catalog = server.catalog
     scan = catalog.scan()
-    names = list(request.names) or [tool.name for tool in catalog.tools]
+    may_list = functools.partial(server.callers.may_list, caller)
+    names = list(request.names) or [tool.name for tool in catalog.tools if may_list(tool.name)]
     answers = []
     for name in names:
         tool = catalog.find(name)
-        if tool is None:
+        if tool is None or not may_list(name):
             availability = Availability((Reason("not_found", f'there is no tool "{name[:64]}"'),))
         else:
             availability = catalog.availability(tool, scan)

@@ -10,6 +10,7 @@ from fumehood.v1 import plugin_service_pb2 as pb
 
 from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.plugin import RegisteredPlugin
+from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.plugins import log_line, plugin_detail, plugin_summary
 from fumehood_server.rpc.stream_slots import StreamSlots
@@ -90,7 +91,8 @@ class PluginService:
             try:
                 reloaded = await self._server.reload_config()
             except RefusedError as exc:
-                self._server.refusals.about_call("ReloadConfig", exc.refusal, "", context.peer())
+                caller = asking().admitted.recorded
+                self._server.refusals.about_call("ReloadConfig", exc.refusal, "", caller)
                 raise
         self._on_change()
         return pb.ReloadConfigResponse(
@@ -117,8 +119,10 @@ class PluginService:
             await turn()
             await context.write(_serialised(line))
         if request.follow:
+            caller = asking()
             async for line in new_lines:
                 await turn()
+                caller.still()
                 await context.write(_serialised(line))
 
     def _followers(self, plugin: str) -> StreamSlots:

@@ -13,6 +13,7 @@ from fumehood_server.calls import Call
 from fumehood_server.calls.resolution import Resolution
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block
+from fumehood_server.model.caller import Caller, sees_call
 from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.validation.strict_json import JsonError, parse
 
@@ -34,21 +35,23 @@ STATES = {
 }
 
 
-async def get_call(server: ServerContext, request: pb.GetCallRequest, caller: str) -> pb.GetCallResponse:
+async def get_call(server: ServerContext, request: pb.GetCallRequest, caller: Caller) -> pb.GetCallResponse:
     """Where a call stands, or how it ended.
 
     Raises:
-        RefusedError: nothing is known of it, or the journal can't be read.
+        RefusedError: nothing is known of it, it is another caller's, or the journal can't be read.
     """
     call_id = _checked_id(request.call_id)
     call = server.executor.find(call_id)
     if call is not None:
+        _check_seen(server, caller, call_id, call.request.caller)
         if not request.wait:
             return _running(call)
         await call.outcome()
     while True:
-        async with server.executor.repeats.turn(caller):
+        async with server.executor.repeats.turn(caller.recorded):
             recorded = await _find(server, call_id)
+            _check_seen(server, caller, call_id, recorded.caller)
             await server.executor.repeats.pause(recorded.outcome)
         if not request.wait or recorded.state is not RecordedState.RUNNING or not server.journal.shared:
             break
@@ -81,6 +84,12 @@ async def resolve_call(server: ServerContext, request: pb.ResolveCallRequest) ->
     response = pb.ResolveCallResponse()
     server.results.fill(response.result, outcome)
     return response
+
+
+def _check_seen(server: ServerContext, caller: Caller, call_id: str, recorded: str) -> None:
+    """Answer as if there were no such call, where it is another caller's."""
+    if not sees_call(server.callers, caller, recorded):
+        raise _not_found(call_id)
 
 
 def _running(call: Call) -> pb.GetCallResponse:

@@ -7,29 +7,34 @@ wire, so that one servicer answers both. Source: https://github.com/grpc/grpc-pr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 _ALPHA, _V1 = "v1alpha", "v1"
 SERVICE_NAMES = tuple(reflection.SERVICE_NAME.replace(_ALPHA, version) for version in (_V1, _ALPHA))
 """Both, as `grpcurl list` shows them."""
 
 
-def add_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
+def reflection_handlers(services: Sequence[str]) -> tuple[grpc.GenericRpcHandler[Any, Any], ...]:
     """Describe the services, and reflection itself, by both versions."""
     _describe_v1()
     servicer = reflection.aio.ReflectionServicer((*services, *SERVICE_NAMES))  # type: ignore[attr-defined] # in its __all__
-    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)
+
+    async def describe(requests: Any, context: Any) -> None:  # noqa: ANN401 - gRPC's
+        async for answer in servicer.ServerReflectionInfo(requests, context):
+            await context.write(answer)
+
     handler = grpc.stream_stream_rpc_method_handler(
-        servicer.ServerReflectionInfo,
+        describe,
         request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
         response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
     )
     methods = {"ServerReflectionInfo": handler}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAMES[0], methods),))
+    return tuple(grpc.method_handlers_generic_handler(name, methods) for name in SERVICE_NAMES)
 
 
 def _describe_v1() -> None:

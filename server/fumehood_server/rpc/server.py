@@ -11,19 +11,22 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from fumehood_server.callers import Authenticator
 from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.rpc import journal_service, plugin_service, tool_service
+from fumehood_server.rpc.authentication import AuthenticatedHandlers, RefusalLog
 from fumehood_server.rpc.hang_up import keep_hang_ups_from_log
 from fumehood_server.rpc.health import HealthService
 from fumehood_server.rpc.journal_service import JournalService
 from fumehood_server.rpc.observed import ObservedHandlers
 from fumehood_server.rpc.plugin_service import PluginService
 from fumehood_server.rpc.plugins import live_state
-from fumehood_server.rpc.reflection import add_reflection
+from fumehood_server.rpc.reflection import reflection_handlers
 from fumehood_server.rpc.server_context import ServerContext
 from fumehood_server.rpc.sockets import ListenFailedError, bind_problem, claimed, open_to, private_umask
+from fumehood_server.rpc.tls import ServedCertificates
 from fumehood_server.rpc.tool_service import ToolService
 
 READ_GRACE_S = 0.1
@@ -103,8 +106,12 @@ async def serving(
     socket_access: SocketAccess,
     reflect: bool,
     settings: ConnectionSettings,
+    allow_anonymous: bool,
+    certificates: ServedCertificates | None = None,
 ) -> AsyncIterator[Serving]:
     """Serve within the block. Leaving it closes every stream after `ANSWER_GRACE_S`.
+
+    With `certificates` TCP is TLS. `allow_anonymous`: whether TCP on loopback takes callers that nothing is known of.
 
     Each address has a gRPC server of its own: one takes its requests one by one, in the order in which they came, so
     that thousands that wait at one address would keep those at another waiting.
@@ -126,20 +133,26 @@ async def serving(
         PluginService(context, on_change=health.changed).handler(),
         JournalService(context).handler(),
     )
-    if context.metrics is not None:
-        handlers = tuple(ObservedHandlers(each, context.metrics) for each in handlers)
+    if reflect:
+        handlers = (*handlers, *reflection_handlers((*names, _HEALTH)))
+    log = RefusalLog(context.refusals)
 
-    def make_server() -> grpc.aio.Server:
+    def authenticated(each: grpc.GenericRpcHandler[Any, Any], address: Listen) -> grpc.GenericRpcHandler[Any, Any]:
+        authenticator = Authenticator(context.callers, context.tokens, address, allow_anonymous=allow_anonymous)
+        shown = address.path is None and certificates is not None and certificates.asks_callers
+        wrapped = AuthenticatedHandlers(each, authenticator, context.callers, log, certificates=shown)
+        return wrapped if context.metrics is None else ObservedHandlers(wrapped, context.metrics)
+
+    def make_server(address: Listen) -> grpc.aio.Server:
         server = grpc.aio.server(options=_options(settings))
-        server.add_generic_rpc_handlers(handlers)
+        server.add_generic_rpc_handlers(tuple(authenticated(each, address) for each in handlers))
+        # Open to everybody: orchestrators that ask whether it lives have no token.
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
-        if reflect:
-            add_reflection(server, (*names, _HEALTH))
         return server
 
     with contextlib.ExitStack() as stack:
-        servers = [make_server() for _ in listen]
-        targets = tuple(_bind(*each, socket_access, stack) for each in zip(servers, listen, strict=True))
+        servers = [make_server(each) for each in listen]
+        targets = tuple(_bind(*each, socket_access, certificates, stack) for each in zip(servers, listen, strict=True))
         for server in servers:
             await server.start()
         try:
@@ -155,12 +168,21 @@ async def _stop(servers: Sequence[grpc.aio.Server]) -> None:
     await asyncio.gather(*(server.stop(ANSWER_GRACE_S) for server in servers))
 
 
-def _bind(server: grpc.aio.Server, listen: Listen, access: SocketAccess, sockets: contextlib.ExitStack) -> str:
+def _bind(
+    server: grpc.aio.Server,
+    listen: Listen,
+    access: SocketAccess,
+    certificates: ServedCertificates | None,
+    sockets: contextlib.ExitStack,
+) -> str:
     if listen.path is not None:
         sockets.enter_context(claimed(listen.path, access))
     try:
         with private_umask():
-            port = server.add_insecure_port(listen.target)
+            if listen.path is not None or certificates is None:
+                port = server.add_insecure_port(listen.target)
+            else:
+                port = server.add_secure_port(listen.target, certificates.credentials())
     except RuntimeError as exc:
         raise ListenFailedError(listen.target, *bind_problem(listen)) from exc
     if listen.path is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from fumehood_server.callers import CallerRules, TokenStore
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
 from fumehood_server.config.config import SidecarConfig
@@ -47,6 +48,8 @@ class ServerContext:
     config: Callable[[], SidecarConfig]
     """The configuration in force."""
     refusals: RefusalRecords
+    callers: CallerRules
+    tokens: TokenStore
     unread: UnreadAnswers
     reader: RequestReader
     metrics: SidecarMetrics | None = None

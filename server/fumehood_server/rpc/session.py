@@ -13,6 +13,7 @@ from fumehood_server.calls import Call
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import CallUpdate
 from fumehood_server.rpc.admission import SESSION, caller_deadline
+from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.outcomes import update_message
 from fumehood_server.rpc.parsing import NOT_UNDERSTOOD
@@ -50,9 +51,10 @@ class Session:
         self._server = server
         self._context = context
         self._deadline = caller_deadline(context.time_remaining())
-        self._caller = context.peer()
+        self._asking = asking()
+        self._caller = self._asking.admitted.recorded
         self._came_by = (SESSION, context.invocation_metadata)
-        self._queue = SendQueue(server.unread, self._caller)
+        self._queue = SendQueue(server.unread, self._asking.admitted.connection)
         self._calls: set[Call] = set()
         """Those without an answer."""
         self._tasks = asyncio.TaskGroup()
@@ -143,7 +145,7 @@ class Session:
             self._start(request.call, updates=request.updates)
         elif kind == "cancel":
             try:
-                cancel_call(self._server, request.cancel, self._caller)
+                cancel_call(self._server, request.cancel, self._asking.still())
             except RefusedError as exc:
                 self._refuse(exc.refusal, _CANCEL, request.cancel.call_id)
         else:
@@ -158,9 +160,10 @@ class Session:
             self._refuse(refusal, _CALL, request.call_id)
             return
         try:
-            self._server.unread.check(self._caller)
+            caller = self._asking.still()
+            self._server.unread.check(caller.connection)
             admitted = self._server.admission.read_request(
-                request, self._deadline, caller=self._caller, came_by=self._came_by
+                request, self._deadline, caller=caller, came_by=self._came_by
             )
             on_update = functools.partial(self._update, admitted.call_id) if updates else None
             call = self._server.executor.start(admitted, on_update)

@@ -35,6 +35,8 @@ class Row:
 
 
 REFUSALS: dict[RefusalReason, Row] = {
+    RefusalReason.UNAUTHENTICATED: Row(grpc.StatusCode.UNAUTHENTICATED, retryable=False, category=Category.TOOL),
+    RefusalReason.CALLER_DENIED: Row(grpc.StatusCode.PERMISSION_DENIED, retryable=False, category=Category.TOOL),
     RefusalReason.REQUEST_INVALID: Row(grpc.StatusCode.INVALID_ARGUMENT, retryable=False, category=Category.TOOL),
     RefusalReason.PAGE_TOKEN_INVALID: Row(grpc.StatusCode.INVALID_ARGUMENT, retryable=False, category=Category.TOOL),
     RefusalReason.TOOL_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),

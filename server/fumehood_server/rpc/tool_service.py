@@ -11,6 +11,7 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_server.errors import RefusedError
 from fumehood_server.rpc import listing
 from fumehood_server.rpc.admission import CALL_TOOL, STREAM_TOOL, caller_deadline
+from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.parsing import parser
 from fumehood_server.rpc.recorded_calls import get_call, resolve_call
@@ -52,30 +53,30 @@ class ToolService:
 
     async def list_tools(self, request: pb.ListToolsRequest, _context: _Context[pb.ListToolsRequest]) -> bytes:
         """See tool_service.proto, as for every method."""
-        return listing.list_tools(self._server, request).SerializeToString()
+        return listing.list_tools(self._server, request, asking().admitted).SerializeToString()
 
     async def get_tool(self, request: pb.GetToolRequest, _context: _Context[pb.GetToolRequest]) -> bytes:
         """One tool."""
-        return listing.get_tool(self._server, request).SerializeToString()
+        return listing.get_tool(self._server, request, asking().admitted).SerializeToString()
 
     async def check_availability(
         self, request: pb.CheckAvailabilityRequest, _context: _Context[pb.CheckAvailabilityRequest]
     ) -> bytes:
         """Whether tools could run now."""
-        return listing.check_availability(self._server, request).SerializeToString()
+        return listing.check_availability(self._server, request, asking().admitted).SerializeToString()
 
     async def call_tool(self, request: pb.CallToolRequest, context: _Context[pb.CallToolRequest]) -> bytes:
         """One call."""
-        server, caller = self._server, context.peer()
+        server, caller = self._server, asking().admitted
         try:
-            server.unread.check(caller)
+            server.unread.check(caller.connection)
             deadline = caller_deadline(context.time_remaining())
             came_by = (CALL_TOOL, context.invocation_metadata)
             call = server.executor.start(
                 server.admission.read_request(request, deadline, caller=caller, came_by=came_by)
             )
         except RefusedError as exc:
-            server.refusals.call("CallTool", exc.refusal, request, caller)
+            server.refusals.call("CallTool", exc.refusal, request, caller.recorded)
             raise
         del request  # the call holds what it needs of it, and the rest can be large
         try:
@@ -92,14 +93,14 @@ class ToolService:
 
     async def stream_tool(self, request: pb.StreamToolRequest, context: _Context[pb.StreamToolRequest]) -> None:
         """One call with its updates."""
-        server, caller = self._server, context.peer()
+        server, caller = self._server, asking().admitted
         try:
-            server.unread.check(caller)
+            server.unread.check(caller.connection)
             deadline = caller_deadline(context.time_remaining())
             came_by = (STREAM_TOOL, context.invocation_metadata)
             admitted = server.admission.read_request(request.call, deadline, caller=caller, came_by=came_by)
         except RefusedError as exc:
-            server.refusals.call("StreamTool", exc.refusal, request.call, caller)
+            server.refusals.call("StreamTool", exc.refusal, request.call, caller.recorded)
             raise
         del request  # likewise
         await stream_call(server, admitted, context)
@@ -111,19 +112,19 @@ class ToolService:
 
     async def get_call(self, request: pb.GetCallRequest, context: _Context[pb.GetCallRequest]) -> bytes:
         """One call by its id."""
-        caller = context.peer()
-        self._server.unread.check(caller)
-        return (await get_call(self._server, request, caller)).SerializeToString()
+        self._server.unread.check(context.peer())
+        return (await get_call(self._server, request, asking().admitted)).SerializeToString()
 
-    async def resolve_call(self, request: pb.ResolveCallRequest, context: _Context[pb.ResolveCallRequest]) -> bytes:
+    async def resolve_call(self, request: pb.ResolveCallRequest, _context: _Context[pb.ResolveCallRequest]) -> bytes:
         """Settle an outcome."""
         try:
             return (await resolve_call(self._server, request)).SerializeToString()
         except RefusedError as exc:
-            self._server.refusals.about_call("ResolveCall", exc.refusal, request.call_id, context.peer())
+            caller = asking().admitted.recorded
+            self._server.refusals.about_call("ResolveCall", exc.refusal, request.call_id, caller)
             raise
 
-    async def cancel_call(self, request: pb.CancelCallRequest, context: _Context[pb.CancelCallRequest]) -> bytes:
+    async def cancel_call(self, request: pb.CancelCallRequest, _context: _Context[pb.CancelCallRequest]) -> bytes:
         """Cancel one call."""
-        cancel_call(self._server, request, context.peer())
+        cancel_call(self._server, request, asking().admitted)
         return b""

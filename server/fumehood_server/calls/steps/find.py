@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from fumehood_server.model.call import CallError
@@ -22,14 +23,16 @@ class Tools(Protocol):
         """Every tool."""
 
 
-def find_tool(tools: Tools, name: str) -> tuple[RegisteredTool, WorkerSpec] | CallError:
-    """The tool and what its workers are, or why it can't be called.
+def find_tool(
+    tools: Tools, name: str, may_list: Callable[[str], bool]
+) -> tuple[RegisteredTool, WorkerSpec] | CallError:
+    """The tool and what its workers are, or why it can't be called. Of others it names one that the caller may list.
 
     Availability is not looked up anew for a tool that loaded without a flaw.
     """
     tool = tools.find(name)
     if tool is None:
-        near = nearest(name[:64], (each.name for each in tools.tools))
+        near = nearest(name[:64], (each.name for each in tools.tools if may_list(each.name)))
         hint = f" {near[0].upper()}{near[1:]}" if near else ""
         hint += "." if hint and not hint.endswith("?") else ""
         return CallError(

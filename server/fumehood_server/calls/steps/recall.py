@@ -18,6 +18,7 @@ from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallRequest
+from fumehood_server.model.caller import recorded_name
 from fumehood_server.model.events import Journal
 from fumehood_server.model.forks import is_fork_id
 from fumehood_server.model.recorded import RecordedCall
@@ -54,6 +55,8 @@ async def recall(call: Call, journal: Journal, repeats: Repeats) -> RecordedCall
         raise StepFailedError(not_run(request.tool, why)) from exc
     if found is not None and (found.tool != request.tool or (is_forked and found.run_id != run_id)):
         raise other_call(request.call_id)
+    if found is not None:
+        _check_caller(request, found)
     return found
 
 
@@ -73,6 +76,7 @@ async def recall_taken(call: Call, journal: Journal, repeats: Repeats, taken: Ca
         raise StepFailedError(not_run(tool, str(taken))) from taken
     if found.tool != tool:
         raise other_call(call.request.call_id)
+    _check_caller(call.request, found)
     return found
 
 
@@ -156,8 +160,21 @@ def check_repeats(request: CallRequest, other: CallRequest) -> None:
         RefusedError: it asks for something else under that call's id.
     """
     one, two = request.arguments_json, other.arguments_json
+    if request.identity.name != other.identity.name:
+        raise _others_call(request.call_id)
     if request.tool != other.tool or (one != two and not known_hashes(one) & known_hashes(two)):
         raise other_call(request.call_id)
+
+
+def _check_caller(request: CallRequest, found: RecordedCall) -> None:
+    """Refuse the outcome of another caller's call. Callers without names are not told apart."""
+    if request.identity.name != recorded_name(found.caller):
+        raise _others_call(request.call_id)
+
+
+def _others_call(call_id: str) -> RefusedError:
+    text = f'the id "{call_id}" is that of another caller\'s call: choose another id, with something random in it'
+    return RefusedError(Refusal(RefusalReason.CALL_ID_IN_USE, text))
 
 
 def _nothing_kept(found: RecordedCall) -> RefusedError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.config import SidecarConfig
+    from fumehood_server.errors import FumehoodError
     from fumehood_server.journal.postgres.driver import DriverMissingError
     from fumehood_server.telemetry.settings import TelemetryMissingError
 
@@ -33,6 +35,11 @@ Measured in docs/decisions/grpc-listener.md. A gRPC that no longer knows the wor
     "--listen", multiple=True, metavar="ADDRESS", help="unix:PATH or HOST:PORT, in place of the configuration's; again."
 )
 @click.option(
+    "--allow-anonymous",
+    is_flag=True,
+    help="Let any user of this machine call over TCP on loopback: allow_anonymous in [server].",
+)
+@click.option(
     "--plugin",
     "folders",
     multiple=True,
@@ -49,7 +56,12 @@ Measured in docs/decisions/grpc-listener.md. A gRPC that no longer knows the wor
     help="auto: readable on a terminal, else JSON.",
 )
 def serve(
-    config_path: Path | None, listen: tuple[str, ...], folders: tuple[Path, ...], locked: bool, log_format: str
+    config_path: Path | None,
+    listen: tuple[str, ...],
+    allow_anonymous: bool,
+    folders: tuple[Path, ...],
+    locked: bool,
+    log_format: str,
 ) -> int:
     """Start the sidecar and serve until SIGTERM or Ctrl-C; calls under way may finish first.
 
@@ -62,11 +74,10 @@ def serve(
       fumehood serve
       fumehood serve --plugin ./dice                         try a plugin without a configuration
       fumehood serve --plugin .                              from its own folder: nothing is written there
-      fumehood serve --listen unix:/run/fumehood/a.sock --listen 127.0.0.1:7430
+      fumehood serve --listen unix:/run/fumehood/a.sock --listen 127.0.0.1:7430 --allow-anonymous
       fumehood serve --config /etc/fumehood/fumehood.toml --locked --log-format json
     """
     os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_EXPERIMENTS)  # gRPC reads it when it is loaded
-    from fumehood_server.app import StateFolderError
     from fumehood_server.app import serve as run
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.output import note
@@ -74,16 +85,14 @@ def serve(
     from fumehood_server.config.config import CONFIG_NAME
     from fumehood_server.config.load import default_config
     from fumehood_server.default_folder import default_folder
-    from fumehood_server.errors import ConfigError
-    from fumehood_server.journal.postgres.driver import DriverMissingError
-    from fumehood_server.rpc.sockets import ListenFailedError
-    from fumehood_server.telemetry.settings import TelemetryListenError, TelemetryMissingError
+    from fumehood_server.errors import ConfigError, FumehoodError
 
     found = find_config(config_path)
     folder = default_folder(Path.cwd())
 
     def read() -> SidecarConfig:
-        config = load_config(found) if found else default_config(folder)
+        load = functools.partial(load_config, found) if found else functools.partial(default_config, folder)
+        config = load(allow_anonymous=allow_anonymous)
         return _with_plugins(_with_listen(config, listen), folders)
 
     def read_again() -> SidecarConfig:
@@ -101,29 +110,39 @@ def serve(
     terminal = None if log_format == "auto" else log_format == "console"
     try:
         return run(config, locked=locked, ready=_announce, terminal=terminal, read_config=read_again)
-    except ListenFailedError as error:
-        raise CommandError(
-            str(error),
-            error.remedy or "Stop what is there, or choose another address with --listen.",
-            code="LISTEN_FAILED",
-            details={"address": error.target},
-        ) from error
-    except (DriverMissingError, TelemetryMissingError) as error:
-        raise _extra_missing(error) from error
-    except TelemetryListenError as error:
-        raise CommandError(
-            str(error),
-            "Stop what is there, or name another address: `prometheus` in [telemetry] of fumehood.toml.",
-            code="LISTEN_FAILED",
-            details={"address": error.address},
-        ) from error
-    except StateFolderError as error:
-        raise CommandError(
-            str(error),
-            f"Make it writable for user {os.geteuid()}, or name another one: `state_dir` in [server] of fumehood.toml.",
-            code="NOT_WRITABLE",
-            details={"folder": str(error.folder)},
-        ) from error
+    except FumehoodError as error:
+        told = _told(error)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _told(error: FumehoodError) -> CommandError | None:
+    """Why it can't serve, with what to do. None: it has words of its own."""
+    from fumehood_server.app import StateFolderError
+    from fumehood_server.callers import CertificateError
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.journal.postgres.driver import DriverMissingError
+    from fumehood_server.rpc.sockets import ListenFailedError
+    from fumehood_server.telemetry.settings import TelemetryListenError, TelemetryMissingError
+
+    match error:
+        case ListenFailedError():
+            todo = error.remedy or "Stop what is there, or choose another address with --listen."
+            return CommandError(str(error), todo, code="LISTEN_FAILED", details={"address": error.target})
+        case DriverMissingError() | TelemetryMissingError():
+            return _extra_missing(error)
+        case TelemetryListenError():
+            todo = "Stop what is there, or name another address: `prometheus` in [telemetry] of fumehood.toml."
+            return CommandError(str(error), todo, code="LISTEN_FAILED", details={"address": error.address})
+        case CertificateError():
+            details = {"file": str(error.path), "key": f"server.tls.{error.key}"}
+            return CommandError(str(error), error.remedy, code="TLS_INVALID", details=details)
+        case StateFolderError():
+            todo = "Make it writable for user {}, or name another one: `state_dir` in [server] of fumehood.toml."
+            details = {"folder": str(error.folder)}
+            return CommandError(str(error), todo.format(os.geteuid()), code="NOT_WRITABLE", details=details)
+    return None
 
 
 def _extra_missing(error: DriverMissingError | TelemetryMissingError) -> CommandError:
@@ -152,12 +171,15 @@ def _with_listen(config: SidecarConfig, texts: tuple[str, ...]) -> SidecarConfig
     from dataclasses import replace
 
     from fumehood_server.cli.failure import CommandError
+    from fumehood_server.config.callers import check_listen
     from fumehood_server.config.listen import ListenError, parse_listen
 
     if not texts:
         return config
     try:
         addresses = tuple(parse_listen(text, Path.cwd()) for text in texts)
+        server = config.server
+        check_listen(addresses, tls=server.tls, callers=config.callers, allow_anonymous=server.allow_anonymous)
     except ListenError as error:
         raise CommandError(f"--listen: {error.problem}", error.hint, code="BAD_ADDRESS") from error
     writable = [Path(path) for plugin in config.plugins for path in plugin.grants.write]

@@ -1,0 +1,180 @@
+"""gRPC interceptor: every request is authenticated, and authorised for its method, before its servicer sees it.
+
+It wraps handlers and is no `grpc.aio.ServerInterceptor`: those are not told the peer, nor its certificate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+import grpc
+
+from fumehood_server.callers import Authenticator, Presented
+from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.model.caller import Caller, CallerRights
+from fumehood_server.rpc.refusals import RefusalRecords
+from fumehood_server.rpc.status import aborting
+from fumehood_server.telemetry import get_logger
+from fumehood_server.workers.output.token_bucket import TokenBucket
+
+LOG_BURST = 16
+LOG_PER_SECOND = 0.1
+"""Lines of refused requests that are logged one by one. The next line says how many were not."""
+
+FOR_EVERY_CALLER: Final = frozenset(
+    {
+        *(
+            f"/fumehood.v1.ToolService/{name}"
+            for name in (
+                *("ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool"),
+                *("Session", "GetCall", "CancelCall"),
+            )
+        ),
+        *(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")),
+    }
+)
+"""Methods that answer each caller by its own rights. Every other one takes an operator's."""
+
+_Answer = TypeVar("_Answer")
+_Context = grpc.aio.ServicerContext[Any, Any]
+_Method = Callable[[Any, _Context], Awaitable[_Answer]]
+_BEHAVIOURS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who sent the request that the running task serves."""
+
+    admitted: Caller
+    """As it was when the request came."""
+    _presented: Presented
+    _authenticator: Authenticator
+    _rights: CallerRights
+    _operator: bool
+
+    def still(self) -> Caller:
+        """The caller, by the tokens and rules of this moment: for streams, which outlive them.
+
+        Raises:
+            RefusedError: its token is revoked or has expired, or it may use this method no more.
+        """
+        return _authorised(self._authenticator.identify(self._presented), self._rights, operator=self._operator)
+
+
+_ASKING: ContextVar[Asking] = ContextVar("asking")
+
+
+def asking() -> Asking:
+    """Who sent the request that this task, or one that it made, serves.
+
+    Raises:
+        LookupError: it serves none.
+    """
+    return _ASKING.get()
+
+
+class RefusalLog:
+    """Logs and records requests that were refused for who sent them, within a rate. For one event loop."""
+
+    __slots__ = ("_allowance", "_records", "_unlogged")
+
+    def __init__(self, records: RefusalRecords) -> None:
+        """Nothing was refused yet."""
+        self._records = records
+        self._allowance = TokenBucket(burst=LOG_BURST, per_second=LOG_PER_SECOND, clock=asyncio.get_running_loop().time)
+        self._unlogged = 0
+
+    def refused(self, method: str, refusal: Refusal, caller: str) -> None:
+        """One was."""
+        self._records.about_call(method.rpartition("/")[2], refusal, "", caller)
+        if not self._allowance.take():
+            self._unlogged += 1
+            return
+        unlogged, self._unlogged = self._unlogged, 0
+        get_logger().warning(
+            "caller_refused",
+            reason=refusal.reason.value,
+            problem=refusal.metadata.get("problem", ""),
+            method=method.removeprefix("/"),
+            caller=caller,
+            unlogged=unlogged,
+        )
+
+
+class AuthenticatedHandlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] # generic in the stubs alone
+    """The handlers of one service, at one address."""
+
+    def __init__(
+        self,
+        handlers: grpc.GenericRpcHandler[Any, Any],
+        authenticator: Authenticator,
+        rights: CallerRights,
+        log: RefusalLog,
+        *,
+        certificates: bool,
+    ) -> None:
+        """`certificates`: whether callers show any at this address. Looking for one costs some 20 µs."""
+        self._handlers = handlers
+        self._authenticator = authenticator
+        self._rights = rights
+        self._log = log
+        self._certificates = certificates
+        self._authenticated: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """See `grpc.GenericRpcHandler`."""
+        method = handler_call_details.method
+        found = self._authenticated.get(method)
+        if found is None:
+            handler = self._handlers.service(handler_call_details)
+            if handler is None:
+                return None
+            found = self._authenticated[method] = self._wrapped(handler, method)
+        return found
+
+    def _wrapped(self, handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.RpcMethodHandler[Any, Any]:
+        behaviours = {
+            name: aborting(self._authenticating(behaviour, method))
+            for name in _BEHAVIOURS
+            if (behaviour := getattr(handler, name))
+        }
+        # A named tuple, which its stubs don't say.
+        return cast("grpc.RpcMethodHandler[Any, Any]", cast("Any", handler)._replace(**behaviours))
+
+    def _authenticating(self, behaviour: _Method[_Answer], method: str) -> _Method[_Answer]:
+        operator = method not in FOR_EVERY_CALLER
+
+        async def authenticated(request: Any, context: _Context) -> _Answer:  # noqa: ANN401 - what gRPC hands to the method
+            presented = self._presented(context)
+            who = presented.connection
+            try:
+                caller = self._authenticator.identify(presented)
+                who = caller.recorded
+                _authorised(caller, self._rights, operator=operator)
+            except RefusedError as exc:
+                self._log.refused(method, exc.refusal, who)
+                raise
+            _ASKING.set(Asking(caller, presented, self._authenticator, self._rights, operator))
+            return await behaviour(request, context)
+
+        return authenticated
+
+    def _presented(self, context: _Context) -> Presented:
+        authorization = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+        names: list[str] = []
+        if self._certificates and not authorization:
+            shown = context.auth_context()
+            for key in ("x509_subject_alternative_name", "x509_common_name"):
+                names += [each.decode(errors="replace") for each in shown.get(key, ()) if each]
+        return Presented(connection=context.peer(), authorization=authorization, certificate_names=names)
+
+
+def _authorised(caller: Caller, rights: CallerRights, *, operator: bool) -> Caller:
+    if operator and not rights.is_operator(caller):
+        text = f'"{caller.name}" is no operator here, whom this method is for: its rules are in fumehood.toml'
+        raise RefusedError(Refusal(RefusalReason.CALLER_DENIED, text, {"caller": caller.name}))
+    return caller
