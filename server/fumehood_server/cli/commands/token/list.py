@@ -17,7 +17,7 @@ def list_tokens(as_json: bool, config_path: Path | None) -> None:
 
     \b
     Example:
-      fumehood token list --json | jq -r '.[] | select(.state == "expired") | .id'
+      fumehood token list --json | jq -r '.tokens[] | select(.state == "expired") | .id'
     """
     import time
 
@@ -44,7 +44,7 @@ def list_tokens(as_json: bool, config_path: Path | None) -> None:
         for each in sorted(tokens, key=lambda each: (each.caller, each.created))
     ]
     if as_json:
-        output.print_json(rows)
+        output.print_json({"tokens": rows})
         return
     console = output.console()
     if not rows:

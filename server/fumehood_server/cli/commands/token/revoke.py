@@ -37,7 +37,7 @@ def revoke(wanted: str, as_json: bool, config_path: Path | None) -> None:
             )
         tokens[:] = [each for each in tokens if each not in gone]
     if as_json:
-        output.print_json([{"id": each.token_id, "caller": each.caller} for each in gone])
+        output.print_json({"revoked": [{"id": each.token_id, "caller": each.caller} for each in gone]})
         return
     for each in gone:
         output.say(f"revoked {each.token_id} of {each.caller}")
