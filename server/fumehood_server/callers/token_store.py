@@ -19,7 +19,7 @@ class TokenStore:
     """Finds tokens. For one event loop.
 
     The file is looked at each time (stat(2), some 2 µs), so that a token which was revoked is refused from the moment
-    at which the command returns, and one that was added is taken. Reading a thousand takes some 3 ms. While the file
+    at which the command returns, and one that was added is taken. Reading a thousand takes some 5 ms. While the file
     can't be used, no token holds.
     """
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import grpc
 
@@ -45,16 +44,16 @@ _Method = Callable[[Any, _Context], Awaitable[_Answer]]
 _BEHAVIOURS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(NamedTuple):
     """Who sent the request that the running task serves."""
 
     admitted: Caller
     """As it was when the request came."""
-    _presented: Presented
-    _authenticator: Authenticator
-    _rights: CallerRights
-    _operator: bool
+    presented: Presented
+    authenticator: Authenticator
+    rights: CallerRights
+    operator: bool
+    """Whether its method is for operators."""
 
     def still(self) -> Caller:
         """The caller, by the tokens and rules of this moment: for streams, which outlive them.
@@ -62,7 +61,7 @@ class Asking:
         Raises:
             RefusedError: its token is revoked or has expired, or it may use this method no more.
         """
-        return _authorised(self._authenticator.identify(self._presented), self._rights, operator=self._operator)
+        return _authorised(self.authenticator.identify(self.presented), self.rights, operator=self.operator)
 
 
 _ASKING: ContextVar[Asking] = ContextVar("asking")
