@@ -14,10 +14,11 @@ from fumehood.v1 import journal_service_pb2 as journal_pb
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_server.callers import TokenFileError, TokenStore
 from fumehood_server.callers.token_file import TOKEN, changing, make_token, read_tokens
+from fumehood_server.rpc.health import MAX_WATCHES_OF_CONNECTION
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.rpc.support import BOUND_S, call, metadata_of, reason_of, text_of
+from tests.rpc.support import BOUND_S, call, metadata_of, reason_of, refused, text_of
 
 from .support import House, Metadata, bearer, revoke, token_of
 
@@ -170,13 +171,28 @@ async def test_health_is_open_to_everybody_and_reflection_to_callers_alone(house
     reflection: Any = reflection_pb2_grpc.ServerReflectionStub(house.tcp.channel)
     request = reflection_pb2.ServerReflectionRequest(list_services="")
 
-    async def services(shown: Metadata = ()) -> int:
-        async for each in reflection.ServerReflectionInfo(iter([request]), metadata=shown):
-            return len(each.list_services_response.service)
-        return 0
+    known = reflection.ServerReflectionInfo(metadata=house.token("reader"))
+    await known.write(request)
+    assert len((await known.read()).list_services_response.service) > 3
+    await known.done_writing()
+    unknown = reflection.ServerReflectionInfo()  # nothing is written: a client's write to an ended stream hides why
+    assert await problem(unknown.read()) == "credentials_missing"
 
-    assert await services(house.token("reader")) > 3
-    assert await problem(services()) == "credentials_missing"
+
+async def test_one_connection_watches_health_a_bounded_number_of_times(house: House) -> None:
+    health: Any = health_pb2_grpc.HealthStub(house.tcp.channel)
+    open_ones = [health.Watch(health_pb2.HealthCheckRequest()) for _ in range(MAX_WATCHES_OF_CONNECTION)]
+    for each in open_ones:
+        assert (await each.read()).status == health_pb2.HealthCheckResponse.SERVING
+
+    async def one_more() -> None:
+        watch = health.Watch(health_pb2.HealthCheckRequest())
+        await watch.read()
+        await watch
+
+    assert await refused(one_more()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_STREAMS")
+    for each in open_ones:
+        each.cancel()
 
 
 async def test_refused_requests_are_logged_and_recorded_within_a_rate(house: House) -> None:

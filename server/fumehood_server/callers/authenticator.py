@@ -65,12 +65,10 @@ class Authenticator:
             )
         if names:
             raise _refused("certificate_ambiguous", "the certificate has names of more than one caller")
+        if presented.certificate_names:
+            raise _refused("certificate_unknown", "no caller is known by a name of this certificate")
         if not self._anonymous:
-            if presented.certificate_names:
-                raise _refused("certificate_unknown", "no caller is known by a name of this certificate")
-            text = (
-                'this sidecar serves callers that it knows: send `authorization: Bearer TOKEN` ("fumehood token add")'
-            )
+            text = "this sidecar serves callers that it knows: send `authorization: Bearer TOKEN`"
             raise _refused("credentials_missing", text)
         name, last = self._rules.of_address(self._listen), self._last
         if last.connection == presented.connection and last.name == name:  # as all of a unix socket's are

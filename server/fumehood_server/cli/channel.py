@@ -9,7 +9,7 @@ import grpc
 
 from fumehood_server.cli.credentials import credentials
 from fumehood_server.cli.failure import CommandError
-from fumehood_server.config.listen import is_loopback
+from fumehood_server.model.loopback import is_loopback
 
 
 def open_channel(target: str, options: Sequence[tuple[str, Any]]) -> tuple[grpc.Channel, grpc.Channel]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import grp
-import ipaddress
 import os
 import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+
+from fumehood_server.model.loopback import is_loopback
 
 UNIX_PATH_LIMIT_BYTES = 107
 """`sun_path` holds 108 bytes with its closing NUL (unix(7)); a longer path would fail only at bind(2)."""
@@ -110,13 +111,3 @@ def _unix(name: str, folder: Path) -> Listen:
             "name a shorter path",
         )
     return Listen(path=path)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

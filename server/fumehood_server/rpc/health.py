@@ -10,9 +10,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fumehood_server.rpc.drain import Drain
 from fumehood_server.rpc.hang_up import hang_ups_end_it
+from fumehood_server.rpc.status import aborting
+from fumehood_server.rpc.stream_slots import StreamSlots
 
 POLL_S = 5.0
 """How often a watched plugin is looked at for what changes by itself, such as a program that was removed."""
+
+MAX_WATCHES = 4096
+MAX_WATCHES_OF_CONNECTION = 64
+"""Open at a time. They are open to callers that are not known, so that nothing else bounds them."""
 
 PLUGIN_PREFIX = "plugin/"
 JOURNAL = "journal"
@@ -36,6 +42,7 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
 
         Those of `services` that are in `never` refuse every request as this sidecar is configured.
         """
+        self._watches = StreamSlots("watches of health", total=MAX_WATCHES, connection=MAX_WATCHES_OF_CONNECTION)
         self._never = never
         self._shutdown = shutdown
         self._services = services | {""}
@@ -67,7 +74,10 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
         self, request: health_pb2.HealthCheckRequest, context: _Context
     ) -> None:
         """The status now and whenever it changes."""
-        with hang_ups_end_it():
+        await aborting(self._bounded_watch)(request, context)
+
+    async def _bounded_watch(self, request: health_pb2.HealthCheckRequest, context: _Context) -> None:
+        with self._watches.take(context.peer()), hang_ups_end_it():
             await self._shutdown.until_end(self._watch(request, context))
 
     async def _watch(self, request: health_pb2.HealthCheckRequest, context: _Context) -> None:
