@@ -107,6 +107,14 @@ def test_commands_read_what_they_show_from_the_file_of_their_folder(
     fumehood("token", "revoke", "boss", folder=served.folder)
 
 
+def test_completion_shows_the_token_and_names_what_the_caller_may_list(served: Sidecar, files: Path) -> None:
+    shown = {"FUMEHOOD_TLS_CA": str(files / "ca.pem"), "FUMEHOOD_TOKEN": token_of(served.folder, "agent")}
+    words = {"_FUMEHOOD_COMPLETE": "bash_complete", "COMP_WORDS": "fumehood call s", "COMP_CWORD": "2"}
+    assert fumehood(address=served.targets[1], more={**shown, **words}).stdout.splitlines() == ["plain,say"]
+    assert fumehood(address=served.targets[1], more=words).stdout == ""
+    fumehood("token", "revoke", "agent", folder=served.folder)
+
+
 def test_a_token_does_not_leave_the_machine_in_plain_text() -> None:
     done = fumehood("tools", "--json", "--token", "fh_0", "--address", "192.0.2.1:7430")
     assert (done.status, done.error["message"].startswith("a token must not be sent to 192.0.2.1:7430")) == (2, True)

@@ -7,18 +7,19 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from fumehood_server.cli.credentials import credentials
+from fumehood_server.cli.credentials import Credentials
 from fumehood_server.cli.failure import CommandError
 from fumehood_server.model.loopback import is_loopback
 
 
-def open_channel(target: str, options: Sequence[tuple[str, Any]]) -> tuple[grpc.Channel, grpc.Channel]:
+def open_channel(
+    target: str, options: Sequence[tuple[str, Any]], shown: Credentials
+) -> tuple[grpc.Channel, grpc.Channel]:
     """The channel, to be closed, and the one to send requests by.
 
     Raises:
-        CommandError: the credentials can't be read, or a token would leave this machine in plain text.
+        CommandError: a token would leave this machine in plain text.
     """
-    shown = credentials()
     if shown.tls_ca is None or target.startswith("unix:"):
         channel = grpc.insecure_channel(target, options)
         is_safe = target.startswith("unix:") or is_loopback(target.rpartition(":")[0].strip("[]"))

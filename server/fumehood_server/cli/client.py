@@ -21,6 +21,7 @@ from fumehood.v1 import tool_service_pb2_grpc as tool_grpc
 
 from fumehood_server.cli.address import resolve_address
 from fumehood_server.cli.channel import open_channel, tls_problem
+from fumehood_server.cli.credentials import Credentials, credentials
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.model.tool import MAX_TIMEOUT_S
 
@@ -52,8 +53,14 @@ _T = TypeVar("_T")
 class SidecarClient:
     """A connection to one sidecar. Every method raises `CommandError` when it can't give an answer."""
 
-    def __init__(self, address: str | None = None, *, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """`address` as it was given; None looks it up (see `resolve_address`)."""
+    def __init__(
+        self, address: str | None = None, *, connect_timeout_s: float = CONNECT_TIMEOUT_S, shows_token: bool = True
+    ) -> None:
+        """`address` as it was given; None looks it up (see `resolve_address`).
+
+        `shows_token`: whether it shows what the command was given of who calls. A sidecar of the command's own, which
+        names no callers, would refuse that.
+        """
         self.target = resolve_address(address)
         self._connect_timeout_s = connect_timeout_s
         options = [
@@ -61,7 +68,7 @@ class SidecarClient:
             ("grpc.enable_http_proxy", 0),  # a proxy for the web is none for a socket of this machine
             ("grpc.use_local_subchannel_pool", 1),
         ]
-        self._channel, channel = open_channel(self.target, options)
+        self._channel, channel = open_channel(self.target, options, credentials() if shows_token else Credentials())
         self._tools = tool_grpc.ToolServiceStub(channel)
         self._plugins = plugin_grpc.PluginServiceStub(channel)
         self._journal = journal_grpc.JournalServiceStub(channel)

@@ -20,7 +20,10 @@ def tool_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     from fumehood_server.cli.failure import CommandError
 
     try:
-        with SidecarClient(ctx.params.get("address"), connect_timeout_s=CONNECT_TIMEOUT_S) as client:
+        with (
+            ctx.scope(cleanup=False),  # for what it shows of who calls
+            SidecarClient(ctx.params.get("address"), connect_timeout_s=CONNECT_TIMEOUT_S) as client,
+        ):
             names = [tool.definition.name for tool in client.list_tools()]
     except CommandError:
         return []
@@ -33,7 +36,10 @@ def plugin_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     from fumehood_server.cli.failure import CommandError
 
     try:
-        with SidecarClient(ctx.params.get("address"), connect_timeout_s=CONNECT_TIMEOUT_S) as client:
+        with (
+            ctx.scope(cleanup=False),  # for what it shows of who calls
+            SidecarClient(ctx.params.get("address"), connect_timeout_s=CONNECT_TIMEOUT_S) as client,
+        ):
             names = [plugin.name for plugin in client.list_plugins()]
     except CommandError:
         return []
@@ -96,7 +102,10 @@ def argument_words(ctx: click.Context, param: click.Parameter, incomplete: str) 
     from fumehood_server.cli.schema import parameters, value_words
 
     try:
-        with SidecarClient(ctx.params.get("address"), connect_timeout_s=CONNECT_TIMEOUT_S) as client:
+        with (
+            ctx.scope(cleanup=False),  # for what it shows of who calls
+            SidecarClient(ctx.params.get("address"), connect_timeout_s=CONNECT_TIMEOUT_S) as client,
+        ):
             schema = json_or_text(client.get_tool(str(ctx.params.get("tool") or "")).definition.input_schema_json)
     except CommandError:
         return []

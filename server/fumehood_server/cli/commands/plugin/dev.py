@@ -183,7 +183,7 @@ class DevSession:
         else:
             self._sidecar.forget_pin()
             try:
-                with SidecarClient(self._sidecar.address) as client:
+                with SidecarClient(self._sidecar.address, shows_token=False) as client:
                     client.reload_plugin(old.name if old else report.name)
             except CommandError as error:
                 output.say(output.Part(f"not reloaded: {error.what}", fg="red"))
@@ -221,7 +221,7 @@ class DevSession:
         with suppress(CommandError, PluginInvalidError):
             if folder_digest(self._folder) != self._served_digest:
                 self._sidecar.forget_pin()
-                with SidecarClient(self._sidecar.address) as client:
+                with SidecarClient(self._sidecar.address, shows_token=False) as client:
                     self._served_digest = client.reload_plugin(loaded.manifest.name).digest
 
     def _what_serves(self, name: str) -> str:
@@ -230,7 +230,7 @@ class DevSession:
         from fumehood_server.cli.failure import CommandError
 
         try:
-            with SidecarClient(self._sidecar.address if self._sidecar else None) as client:
+            with SidecarClient(self._sidecar.address if self._sidecar else None, shows_token=False) as client:
                 runs = any(worker.state == "ready" for worker in client.get_plugin(name).workers)
         except CommandError:
             runs = False
@@ -286,7 +286,7 @@ class DevSession:
 
         console = output.console()
         print_warnings(console, report)
-        with SidecarClient(address) as client:
+        with SidecarClient(address, shows_token=False) as client:
             served = [json_output.tool_json(each) for each in client.list_tools(include_unavailable=True)]
         output.say(output.Part("Call it from another terminal:", bold=True))
         output.say(f"  export FUMEHOOD_ADDRESS={address}")
