@@ -63,7 +63,7 @@ def read_callers(
     """The callers of the file.
 
     Raises:
-        ConfigError: two are the same, or one could never be authenticated.
+        ConfigError: two are the same, one could never be authenticated, or an address leaves open who calls.
     """
     found: list[CallerConfig] = []
     for index, table in enumerate(tables):
@@ -92,6 +92,10 @@ def read_callers(
                     problem = f'two [[caller]] have the same `{what}`: "{other.name}" is the other one'
                     raise source.problem((*key, what), problem, "each caller has its own")
         found.append(caller)
+    try:
+        check_listen(listen, tls=tls, callers=found, allow_anonymous=allow_anonymous)
+    except ListenError as exc:
+        raise source.problem(("server", "listen", exc.index), exc.problem, exc.hint) from exc
     return tuple(found)
 
 

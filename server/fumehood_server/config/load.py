@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fumehood_sandbox import Limits
 
-from fumehood_server.config.callers import CallerConfig, check_listen, read_callers, read_tls
+from fumehood_server.config.callers import read_callers, read_tls
 from fumehood_server.config.checkpoints import CheckpointPlaces, read_checkpoints
 from fumehood_server.config.config import (
     CONFIG_NAME,
@@ -98,7 +98,9 @@ def _convert(
     file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool = True, allow_anonymous: bool = False
 ) -> SidecarConfig:
     server = _server(file.server, source, folder, allow_anonymous=allow_anonymous)
-    callers = _callers(file, server, source, folder)
+    callers = read_callers(
+        file.caller, source, folder, listen=server.listen, tls=server.tls, allow_anonymous=server.allow_anonymous
+    )
     lock_path = folder / LOCK_NAME
     folders = [(folder / each.path).resolve() for each in file.plugin]
     for index, each in enumerate(folders):
@@ -190,23 +192,6 @@ def _journal(
         keep_events_d=table.keep_events_d,
         payloads=table.payloads,
     )
-
-
-def _callers(file: ConfigFile, server: ServerConfig, source: TomlSource, folder: Path) -> tuple[CallerConfig, ...]:
-    """Who may call, by whichever address."""
-    callers = read_callers(
-        file.caller,
-        source,
-        folder,
-        listen=server.listen,
-        tls=server.tls,
-        allow_anonymous=server.allow_anonymous,
-    )
-    try:
-        check_listen(server.listen, tls=server.tls, callers=callers, allow_anonymous=server.allow_anonymous)
-    except ListenError as exc:
-        raise source.problem(("server", "listen", exc.index), exc.problem, exc.hint) from exc
-    return callers
 
 
 def _server(table: ServerTable, source: TomlSource, folder: Path, *, allow_anonymous: bool) -> ServerConfig:
