@@ -73,3 +73,12 @@ def test_no_plugin_is_granted_the_files_by_which_callers_are_known(tmp_path: Pat
     load(tmp_path, head + 'read = ["free"]\n')
     with pytest.raises(ConfigError, match="the file of the secret"):
         load(tmp_path, head + f'read = ["keys/{name}"]\n')
+
+
+def test_a_key_in_a_folder_that_sandboxes_are_shown_is_refused_and_a_certificate_is_not(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    text = '[server]\nlisten = ["unix:run/s"]\n[server.tls]\ncertificate = "{}"\nkey = "{}"\n[[plugin]]\npath = "p"\n'
+    load(tmp_path, text.format("p/c", "k"))
+    with pytest.raises(ConfigError, match="which sandboxes are shown") as caught:
+        load(tmp_path, text.format("c", "p/k"))
+    assert caught.value.line == 5

@@ -51,6 +51,18 @@ def read_tls(table: TlsTable | None, folder: Path) -> TlsConfig | None:
     )
 
 
+def caller_files(tls: TlsConfig | None, token_file: Path | None) -> dict[str, Path]:
+    """The files by which callers are known, by their dotted keys: no plugin may read or change one.
+
+    `token_file` None: it is in the state folder, which is no plugin's in any case.
+    """
+    named = {"server.token_file": token_file}
+    if tls is not None:
+        names = ("certificate", "key", "client_ca")
+        named |= {f"server.tls.{name}": getattr(tls, name) for name in names}
+    return {key: file for key, file in named.items() if file is not None}
+
+
 def read_callers(
     tables: Sequence[CallerTable],
     source: TomlSource,

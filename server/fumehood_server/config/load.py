@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fumehood_sandbox import Limits
 
-from fumehood_server.config.callers import read_callers, read_tls
+from fumehood_server.config.callers import caller_files, read_callers, read_tls
 from fumehood_server.config.checkpoints import CheckpointPlaces, read_checkpoints
 from fumehood_server.config.config import (
     CONFIG_NAME,
@@ -115,10 +115,8 @@ def _convert(
     secret_files = {name: each.file for name, each in secrets.items() if each.file is not None}
     if database is not None and database.password_file is not None:
         secret_files["journal.password"] = database.password_file
-    secret_files["server.token_file"] = server.token_file
-    if server.tls is not None:
-        files = {"certificate": server.tls.certificate, "key": server.tls.key, "client_ca": server.tls.client_ca}
-        secret_files |= {f"server.tls.{name}": file for name, file in files.items() if file is not None}
+    own_files = caller_files(server.tls, None if file.server.token_file is None else server.token_file)
+    secret_files |= own_files
     protected = protected_paths(
         state_dir=server.state_dir.resolve(),
         lock_path=lock_path,
@@ -133,9 +131,10 @@ def _convert(
     plugins = tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin))
     _check_links(file, plugins, source, folder)
     check_secret_links(
-        secrets,
+        {f"secrets.{name}": each.file for name, each in secrets.items() if each.file is not None} | own_files,
         source,
         folder,
+        public={"server.tls.certificate", "server.tls.client_ca"},
         plugin_folders=folders,
         writable=[path for plugin in plugins for path in plugin.grants.write],
     )

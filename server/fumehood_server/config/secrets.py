@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from fumehood_server.config.config_file import ConfigFile, SecretTable
@@ -61,29 +61,30 @@ def secret_source(key: str, table: SecretTable, source: TomlSource, folder: Path
 
 
 def check_secret_links(
-    secrets: Mapping[str, SecretSource],
+    files: Mapping[str, Path],
     source: TomlSource,
     folder: Path,
     *,
+    public: Collection[str],
     plugin_folders: Sequence[Path],
     writable: Sequence[str],
 ) -> None:
     """Refuse a secret's file that is mounted in sandboxes, or that is reached by a symlink which a plugin can replace.
 
-    `plugin_folders` are mounted in sandboxes; plugins may write in `writable`.
+    `files` are by the dotted key of fumehood.toml that names each, and those in `public` may be seen. `plugin_folders`
+    are mounted in sandboxes; plugins may write in `writable`.
 
     Raises:
         ConfigError: there is one.
     """
     mounted = [*plugin_folders, *map(Path, _MOUNTED_FOR_ALL)]
-    for name, secret in secrets.items():
-        if secret.file is not None:
-            real = secret.file.resolve()
-            within = next((each for each in mounted if real.is_relative_to(each.resolve())), None)
-            if within is not None:
-                problem = f'[secrets.{name}]: "{real}" lies in "{within}", which sandboxes are shown'
-                raise source.problem(("secrets", name, "file"), problem, "keep it in a folder of its own")
-            try:
-                check_links("file", [str(secret.file)], folder=folder, writable=writable)
-            except GrantError as exc:
-                raise source.problem(("secrets", name, "file"), f"[secrets.{name}]: {exc.problem}", exc.hint) from exc
+    for key, file in files.items():
+        place, real = tuple(key.split(".")), file.resolve()
+        within = next((each for each in mounted if real.is_relative_to(each.resolve())), None)
+        if within is not None and key not in public:
+            problem = f'`{key}`: "{real}" lies in "{within}", which sandboxes are shown'
+            raise source.problem(place, problem, "keep it in a folder of its own")
+        try:
+            check_links("file", [str(file)], folder=folder, writable=writable)
+        except GrantError as exc:
+            raise source.problem(place, f"`{key}`: {exc.problem}", exc.hint) from exc
