@@ -45,7 +45,7 @@ class TlsHouse:
 
     @property
     def target(self) -> str:
-        return self.sidecar.targets[1]
+        return f"127.0.0.1:{self.sidecar.targets[1].rpartition(':')[2]}"
 
     def token(self, caller: str = "reader") -> tuple[tuple[str, str], ...]:
         return bearer(token_of(self.sidecar.folder, caller))
@@ -60,9 +60,9 @@ def authority() -> trustme.CA:
 def tls(plugin_folder: Path, authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsHouse]:
     files = tmp_path_factory.mktemp("tls")
     write_pair(files, certified(authority, "127.0.0.1"))
-    with running_sidecar(
-        [plugin_folder], server='listen = ["unix:s", "127.0.0.1:0"]', more=TLS.format(files) + READER
-    ) as sidecar:
+    # To be reached from other machines, where `allow_anonymous` lets nobody in.
+    server = 'listen = ["unix:s", "0.0.0.0:0"]\nallow_anonymous = true'
+    with running_sidecar([plugin_folder], server=server, more=TLS.format(files) + READER) as sidecar:
         yield TlsHouse(sidecar, authority, files)
 
 

@@ -13,9 +13,10 @@ from fumehood_server.cli.address import address_option
 def reload(as_json: bool, address: str | None) -> None:
     """Have the sidecar read its configuration again and take it up, all of it or nothing.
 
-    Plugins are added and removed; grants, limits, secrets and egress hold for new calls. Calls under way finish as they
-    began. If anything is wrong, nothing changes and you are told what and where. [server] and `minimum` of [sandbox]
-    take a restart. What has changed in a plugin's folder is for `fumehood plugin add` and `fumehood plugin reload`.
+    Plugins are added and removed; grants, limits, secrets, egress and callers hold for new calls, and certificates are
+    read again. Calls under way finish as they began. If anything is wrong, nothing changes and you are told what and
+    where. [server] and `minimum` of [sandbox] take a restart. What has changed in a plugin's folder is for
+    `fumehood plugin add` and `fumehood plugin reload`.
 
     \b
     Example:
