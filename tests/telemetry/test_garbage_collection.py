@@ -22,7 +22,7 @@ sys.exit(serve(load_config(Path(sys.argv[1])), ready=ready))
 
 
 def test_a_full_collection_looks_at_little_once_the_sidecar_serves(tmp_path: Path) -> None:
-    (tmp_path / "fumehood.toml").write_text('[server]\nlisten = ["127.0.0.1:0"]\n')
+    (tmp_path / "fumehood.toml").write_text('[server]\nlisten = ["127.0.0.1:0"]\nallow_anonymous = true\n')
     command = (sys.executable, "-c", LAUNCH, str(tmp_path / "fumehood.toml"))
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     frozen, tracked = json.loads(ended.stdout)

@@ -114,7 +114,7 @@ async def test_each_period_in_which_the_loop_was_held_up_is_reported_once_and_ot
 
 
 def test_a_sidecar_whose_loop_is_held_up_logs_the_culprit(tmp_path: Path) -> None:
-    (tmp_path / "fumehood.toml").write_text('[server]\nlisten = ["127.0.0.1:0"]\n')
+    (tmp_path / "fumehood.toml").write_text('[server]\nlisten = ["127.0.0.1:0"]\nallow_anonymous = true\n')
     command = (sys.executable, "-c", LAUNCH, str(tmp_path / "fumehood.toml"))
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
