@@ -65,7 +65,7 @@ async def test_calls_name_the_configuration_and_a_reload_tells_what_it_changed(t
     signer = load_key(recorded.state)
     with contextlib.closing(SqliteReader(recorded.path)) as reader:
         bundle = make_bundle(reader, signer, call_id="first")
-    assert verify(bundle, [signer.verifier]).documents == 3
+    assert verify(bundle, [signer.verifier]).documents == 4
     assert json.loads(bundle.documents[loaded["configuration"]])["secrets"] == ["TOKEN"]
     assert "A_VARIABLE" not in bundle.to_json()
     (pinned,) = data(recorded.events("plugin_pinned"), "plugin_pinned")
