@@ -44,6 +44,27 @@ class Transient(ToolError):  # noqa: N818 - the name is fixed by the plugin inte
 
     retryable = True
 
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        details: Mapping[str, Any] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """See `ToolError`.
+
+        Args:
+            message: What went wrong.
+            reason: A short word for programs.
+            details: More facts.
+            retry_after_s: How long it takes at least until the call may succeed, in seconds, where that is known: as
+                `details["retry_after_s"]`. The sidecar does not try again before.
+        """
+        if retry_after_s is not None:
+            details = {**(details or {}), "retry_after_s": retry_after_s}
+        super().__init__(message, reason=reason, details=details)
+
 
 class HttpRefused(ToolError):  # noqa: N818 - says what happened
     """An HTTP request is not allowed, or can't work as it is. `reason` says why, such as "host_not_granted"."""

@@ -244,6 +244,7 @@ async def _serve_recorded(
                 redactor_of=plugin_requests.redactor,
                 observer=None if telemetry is None else telemetry.observer,
                 rights=callers,
+                retries=lambda: reloader.config.retry,
             ) as executor,
             serving(
                 ServerContext(

@@ -29,7 +29,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66umehood/v1/tool_service.proto\x12\x0b\x66umehood.v1\x1a\x19\x66umehood/v1/content.proto\x1a\x17\x66umehood/v1/error.proto\x1a\x16\x66umehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd2\x01\n\x10ListToolsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x1b\n\x13include_unavailable\x18\x03 \x01(\x08\x12\x0e\n\x06plugin\x18\x04 \x01(\t\x12\r\n\x05names\x18\x05 \x03(\t\x12\x32\n\x10max_side_effects\x18\x06 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\'\n\x06\x66ormat\x18\x07 \x01(\x0e\x32\x17.fumehood.v1.ToolFormat\"b\n\x11ListToolsResponse\x12 \n\x05tools\x18\x01 \x03(\x0b\x32\x11.fumehood.v1.Tool\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntools_json\x18\x03 \x01(\t\"\x1e\n\x0eGetToolRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"2\n\x0fGetToolResponse\x12\x1f\n\x04tool\x18\x01 \x01(\x0b\x32\x11.fumehood.v1.Tool\")\n\x18\x43heckAvailabilityRequest\x12\r\n\x05names\x18\x01 \x03(\t\"I\n\x19\x43heckAvailabilityResponse\x12,\n\x05tools\x18\x01 \x03(\x0b\x32\x1d.fumehood.v1.ToolAvailability\"Q\n\x10ToolAvailability\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0c\x61vailability\x18\x02 \x01(\x0b\x32\x19.fumehood.v1.Availability\"\xc8\x01\n\x0f\x43\x61llToolRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12)\n\x07\x63ontext\x18\x04 \x01(\x0b\x32\x18.fumehood.v1.CallContext\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x05retry\x18\x06 \x01(\x0b\x32\x18.fumehood.v1.RetryPolicy\"\"\n\x0bRetryPolicy\x12\x13\n\x0b\x61\x66ter_crash\x18\x01 \x01(\x08\";\n\x10\x43\x61llToolResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolResult\"?\n\x11StreamToolRequest\x12*\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1c.fumehood.v1.CallToolRequest\"\xa2\x01\n\x12StreamToolResponse\x12+\n\x07started\x18\x01 \x01(\x0b\x32\x18.fumehood.v1.CallStartedH\x00\x12)\n\x06update\x18\x02 \x01(\x0b\x32\x17.fumehood.v1.ToolUpdateH\x00\x12+\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x17.fumehood.v1.ToolResultH\x00\x42\x07\n\x05\x65vent\",\n\x0b\x43\x61llStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\"\xd8\x01\n\x0eSessionRequest\x12,\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1c.fumehood.v1.CallToolRequestH\x00\x12\x30\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32\x1e.fumehood.v1.CancelCallRequestH\x00\x12\x30\n\x08\x63ombined\x18\x04 \x01(\x0b\x32\x1c.fumehood.v1.SessionRequestsH\x00\x12\x0f\n\x07updates\x18\x03 \x01(\x08\x12\x18\n\x10\x61\x63\x63\x65pts_combined\x18\x05 \x01(\x08\x42\t\n\x07request\"@\n\x0fSessionRequests\x12-\n\x08requests\x18\x01 \x03(\x0b\x32\x1b.fumehood.v1.SessionRequest\"\xd5\x01\n\x0fSessionResponse\x12)\n\x06update\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolUpdateH\x00\x12+\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x17.fumehood.v1.ToolResultH\x00\x12.\n\x07refused\x18\x03 \x01(\x0b\x32\x1b.fumehood.v1.SessionRefusalH\x00\x12\x31\n\x08\x63ombined\x18\x04 \x01(\x0b\x32\x1d.fumehood.v1.SessionResponsesH\x00\x42\x07\n\x05\x65vent\"C\n\x10SessionResponses\x12/\n\tresponses\x18\x01 \x03(\x0b\x32\x1c.fumehood.v1.SessionResponse\"\x8e\x01\n\x0eSessionRefusal\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x13\n\x0bstatus_code\x18\x02 \x01(\x05\x12\'\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x18.fumehood.v1.SystemError\x12-\n\x04kind\x18\x04 \x01(\x0e\x32\x1f.fumehood.v1.SessionRequestKind\"4\n\x11\x43\x61ncelCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x14\n\x12\x43\x61ncelCallResponse\"/\n\x0eGetCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04wait\x18\x02 \x01(\x08\"\xb7\x01\n\x0fGetCallResponse\x12%\n\x05state\x18\x01 \x01(\x0e\x32\x16.fumehood.v1.CallState\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06result\x18\x04 \x01(\x0b\x32\x17.fumehood.v1.ToolResult\x12\x16\n\x0eresult_removed\x18\x05 \x01(\x08\"\xb4\x01\n\x12ResolveCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12+\n\nresolution\x18\x02 \x01(\x0e\x32\x17.fumehood.v1.Resolution\x12%\n\x07\x63ontent\x18\x03 \x03(\x0b\x32\x14.fumehood.v1.Content\x12\x14\n\x0c\x64\x65tails_json\x18\x04 \x01(\t\x12\x13\n\x0bresolved_by\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\">\n\x13ResolveCallResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolResult*\xab\x01\n\nToolFormat\x12\x1b\n\x17TOOL_FORMAT_UNSPECIFIED\x10\x00\x12\x16\n\x12TOOL_FORMAT_OPENAI\x10\x01\x12 \n\x1cTOOL_FORMAT_OPENAI_RESPONSES\x10\x02\x12\x19\n\x15TOOL_FORMAT_ANTHROPIC\x10\x03\x12\x16\n\x12TOOL_FORMAT_GEMINI\x10\x04\x12\x13\n\x0fTOOL_FORMAT_MCP\x10\x05*z\n\x12SessionRequestKind\x12$\n SESSION_REQUEST_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19SESSION_REQUEST_KIND_CALL\x10\x01\x12\x1f\n\x1bSESSION_REQUEST_KIND_CANCEL\x10\x02*\xaa\x01\n\tCallState\x12\x1a\n\x16\x43\x41LL_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43\x41LL_STATE_RUNNING\x10\x01\x12\x14\n\x10\x43\x41LL_STATE_ENDED\x10\x02\x12\x1e\n\x1a\x43\x41LL_STATE_OUTCOME_UNKNOWN\x10\x03\x12\x17\n\x13\x43\x41LL_STATE_RESOLVED\x10\x04\x12\x1a\n\x16\x43\x41LL_STATE_INTERRUPTED\x10\x05*^\n\nResolution\x12\x1a\n\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x17\n\x13RESOLUTION_EXECUTED\x10\x01\x12\x1b\n\x17RESOLUTION_NOT_EXECUTED\x10\x02\x32\xce\x05\n\x0bToolService\x12J\n\tListTools\x12\x1d.fumehood.v1.ListToolsRequest\x1a\x1e.fumehood.v1.ListToolsResponse\x12\x44\n\x07GetTool\x12\x1b.fumehood.v1.GetToolRequest\x1a\x1c.fumehood.v1.GetToolResponse\x12\x62\n\x11\x43heckAvailability\x12%.fumehood.v1.CheckAvailabilityRequest\x1a&.fumehood.v1.CheckAvailabilityResponse\x12G\n\x08\x43\x61llTool\x12\x1c.fumehood.v1.CallToolRequest\x1a\x1d.fumehood.v1.CallToolResponse\x12O\n\nStreamTool\x12\x1e.fumehood.v1.StreamToolRequest\x1a\x1f.fumehood.v1.StreamToolResponse0\x01\x12H\n\x07Session\x12\x1b.fumehood.v1.SessionRequest\x1a\x1c.fumehood.v1.SessionResponse(\x01\x30\x01\x12M\n\nCancelCall\x12\x1e.fumehood.v1.CancelCallRequest\x1a\x1f.fumehood.v1.CancelCallResponse\x12\x44\n\x07GetCall\x12\x1b.fumehood.v1.GetCallRequest\x1a\x1c.fumehood.v1.GetCallResponse\x12P\n\x0bResolveCall\x12\x1f.fumehood.v1.ResolveCallRequest\x1a .fumehood.v1.ResolveCallResponseB9\n\x0b\x66umehood.v1B\x10ToolServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66umehood/v1/tool_service.proto\x12\x0b\x66umehood.v1\x1a\x19\x66umehood/v1/content.proto\x1a\x17\x66umehood/v1/error.proto\x1a\x16\x66umehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd2\x01\n\x10ListToolsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x1b\n\x13include_unavailable\x18\x03 \x01(\x08\x12\x0e\n\x06plugin\x18\x04 \x01(\t\x12\r\n\x05names\x18\x05 \x03(\t\x12\x32\n\x10max_side_effects\x18\x06 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\'\n\x06\x66ormat\x18\x07 \x01(\x0e\x32\x17.fumehood.v1.ToolFormat\"b\n\x11ListToolsResponse\x12 \n\x05tools\x18\x01 \x03(\x0b\x32\x11.fumehood.v1.Tool\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntools_json\x18\x03 \x01(\t\"\x1e\n\x0eGetToolRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"2\n\x0fGetToolResponse\x12\x1f\n\x04tool\x18\x01 \x01(\x0b\x32\x11.fumehood.v1.Tool\")\n\x18\x43heckAvailabilityRequest\x12\r\n\x05names\x18\x01 \x03(\t\"I\n\x19\x43heckAvailabilityResponse\x12,\n\x05tools\x18\x01 \x03(\x0b\x32\x1d.fumehood.v1.ToolAvailability\"Q\n\x10ToolAvailability\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0c\x61vailability\x18\x02 \x01(\x0b\x32\x19.fumehood.v1.Availability\"\xc8\x01\n\x0f\x43\x61llToolRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x02 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12)\n\x07\x63ontext\x18\x04 \x01(\x0b\x32\x18.fumehood.v1.CallContext\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x05retry\x18\x06 \x01(\x0b\x32\x18.fumehood.v1.RetryPolicy\"8\n\x0bRetryPolicy\x12\x13\n\x0b\x61\x66ter_crash\x18\x01 \x01(\x08\x12\x14\n\x0cmax_attempts\x18\x02 \x01(\r\";\n\x10\x43\x61llToolResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolResult\"?\n\x11StreamToolRequest\x12*\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1c.fumehood.v1.CallToolRequest\"\xcb\x01\n\x12StreamToolResponse\x12+\n\x07started\x18\x01 \x01(\x0b\x32\x18.fumehood.v1.CallStartedH\x00\x12)\n\x06update\x18\x02 \x01(\x0b\x32\x17.fumehood.v1.ToolUpdateH\x00\x12+\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x17.fumehood.v1.ToolResultH\x00\x12\'\n\x05retry\x18\x04 \x01(\x0b\x32\x16.fumehood.v1.CallRetryH\x00\x42\x07\n\x05\x65vent\"\x81\x01\n\tCallRetry\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x02 \x01(\r\x12\'\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x18.fumehood.v1.SystemError\x12(\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\",\n\x0b\x43\x61llStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\"\xd8\x01\n\x0eSessionRequest\x12,\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x1c.fumehood.v1.CallToolRequestH\x00\x12\x30\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32\x1e.fumehood.v1.CancelCallRequestH\x00\x12\x30\n\x08\x63ombined\x18\x04 \x01(\x0b\x32\x1c.fumehood.v1.SessionRequestsH\x00\x12\x0f\n\x07updates\x18\x03 \x01(\x08\x12\x18\n\x10\x61\x63\x63\x65pts_combined\x18\x05 \x01(\x08\x42\t\n\x07request\"@\n\x0fSessionRequests\x12-\n\x08requests\x18\x01 \x03(\x0b\x32\x1b.fumehood.v1.SessionRequest\"\xfe\x01\n\x0fSessionResponse\x12)\n\x06update\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolUpdateH\x00\x12+\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x17.fumehood.v1.ToolResultH\x00\x12.\n\x07refused\x18\x03 \x01(\x0b\x32\x1b.fumehood.v1.SessionRefusalH\x00\x12\x31\n\x08\x63ombined\x18\x04 \x01(\x0b\x32\x1d.fumehood.v1.SessionResponsesH\x00\x12\'\n\x05retry\x18\x05 \x01(\x0b\x32\x16.fumehood.v1.CallRetryH\x00\x42\x07\n\x05\x65vent\"C\n\x10SessionResponses\x12/\n\tresponses\x18\x01 \x03(\x0b\x32\x1c.fumehood.v1.SessionResponse\"\x8e\x01\n\x0eSessionRefusal\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x13\n\x0bstatus_code\x18\x02 \x01(\x05\x12\'\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x18.fumehood.v1.SystemError\x12-\n\x04kind\x18\x04 \x01(\x0e\x32\x1f.fumehood.v1.SessionRequestKind\"4\n\x11\x43\x61ncelCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x14\n\x12\x43\x61ncelCallResponse\"/\n\x0eGetCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04wait\x18\x02 \x01(\x08\"\xb7\x01\n\x0fGetCallResponse\x12%\n\x05state\x18\x01 \x01(\x0e\x32\x16.fumehood.v1.CallState\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06result\x18\x04 \x01(\x0b\x32\x17.fumehood.v1.ToolResult\x12\x16\n\x0eresult_removed\x18\x05 \x01(\x08\"\xb4\x01\n\x12ResolveCallRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12+\n\nresolution\x18\x02 \x01(\x0e\x32\x17.fumehood.v1.Resolution\x12%\n\x07\x63ontent\x18\x03 \x03(\x0b\x32\x14.fumehood.v1.Content\x12\x14\n\x0c\x64\x65tails_json\x18\x04 \x01(\t\x12\x13\n\x0bresolved_by\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\">\n\x13ResolveCallResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.fumehood.v1.ToolResult*\xab\x01\n\nToolFormat\x12\x1b\n\x17TOOL_FORMAT_UNSPECIFIED\x10\x00\x12\x16\n\x12TOOL_FORMAT_OPENAI\x10\x01\x12 \n\x1cTOOL_FORMAT_OPENAI_RESPONSES\x10\x02\x12\x19\n\x15TOOL_FORMAT_ANTHROPIC\x10\x03\x12\x16\n\x12TOOL_FORMAT_GEMINI\x10\x04\x12\x13\n\x0fTOOL_FORMAT_MCP\x10\x05*z\n\x12SessionRequestKind\x12$\n SESSION_REQUEST_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19SESSION_REQUEST_KIND_CALL\x10\x01\x12\x1f\n\x1bSESSION_REQUEST_KIND_CANCEL\x10\x02*\xaa\x01\n\tCallState\x12\x1a\n\x16\x43\x41LL_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43\x41LL_STATE_RUNNING\x10\x01\x12\x14\n\x10\x43\x41LL_STATE_ENDED\x10\x02\x12\x1e\n\x1a\x43\x41LL_STATE_OUTCOME_UNKNOWN\x10\x03\x12\x17\n\x13\x43\x41LL_STATE_RESOLVED\x10\x04\x12\x1a\n\x16\x43\x41LL_STATE_INTERRUPTED\x10\x05*^\n\nResolution\x12\x1a\n\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x17\n\x13RESOLUTION_EXECUTED\x10\x01\x12\x1b\n\x17RESOLUTION_NOT_EXECUTED\x10\x02\x32\xce\x05\n\x0bToolService\x12J\n\tListTools\x12\x1d.fumehood.v1.ListToolsRequest\x1a\x1e.fumehood.v1.ListToolsResponse\x12\x44\n\x07GetTool\x12\x1b.fumehood.v1.GetToolRequest\x1a\x1c.fumehood.v1.GetToolResponse\x12\x62\n\x11\x43heckAvailability\x12%.fumehood.v1.CheckAvailabilityRequest\x1a&.fumehood.v1.CheckAvailabilityResponse\x12G\n\x08\x43\x61llTool\x12\x1c.fumehood.v1.CallToolRequest\x1a\x1d.fumehood.v1.CallToolResponse\x12O\n\nStreamTool\x12\x1e.fumehood.v1.StreamToolRequest\x1a\x1f.fumehood.v1.StreamToolResponse0\x01\x12H\n\x07Session\x12\x1b.fumehood.v1.SessionRequest\x1a\x1c.fumehood.v1.SessionResponse(\x01\x30\x01\x12M\n\nCancelCall\x12\x1e.fumehood.v1.CancelCallRequest\x1a\x1f.fumehood.v1.CancelCallResponse\x12\x44\n\x07GetCall\x12\x1b.fumehood.v1.GetCallRequest\x1a\x1c.fumehood.v1.GetCallResponse\x12P\n\x0bResolveCall\x12\x1f.fumehood.v1.ResolveCallRequest\x1a .fumehood.v1.ResolveCallResponseB9\n\x0b\x66umehood.v1B\x10ToolServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,14 +37,14 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fumehood.v1.tool_service_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013fumehood.v1B\020ToolServiceProtoP\001Z\026fumehood/v1;fumehoodv1'
-  _globals['_TOOLFORMAT']._serialized_start=2636
-  _globals['_TOOLFORMAT']._serialized_end=2807
-  _globals['_SESSIONREQUESTKIND']._serialized_start=2809
-  _globals['_SESSIONREQUESTKIND']._serialized_end=2931
-  _globals['_CALLSTATE']._serialized_start=2934
-  _globals['_CALLSTATE']._serialized_end=3104
-  _globals['_RESOLUTION']._serialized_start=3106
-  _globals['_RESOLUTION']._serialized_end=3200
+  _globals['_TOOLFORMAT']._serialized_start=2872
+  _globals['_TOOLFORMAT']._serialized_end=3043
+  _globals['_SESSIONREQUESTKIND']._serialized_start=3045
+  _globals['_SESSIONREQUESTKIND']._serialized_end=3167
+  _globals['_CALLSTATE']._serialized_start=3170
+  _globals['_CALLSTATE']._serialized_end=3340
+  _globals['_RESOLUTION']._serialized_start=3342
+  _globals['_RESOLUTION']._serialized_end=3436
   _globals['_LISTTOOLSREQUEST']._serialized_start=189
   _globals['_LISTTOOLSREQUEST']._serialized_end=399
   _globals['_LISTTOOLSRESPONSE']._serialized_start=401
@@ -62,37 +62,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CALLTOOLREQUEST']._serialized_start=787
   _globals['_CALLTOOLREQUEST']._serialized_end=987
   _globals['_RETRYPOLICY']._serialized_start=989
-  _globals['_RETRYPOLICY']._serialized_end=1023
-  _globals['_CALLTOOLRESPONSE']._serialized_start=1025
-  _globals['_CALLTOOLRESPONSE']._serialized_end=1084
-  _globals['_STREAMTOOLREQUEST']._serialized_start=1086
-  _globals['_STREAMTOOLREQUEST']._serialized_end=1149
-  _globals['_STREAMTOOLRESPONSE']._serialized_start=1152
-  _globals['_STREAMTOOLRESPONSE']._serialized_end=1314
-  _globals['_CALLSTARTED']._serialized_start=1316
-  _globals['_CALLSTARTED']._serialized_end=1360
-  _globals['_SESSIONREQUEST']._serialized_start=1363
-  _globals['_SESSIONREQUEST']._serialized_end=1579
-  _globals['_SESSIONREQUESTS']._serialized_start=1581
-  _globals['_SESSIONREQUESTS']._serialized_end=1645
-  _globals['_SESSIONRESPONSE']._serialized_start=1648
-  _globals['_SESSIONRESPONSE']._serialized_end=1861
-  _globals['_SESSIONRESPONSES']._serialized_start=1863
-  _globals['_SESSIONRESPONSES']._serialized_end=1930
-  _globals['_SESSIONREFUSAL']._serialized_start=1933
-  _globals['_SESSIONREFUSAL']._serialized_end=2075
-  _globals['_CANCELCALLREQUEST']._serialized_start=2077
-  _globals['_CANCELCALLREQUEST']._serialized_end=2129
-  _globals['_CANCELCALLRESPONSE']._serialized_start=2131
-  _globals['_CANCELCALLRESPONSE']._serialized_end=2151
-  _globals['_GETCALLREQUEST']._serialized_start=2153
-  _globals['_GETCALLREQUEST']._serialized_end=2200
-  _globals['_GETCALLRESPONSE']._serialized_start=2203
-  _globals['_GETCALLRESPONSE']._serialized_end=2386
-  _globals['_RESOLVECALLREQUEST']._serialized_start=2389
-  _globals['_RESOLVECALLREQUEST']._serialized_end=2569
-  _globals['_RESOLVECALLRESPONSE']._serialized_start=2571
-  _globals['_RESOLVECALLRESPONSE']._serialized_end=2633
-  _globals['_TOOLSERVICE']._serialized_start=3203
-  _globals['_TOOLSERVICE']._serialized_end=3921
+  _globals['_RETRYPOLICY']._serialized_end=1045
+  _globals['_CALLTOOLRESPONSE']._serialized_start=1047
+  _globals['_CALLTOOLRESPONSE']._serialized_end=1106
+  _globals['_STREAMTOOLREQUEST']._serialized_start=1108
+  _globals['_STREAMTOOLREQUEST']._serialized_end=1171
+  _globals['_STREAMTOOLRESPONSE']._serialized_start=1174
+  _globals['_STREAMTOOLRESPONSE']._serialized_end=1377
+  _globals['_CALLRETRY']._serialized_start=1380
+  _globals['_CALLRETRY']._serialized_end=1509
+  _globals['_CALLSTARTED']._serialized_start=1511
+  _globals['_CALLSTARTED']._serialized_end=1555
+  _globals['_SESSIONREQUEST']._serialized_start=1558
+  _globals['_SESSIONREQUEST']._serialized_end=1774
+  _globals['_SESSIONREQUESTS']._serialized_start=1776
+  _globals['_SESSIONREQUESTS']._serialized_end=1840
+  _globals['_SESSIONRESPONSE']._serialized_start=1843
+  _globals['_SESSIONRESPONSE']._serialized_end=2097
+  _globals['_SESSIONRESPONSES']._serialized_start=2099
+  _globals['_SESSIONRESPONSES']._serialized_end=2166
+  _globals['_SESSIONREFUSAL']._serialized_start=2169
+  _globals['_SESSIONREFUSAL']._serialized_end=2311
+  _globals['_CANCELCALLREQUEST']._serialized_start=2313
+  _globals['_CANCELCALLREQUEST']._serialized_end=2365
+  _globals['_CANCELCALLRESPONSE']._serialized_start=2367
+  _globals['_CANCELCALLRESPONSE']._serialized_end=2387
+  _globals['_GETCALLREQUEST']._serialized_start=2389
+  _globals['_GETCALLREQUEST']._serialized_end=2436
+  _globals['_GETCALLRESPONSE']._serialized_start=2439
+  _globals['_GETCALLRESPONSE']._serialized_end=2622
+  _globals['_RESOLVECALLREQUEST']._serialized_start=2625
+  _globals['_RESOLVECALLREQUEST']._serialized_end=2805
+  _globals['_RESOLVECALLRESPONSE']._serialized_start=2807
+  _globals['_RESOLVECALLRESPONSE']._serialized_end=2869
+  _globals['_TOOLSERVICE']._serialized_start=3439
+  _globals['_TOOLSERVICE']._serialized_end=4157
 # @@protoc_insertion_point(module_scope)

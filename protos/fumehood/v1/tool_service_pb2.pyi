@@ -385,7 +385,7 @@ class CallToolRequest(_message.Message):
 
     @_builtins.property
     def retry(self) -> Global___RetryPolicy:
-        """When the call may run again. Absent means never."""
+        """When the call may run again. Absent means never after a crash, and otherwise as the sidecar's configuration says."""
 
     def __init__(
         self,
@@ -412,6 +412,7 @@ class RetryPolicy(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AFTER_CRASH_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     after_crash: _builtins.bool
     """Whether the call may run again where the sidecar dies before it has an outcome. The next sidecar then leaves it
     open, and runs it again when its caller sends the same call once more, with the same `call_id`, before the
@@ -419,14 +420,21 @@ class RetryPolicy(_message.Message):
     becomes `TOOL_OUTCOME_UNKNOWN`. Needs a `call_id`, and FAILED_PRECONDITION (`RETRY_REFUSED`), before anything
     runs, for a tool that may change something and is not `idempotent`, and where calls are not recorded.
     """
+    max_attempts: _builtins.int
+    """Most attempts, the first one included. 0 means what the sidecar's configuration says, 1 unless it is changed; more
+    than it allows, 5 unless it is changed, is taken as that. Another attempt follows an error that may pass by itself,
+    as long as the call's time lasts, and only where the tool is of level `NONE` or `READ` or declares `idempotent`: any
+    other runs once.
+    """
     def __init__(
         self,
         *,
         after_crash: _builtins.bool = ...,
+        max_attempts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_crash", b"after_crash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_crash", b"after_crash", "max_attempts", b"max_attempts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -489,6 +497,7 @@ class StreamToolResponse(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    RETRY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___CallStarted:
         """The call was admitted. First, and once."""
@@ -501,22 +510,65 @@ class StreamToolResponse(_message.Message):
     def finished(self) -> _tool_pb2.ToolResult:
         """The call ended. Last, and once."""
 
+    @_builtins.property
+    def retry(self) -> Global___CallRetry:
+        """An attempt failed, and another one follows. Dropped, as updates are, where the reader is slow."""
+
     def __init__(
         self,
         *,
         started: Global___CallStarted | None = ...,
         update: _tool_pb2.ToolUpdate | None = ...,
         finished: _tool_pb2.ToolResult | None = ...,
+        retry: Global___CallRetry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "started", b"started", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "retry", b"retry", "started", b"started", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "started", b"started", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "retry", b"retry", "started", b"started", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "update", "finished"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "update", "finished", "retry"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___StreamToolResponse: _TypeAlias = StreamToolResponse  # noqa: Y015
+
+@_typing.final
+class CallRetry(_message.Message):
+    """Says that an attempt of a call failed, and that another one follows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call's id."""
+    attempts: _builtins.int
+    """How often the tool was started for the call so far."""
+    @_builtins.property
+    def error(self) -> _error_pb2.SystemError:
+        """Why the attempt failed, without `details_json` and `caused_by`."""
+
+    @_builtins.property
+    def delay(self) -> _duration_pb2.Duration:
+        """How long until the next attempt."""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        attempts: _builtins.int = ...,
+        error: _error_pb2.SystemError | None = ...,
+        delay: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "call_id", b"call_id", "delay", b"delay", "error", b"error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallRetry: _TypeAlias = CallRetry  # noqa: Y015
 
 @_typing.final
 class CallStarted(_message.Message):
@@ -629,6 +681,7 @@ class SessionResponse(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     COMBINED_FIELD_NUMBER: _builtins.int
+    RETRY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def update(self) -> _tool_pb2.ToolUpdate:
         """A call's tool said something."""
@@ -645,6 +698,12 @@ class SessionResponse(_message.Message):
     def combined(self) -> Global___SessionResponses:
         """Several responses in one message. Comes only after `accepts_combined`."""
 
+    @_builtins.property
+    def retry(self) -> Global___CallRetry:
+        """An attempt of a call failed, and another one follows. Comes where `updates` were asked for, and is dropped as
+        they are.
+        """
+
     def __init__(
         self,
         *,
@@ -652,12 +711,13 @@ class SessionResponse(_message.Message):
         finished: _tool_pb2.ToolResult | None = ...,
         refused: Global___SessionRefusal | None = ...,
         combined: Global___SessionResponses | None = ...,
+        retry: Global___CallRetry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "retry", b"retry", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "retry", b"retry", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["update", "finished", "refused", "combined"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["update", "finished", "refused", "combined", "retry"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

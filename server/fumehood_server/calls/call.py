@@ -12,11 +12,11 @@ from fumehood_server.calls.deadlines import Bound, Deadline, first_deadline
 from fumehood_server.calls.errors import EndedEarlyError
 from fumehood_server.calls.repeats import Repeats
 from fumehood_server.errors import RefusedError
-from fumehood_server.model.call import CallOutcome, CallRequest, CallUpdate
+from fumehood_server.model.call import CallOutcome, CallRequest, CallRetry, CallUpdate
 from fumehood_server.model.events import About
 from fumehood_server.model.worker import CancelReason
 
-OnUpdate = Callable[[CallUpdate], None]
+OnUpdate = Callable[[CallUpdate | CallRetry], None]
 _Result = TypeVar("_Result")
 
 _DEADLINE_SKEW_S = 0.02

@@ -22,6 +22,7 @@ from fumehood_server.errors import RefusedError
 from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.model.caller import CallerRights, UnrestrictedRights
 from fumehood_server.model.events import Journal
+from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.tool import Payloads
 from fumehood_server.model.worker import CancelReason, WorkerPools
 from fumehood_server.telemetry import CallObserver, call_lines, get_logger
@@ -47,6 +48,7 @@ class Executor:
         redactor_of: RedactorOf | None = None,
         observer: CallObserver | None = None,
         rights: CallerRights | None = None,
+        retries: Callable[[], RetryConfig] = RetryConfig,
     ) -> None:
         """`max_concurrent_calls` bounds the calls under way in the whole sidecar.
 
@@ -54,6 +56,7 @@ class Executor:
         `configuration`, `payloads`, `redactor_of`: see `CallRecords`.
 
         `observer` is told of each call that has ended. `rights` are those of callers; None: each may do everything.
+        `retries` gives what the operator has of attempts.
 
         `linger_s` bounds how long a call that is ended early waits for its worker.
         """
@@ -76,6 +79,7 @@ class Executor:
             journal=journal,
             journal_required=journal_required,
             forks=Forks(journal),
+            retries=retries,
             observer=observer,
         )
 

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fumehood_sandbox import Receipt
 
+from fumehood_server.model.call import CallError
 from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.worker import InvocationResult
 from fumehood_server.secrets import Redactor
+
+
+@dataclass(slots=True)
+class Spent:
+    """What the attempts of a call have used together."""
+
+    cpu_s: float | None = None
+    peak_memory_bytes: int = 0
+    source: str = ""
+    output_bytes: int = 0
+    egress_sent_bytes: int = 0
+    egress_received_bytes: int = 0
+    requests: int = 0
+
+    def add(self, result: InvocationResult) -> None:
+        """Count one more."""
+        self.output_bytes += result.output_bytes
+        used, egress = result.used, result.egress
+        if used is not None:
+            self.cpu_s = used.cpu_s + (self.cpu_s or 0.0)
+            self.peak_memory_bytes = max(self.peak_memory_bytes, used.peak_memory_bytes)
+            self.source = used.source
+        if egress is not None:
+            self.egress_sent_bytes += egress.sent_bytes
+            self.egress_received_bytes += egress.received_bytes
+            self.requests += egress.requests
 
 
 @dataclass(slots=True)
@@ -24,14 +51,26 @@ class Progress:
     coercions: tuple[Coercion, ...] = ()
     """What was mended of them."""
     worker_id: str = ""
-    """Of the worker that the call was sent to, at `dispatched_at`. Empty: it was sent to none."""
+    """Of the worker that the call was sent to last. Empty: it was sent to none."""
     receipt: Receipt | None = None
     """What held that worker's process."""
     dispatched_at: float = 0.0
+    """When it was first sent."""
     result: InvocationResult | None = None
+    """Of the last attempt, until another one follows."""
+    spent: Spent = field(default_factory=Spent)
+    in_doubt: CallError | None = None
+    """How an earlier attempt ended that may have had effects. None: none may."""
     redactor: Redactor | None = None
     """Takes the secrets of the tool's plugin out of what is recorded. None: it has none, or was not asked for yet."""
     updates: int = 0
     """Updates that the tool has sent."""
     earlier_attempts: int = 0
     """Attempts of a sidecar that died. Each may have had effects."""
+    sent: int = 0
+    """Attempts of this one."""
+
+    @property
+    def attempts(self) -> int:
+        """How often the call was sent so far."""
+        return self.earlier_attempts + self.sent

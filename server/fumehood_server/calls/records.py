@@ -26,6 +26,7 @@ from fumehood_server.model.events import (
     ExecuteAttempt,
     ExecuteCancelled,
     ExecuteEnd,
+    ExecuteRetry,
     ExecuteStart,
     ExecuteValues,
     Fault,
@@ -155,18 +156,25 @@ class CallRecords:
         if cancellation.reason is CancelReason.CALLER:
             self._journal.record(CancelRequested(by=cancellation.by, note=cancellation.note), call.about)
 
-    async def attempt(self, call: Call, progress: Progress, worker_id: str, receipt: Receipt) -> None:
+    async def attempt(self, call: Call, progress: Progress, worker_id: str, receipt: Receipt, *, retried: bool) -> None:
         """An attempt is about to be sent. Returns once that is on disk where the tool has effects.
+
+        `retried`: whether another one may follow, so that each is recorded whatever the tool's level.
 
         Raises:
             StepFailedError: it can't be put there, so the attempt must not be sent.
             CallTakenError: nor because it is another sidecar's.
         """
-        recording = self._journal.recording
-        if not recording or progress.tool is None or safe_to_repeat(progress.tool.definition.side_effects):
+        if not self._journal.recording or progress.tool is None:
+            return
+        changes_nothing = safe_to_repeat(progress.tool.definition.side_effects)
+        if changes_nothing and not retried:
             return
         digest, documents = self._receipt(receipt, progress.tool)
-        event = ExecuteAttempt(attempt=progress.earlier_attempts + 1, worker_id=worker_id, receipt=digest)
+        event = ExecuteAttempt(attempt=progress.attempts + 1, worker_id=worker_id, receipt=digest)
+        if changes_nothing:
+            self._journal.record(event, _about(call), (), documents)
+            return
         try:
             await self._journal.commit(event, _about(call), (), documents)
         except CallTakenError:
@@ -174,6 +182,23 @@ class CallRecords:
         except JournalUnavailableError as exc:
             why = f"the journal can't be written: {exc}"
             raise StepFailedError(not_run(call.request.tool, why)) from exc
+
+    async def retry(self, call: Call, progress: Progress, error: CallError, delay_s: float) -> None:
+        """An attempt failed, and another one follows after `delay_s`."""
+        if not self._journal.recording:
+            return
+        await self._record_values(call, progress)
+        fault = Fault.of(error, self._payloads if progress.tool is None else progress.tool.payloads)
+        if progress.redactor is not None:
+            fault.message = progress.redactor.text(fault.message)
+        event = ExecuteRetry(
+            attempt=progress.attempts,
+            error=fault,
+            outcome_unknown=progress.in_doubt is not None,
+            worker_id=progress.worker_id,
+            delay_us=round(delay_s * 1e6),
+        )
+        self._journal.record(event, _about(call))
 
     def max_value_bytes(self, tool: RegisteredTool) -> int:
         """Most bytes of what a call takes from outside that are recorded. 0: nothing is, and it can't be replayed."""
@@ -187,7 +212,13 @@ class CallRecords:
         answers = {} if result.egress is None else result.egress.answers
         size = sum(len(each.value_json) + len(each.error_json) for each in values.values)
         digested, data, unseen = await self._made(size, _values, values, answers, progress.redactor)
-        event = ExecuteValues(count=len(values.values), left_out=values.left_out, values=digested, unconfirmed=unseen)
+        event = ExecuteValues(
+            attempt=progress.attempts,
+            count=len(values.values),
+            left_out=values.left_out,
+            values=digested,
+            unconfirmed=unseen,
+        )
         self._journal.record(event, _about(call), (data,))
 
     async def end(self, call: Call, progress: Progress, outcome: CallOutcome) -> CallOutcome:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.documents import DocumentChecks
-from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.calls.errors import EndedEarlyError, StepFailedError
 from fumehood_server.calls.forks import Forks
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.records import CallRecords
 from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.steps.acquire import acquire_worker
-from fumehood_server.calls.steps.again import check_retry, check_unchanged, error_of, go_on
+from fumehood_server.calls.steps.again import check_retry, check_unchanged, checked_error, error_of, go_on
 from fumehood_server.calls.steps.allow import check_caller
 from fumehood_server.calls.steps.answer import failed, log_outcome, outcome_of
 from fumehood_server.calls.steps.check import Checked, check_result
@@ -25,17 +27,20 @@ from fumehood_server.calls.steps.invoke import invoke_tool
 from fumehood_server.calls.steps.permit import check_permission
 from fumehood_server.calls.steps.prepare import prepare_arguments
 from fumehood_server.calls.steps.recall import check_same, follow, recall, recall_taken, recorded_outcome
+from fumehood_server.calls.steps.retry import attempts_allowed, delay_s, is_transient, wait_before_retry
 from fumehood_server.calls.steps.serve import serve_recorded
 from fumehood_server.calls.steps.writable import await_journal
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import CallTakenError, RefusedError, WorkerUnavailableError
-from fumehood_server.model.call import CallError, CallOutcome
+from fumehood_server.model.call import CallError, CallOutcome, CallRetry
 from fumehood_server.model.caller import CallerRights
 from fumehood_server.model.events import Journal
 from fumehood_server.model.forks import is_fork_id
+from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.recorded import RecordedCall, RecordedState
+from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.model.worker import WorkerPools
+from fumehood_server.model.worker import InvocationResult, WorkerPools
 from fumehood_server.telemetry import CallObserver
 from fumehood_server.telemetry.logging import CallLines, correlation
 
@@ -59,6 +64,8 @@ class CallDependencies:
     journal_required: bool
     """Whether calls without effects are refused as well while it can't be written."""
     forks: Forks
+    retries: Callable[[], RetryConfig]
+    """What the operator has of attempts, as it is now."""
     observer: CallObserver | None
     """None: nobody asked for telemetry."""
     linger_s: float
@@ -197,8 +204,65 @@ async def _take_steps(
         await needs.records.find_secrets(progress)
     if interrupted is None:
         await needs.records.start(call, progress, required=needs.journal_required)
-    with await acquire_worker(call, tool, spec, needs.pools, needs.turns) as worker:
-        await needs.records.attempt(call, progress, worker.worker_id, worker.receipt)
+    result = await _attempts(call, needs, progress, tool, spec)
+    return checked_error(progress, request.tool, await check_result(call, tool, spec, result, needs.checks))
+    # Here: after-hooks.
+
+
+async def _attempts(
+    call: Call, needs: CallDependencies, progress: Progress, tool: RegisteredTool, spec: WorkerSpec
+) -> InvocationResult:
+    """The result of the last attempt: of the first that succeeds, or can't be followed by another one.
+
+    Raises:
+        StepFailedError: the call ended before an attempt, or between two.
+        WorkerUnavailableError: there was no worker for the last one.
+    """
+    allowed = attempts_allowed(call, tool, needs.retries())
+    failures = 0
+    error: CallError | None = None
+    since = call.admitted_at
+    while True:
+        unavailable: WorkerUnavailableError | None = None
+        try:
+            result = await _attempt(call, needs, progress, tool, spec, since=since, retried=allowed > 1)
+            error = result.error
+        except WorkerUnavailableError as exc:
+            unavailable, error = exc, exc.error
+        except EndedEarlyError as early:
+            raise (early if error is None else StepFailedError(replace(early.error, caused_by=error))) from None
+        failures += 1
+        wait_s = None
+        if error is not None and progress.earlier_attempts + failures < allowed and is_transient(error):
+            wait_s = delay_s(call, tool, error, failures)
+        if error is None or wait_s is None:
+            if unavailable is not None:
+                raise unavailable
+            return result
+        if error.code is Code.TOOL_OUTCOME_UNKNOWN or error.details.get("outcome_unknown"):
+            progress.in_doubt = error
+        await needs.records.retry(call, progress, error, wait_s)
+        progress.result = None
+        try:
+            await wait_before_retry(call, tool, CallRetry(attempt=progress.attempts, error=error, delay_s=wait_s))
+        except EndedEarlyError as early:
+            raise StepFailedError(replace(early.error, caused_by=error)) from None
+        since = time.monotonic()
+
+
+async def _attempt(
+    call: Call,
+    needs: CallDependencies,
+    progress: Progress,
+    tool: RegisteredTool,
+    spec: WorkerSpec,
+    *,
+    since: float,
+    retried: bool,
+) -> InvocationResult:
+    """One attempt, on a worker that is the call's for so long."""
+    with await acquire_worker(call, tool, spec, needs.pools, needs.turns, since=since) as worker:
+        await needs.records.attempt(call, progress, worker.worker_id, worker.receipt, retried=retried)
         result = progress.result = await invoke_tool(
             call,
             tool,
@@ -207,8 +271,8 @@ async def _take_steps(
             linger_s=needs.linger_s,
             max_recorded_bytes=needs.records.max_value_bytes(tool),
         )
-    return await check_result(call, tool, spec, result, needs.checks)
-    # Here: after-hooks.
+    progress.spent.add(result)
+    return result
 
 
 def _passed(value: _Value | CallError) -> _Value:

@@ -70,6 +70,10 @@ def what_happened(fields: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one retu
             return str(data["side_effects"] or "no tool")
         case "execute_attempt":
             return f"attempt {data['attempt']} on {data['worker_id']}"
+        case "execute_retry":
+            return (
+                f"attempt {data['attempt']} failed, again in {seconds(data['delay_us'] / 1e6)}: {data['error']['code']}"
+            )
         case "execute_end" | "execute_cancelled":
             took = seconds(data["wall_us"] / 1e6) if data["wall_us"] else ""
             return ", ".join(filter(None, (outcome_text(data), took)))

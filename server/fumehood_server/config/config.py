@@ -18,6 +18,7 @@ from fumehood_server.config.database import Database
 from fumehood_server.config.egress import EgressConfig
 from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.model.plugin import Grants, ToolGrant
+from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.tool import DeclaredLimits, Payloads
 from fumehood_server.secrets import SecretSource
 from fumehood_server.telemetry import TelemetrySettings
@@ -174,6 +175,7 @@ class SidecarConfig:
     limits: LimitsConfig
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)
+    retry: RetryConfig = field(default_factory=RetryConfig)
     plugins: tuple[PluginConfig, ...] = ()
     callers: tuple[CallerConfig, ...] = ()
     secrets: Mapping[str, SecretSource] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from fumehood_server.config.tables import Table, check_with, one_of, refused
 from fumehood_server.model.nearest import nearest
+from fumehood_server.model.retries import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
 from fumehood_server.model.tool import (
     MAX_CPUS,
     MAX_TIMEOUT_S,
@@ -291,6 +292,13 @@ class TelemetryTable(Table):
     propagate_to: list[str] = Field(default=[], max_length=MAX_HOSTS)
 
 
+class RetryTable(Table):
+    """`[retry]`."""
+
+    default_attempts: int = Field(default=1, ge=1, le=MOST_ATTEMPTS)
+    max_attempts: int = Field(default=DEFAULT_MAX_ATTEMPTS, ge=1, le=MOST_ATTEMPTS)
+
+
 class ConfigFile(Table):
     """The whole file."""
 
@@ -298,6 +306,7 @@ class ConfigFile(Table):
     limits: LimitsTable = LimitsTable()
     journal: JournalTable = JournalTable()
     sandbox: SandboxTable = SandboxTable()
+    retry: RetryTable = RetryTable()
     egress: EgressTable = EgressTable()
     telemetry: TelemetryTable = TelemetryTable()
     secrets: dict[str, SecretTable] = Field(default={}, max_length=MAX_SECRETS)

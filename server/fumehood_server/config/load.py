@@ -33,6 +33,7 @@ from fumehood_server.config.config_file import (
     JournalTable,
     LimitsTable,
     PluginTable,
+    RetryTable,
     ServerTable,
     SocketMode,
 )
@@ -53,6 +54,7 @@ from fumehood_server.config.telemetry import check_unreachable, read_telemetry
 from fumehood_server.config.toml_source import Key, TomlSource, read_toml
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.plugin import Grants, ToolGrant
+from fumehood_server.model.retries import RetryConfig
 
 
 def find_config(explicit: Path | None) -> Path | None:
@@ -148,6 +150,7 @@ def _convert(
         limits=_limits(file.limits, source),
         sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
         journal=_journal(file.journal, checkpoints, database, source),
+        retry=_retry(file.retry, source),
         plugins=plugins,
         callers=callers,
         secrets=secrets,
@@ -172,6 +175,13 @@ def _check_state_dir(state_dir: Path, folders: Sequence[Path], source: TomlSourc
         if real.is_relative_to(folder) and ".fumehood" not in real.relative_to(folder).parts:
             problem = f'`state_dir` "{real}" lies in the plugin\'s folder "{folder}"'
             raise source.problem(("server", "state_dir"), problem, 'name a folder outside of it, or ".fumehood"')
+
+
+def _retry(table: RetryTable, source: TomlSource) -> RetryConfig:
+    if table.default_attempts > table.max_attempts:
+        problem = f"`default_attempts` in [retry] is above the {table.max_attempts} of `max_attempts`"
+        raise source.problem(("retry", "default_attempts"), problem, "lower it, or raise `max_attempts`")
+    return RetryConfig(default_attempts=table.default_attempts, max_attempts=table.max_attempts)
 
 
 def _journal(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from fumehood_server.journal.encoding import decode, encode
 from fumehood_server.journal.entry import CallRow, CallState, Entry
 from fumehood_server.journal.interrupted import InterruptedCalls
-from fumehood_server.journal.store import Reader, Store
+from fumehood_server.journal.store import Reader, Store, StoredEvent
 from fumehood_server.model.call import Block, CallError, CallOutcome
-from fumehood_server.model.events import About, Digested, ExecuteAttempt, ExecuteEnd, Fault
+from fumehood_server.model.events import About, Digested, ExecuteAttempt, ExecuteEnd, ExecuteRetry, Fault
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.taxonomy import Code
 
@@ -84,7 +85,7 @@ def _ends(rows: Sequence[CallRow], reader: Reader, sidecar: str, now_us: int) ->
     for row in rows:
         events = reader.events_of_call(row.call_id)
         attempts = sum(each.type == ExecuteAttempt.TYPE for each in events)
-        error = _error(row)
+        error = _error(row, events)
         outcome = CallOutcome(
             call_id=row.call_id,
             tool=row.tool,
@@ -110,7 +111,26 @@ def _ends(rows: Sequence[CallRow], reader: Reader, sidecar: str, now_us: int) ->
     return entries
 
 
-def _error(row: CallRow) -> CallError:
+def _between_attempts(row: CallRow, fault: Mapping[str, Any]) -> CallError:
+    """How every attempt ended is known, and nothing ran when the sidecar died."""
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=(
+            f"The sidecar ended while {row.tool[:64]} waited for another attempt, so that none was under way. Call "
+            f"again. The last one failed: {fault['message'] or fault['code']}"
+        ),
+        retryable=True,
+        details={"reason": "sidecar_ended"},
+        caused_by=CallError(code=Code(fault["code"]), message=fault["message"], retryable=fault["retryable"]),
+    )
+
+
+def _error(row: CallRow, events: Sequence[StoredEvent]) -> CallError:
+    tried = [each for each in events if each.type in {ExecuteAttempt.TYPE, ExecuteRetry.TYPE}]
+    if tried and tried[-1].type == ExecuteRetry.TYPE:
+        said = decode(tried[-1].body)["data"]
+        if not said["outcome_unknown"]:
+            return _between_attempts(row, said["error"])
     if row.has_effects and row.state is CallState.DISPATCHED:
         return CallError(
             code=Code.TOOL_OUTCOME_UNKNOWN,

@@ -45,6 +45,8 @@ class CallRequest:
     """The request's own timeout. None: none."""
     caller_deadline: float | None
     """The gRPC deadline on the event loop's clock. None: none."""
+    max_attempts: int = 0
+    """Most attempts, of a call that may run again. 0: what the operator has as the default."""
     again_after_crash: bool = False
     """Whether it may run again where the sidecar dies before it has an outcome."""
     caller: str = ""
@@ -84,6 +86,17 @@ class CallError:
     retryable: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
     caused_by: CallError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRetry:
+    """An attempt failed, and another one follows."""
+
+    attempt: int
+    """How often the call was sent so far."""
+    error: CallError
+    """Without its details and its cause, which can be large."""
+    delay_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

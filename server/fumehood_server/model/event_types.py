@@ -15,6 +15,7 @@ EVENTS: Mapping[str, type[Event]] = {
         events.ExecuteStart,
         events.ExecuteAttempt,
         events.ExecuteValues,
+        events.ExecuteRetry,
         events.CancelRequested,
         events.EgressRequested,
         events.SecretRequested,

@@ -128,9 +128,10 @@ class ExecuteAttempt(Event):
 
 @dataclass(slots=True, kw_only=True)
 class ExecuteValues(Event):
-    """What a call took from outside, so that it can be replayed: see `model.taken_values`. Right before its end."""
+    """What an attempt took from outside, so that it can be replayed: see `model.taken_values`. Right after its end."""
 
     TYPE: ClassVar[str] = "execute_values"
+    attempt: int = 1
     count: int
     left_out: int
     """Values that were not kept, since there are too many or they are too long."""
@@ -158,6 +159,20 @@ class Fault:
             retryable=error.retryable,
             message=error.message[:_MAX_MESSAGE_CHARS] if payloads is Payloads.FULL else "",
         )
+
+
+@dataclass(slots=True, kw_only=True)
+class ExecuteRetry(Event):
+    """An attempt failed, and another one follows: until then nothing of the call runs."""
+
+    TYPE: ClassVar[str] = "execute_retry"
+    attempt: int
+    """How often the call was sent so far."""
+    error: Fault
+    outcome_unknown: bool
+    """Whether an attempt so far may have had effects that nobody knows of."""
+    worker_id: str
+    delay_us: int
 
 
 @dataclass(slots=True, kw_only=True)

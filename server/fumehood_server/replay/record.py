@@ -162,14 +162,20 @@ def _read(reader: Reader, call_id: str) -> ReplayableCall:
         definition_digest=data.get("definition", ""),
         context=fields["context"],
         arguments=_payload(reader, begun),
-        values=_values(reader, events),
+        values=_values(reader, events, recorded.outcome),
         recorded=recorded,
         result=_payload(reader, ends[-1]) if ends else None,
     )
 
 
-def _values(reader: Reader, events: list[StoredEvent]) -> TakenValues | None:
-    told = [each for each in events if each.type == ExecuteValues.TYPE]
+def _values(reader: Reader, events: list[StoredEvent], outcome: CallOutcome | None) -> TakenValues | None:
+    """What the last attempt took: the outcome is its."""
+    last = None if outcome is None else outcome.attempts
+    told = [
+        each
+        for each in events
+        if each.type == ExecuteValues.TYPE and decode(each.body)["data"].get("attempt", last) == last
+    ]
     if not told:
         return TakenValues()
     data = _payload(reader, told[-1])

@@ -172,7 +172,7 @@ async def _invoke(call: ReplayableCall, tool: RegisteredTool, worker: Worker, va
             tool=tool.definition.name,
             arguments_json=(call.arguments or b"").decode(errors="surrogatepass"),
             context=CallContext(**call.context),
-            attempt=1,
+            attempt=1 if call.outcome is None else max(call.outcome.attempts, 1),
             timeout_s=tool.timeout_s,
             on_update=None,
             max_recorded_bytes=MAX_VALUE_BYTES,

@@ -77,6 +77,7 @@ class Admission:
         again_after_crash = request.HasField("retry") and request.retry.after_crash
         if again_after_crash and not is_named:
             raise _invalid("retry.after_crash needs a call_id, by which the call is sent again")
+        max_attempts = request.retry.max_attempts if request.HasField("retry") else 0
         context, trace = self._correlation(request, came_by)
         return CallRequest(
             call_id=call_id,
@@ -86,6 +87,7 @@ class Admission:
             context=context,
             timeout_s=timeout_s,
             caller_deadline=caller_deadline,
+            max_attempts=max_attempts,
             again_after_crash=again_after_crash,
             caller=caller.recorded,
             identity=caller,

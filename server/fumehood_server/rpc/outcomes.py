@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from fumehood.v1 import content_pb2, error_pb2, tool_pb2
+from fumehood.v1 import content_pb2, error_pb2, tool_pb2, tool_service_pb2
 from fumehood_sandbox import Receipt
 
-from fumehood_server.model.call import Block, CallError, CallOutcome, CallUpdate
+from fumehood_server.model.call import Block, CallError, CallOutcome, CallRetry, CallUpdate
 from fumehood_server.model.durations import set_duration
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.text import printable
@@ -94,6 +94,13 @@ def update_message(call_id: str, update: CallUpdate) -> tool_pb2.ToolUpdate:
         data_json=update.data_json,
         sequence=update.sequence,
     )
+
+
+def retry_message(call_id: str, retry: CallRetry) -> tool_service_pb2.CallRetry:
+    """Another attempt of one call."""
+    message = tool_service_pb2.CallRetry(call_id=call_id, attempts=retry.attempt, error=error_message(retry.error))
+    set_duration(message.delay, retry.delay_s)
+    return message
 
 
 def receipt_message(receipt: Receipt) -> tool_pb2.SandboxReceipt:

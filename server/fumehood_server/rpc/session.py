@@ -11,11 +11,11 @@ from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.calls import Call
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
-from fumehood_server.model.call import CallUpdate
+from fumehood_server.model.call import CallRetry, CallUpdate
 from fumehood_server.rpc.admission import SESSION, caller_deadline
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.cancelling import cancel_call
-from fumehood_server.rpc.outcomes import update_message
+from fumehood_server.rpc.outcomes import retry_message, update_message
 from fumehood_server.rpc.parsing import NOT_UNDERSTOOD
 from fumehood_server.rpc.send_queue import SendQueue
 from fumehood_server.rpc.status import refusal_error, status_number
@@ -187,10 +187,15 @@ class Session:
         self._server.results.fill(response.finished, outcome)
         self._send(response)
 
-    def _update(self, call_id: str, update: CallUpdate) -> None:
-        if self._queue.takes_updates:
-            self._queue.put_update(pb.SessionResponse(update=update_message(call_id, update)))
-            self._wake_writer()
+    def _update(self, call_id: str, update: CallUpdate | CallRetry) -> None:
+        if not self._queue.takes_updates:
+            return
+        if isinstance(update, CallRetry):
+            response = pb.SessionResponse(retry=retry_message(call_id, update))
+        else:
+            response = pb.SessionResponse(update=update_message(call_id, update))
+        self._queue.put_update(response)
+        self._wake_writer()
 
     def _refuse(
         self,

@@ -10,9 +10,9 @@ import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.errors import RefusedError
-from fumehood_server.model.call import CallOutcome, CallRequest, CallUpdate
+from fumehood_server.model.call import CallOutcome, CallRequest, CallRetry, CallUpdate
 from fumehood_server.rpc.hang_up import hang_ups_end_it
-from fumehood_server.rpc.outcomes import update_message
+from fumehood_server.rpc.outcomes import retry_message, update_message
 from fumehood_server.rpc.unread import STREAM_BYTES
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def stream_call(
     updates = _LastUpdates()
     wake = asyncio.Event()
 
-    def on_update(update: CallUpdate) -> None:
+    def on_update(update: CallUpdate | CallRetry) -> None:
         updates.put(update)
         wake.set()
 
@@ -63,8 +63,7 @@ async def stream_call(
                 while not end.done() or updates:
                     while updates:
                         await server.pacer.turn()
-                        update = update_message(request.call_id, updates.take())
-                        await context.write(pb.StreamToolResponse(update=update).SerializeToString())
+                        await context.write(_event(request.call_id, updates.take()).SerializeToString())
                     if not end.done():
                         wake.clear()
                         await wake.wait()
@@ -75,6 +74,12 @@ async def stream_call(
             await _write_finished(server, outcome, context)
     finally:
         call.abandon()
+
+
+def _event(call_id: str, update: CallUpdate | CallRetry) -> pb.StreamToolResponse:
+    if isinstance(update, CallRetry):
+        return pb.StreamToolResponse(retry=retry_message(call_id, update))
+    return pb.StreamToolResponse(update=update_message(call_id, update))
 
 
 async def _write_finished(
@@ -97,13 +102,13 @@ class _LastUpdates:
     __slots__ = ("_chars", "_updates")
 
     def __init__(self) -> None:
-        self._updates: deque[CallUpdate] = deque()
+        self._updates: deque[CallUpdate | CallRetry] = deque()
         self._chars = 0
 
     def __len__(self) -> int:
         return len(self._updates)
 
-    def put(self, update: CallUpdate) -> None:
+    def put(self, update: CallUpdate | CallRetry) -> None:
         """Queue one, and drop the oldest for it where there is no room."""
         self._updates.append(update)
         self._chars += _chars(update)
@@ -112,12 +117,14 @@ class _LastUpdates:
         ):
             self.take()
 
-    def take(self) -> CallUpdate:
+    def take(self) -> CallUpdate | CallRetry:
         """The oldest. There must be one."""
         update = self._updates.popleft()
         self._chars -= _chars(update)
         return update
 
 
-def _chars(update: CallUpdate) -> int:
+def _chars(update: CallUpdate | CallRetry) -> int:
+    if isinstance(update, CallRetry):
+        return len(update.error.message)
     return len(update.message) + len(update.data_json)

@@ -36,15 +36,19 @@ class Place:
                 self._turns.give_back(self._tool)
 
 
-async def acquire_worker(call: Call, tool: RegisteredTool, spec: WorkerSpec, pools: WorkerPools, turns: Turns) -> Place:
+async def acquire_worker(
+    call: Call, tool: RegisteredTool, spec: WorkerSpec, pools: WorkerPools, turns: Turns, *, since: float
+) -> Place:
     """The tool's turn, if its calls run one at a time, and a place on a worker. Waits only where there is none.
+
+    `since`: when it began to wait, on the event loop's clock.
 
     Raises:
         EndedEarlyError: the call was cancelled or met its deadline before.
         WorkerUnavailableError: no worker can be had.
     """
     name = tool.name
-    deadline = call.deadline(Bound.WAIT, call.admitted_at, max(MIN_WAIT_S, tool.timeout_s))
+    deadline = call.deadline(Bound.WAIT, since, max(MIN_WAIT_S, tool.timeout_s))
     sequential = tool.definition.execution_mode is ExecutionMode.SEQUENTIAL
     if sequential and not turns.try_take(name):
         await call.wait_for(lambda: turns.take(name), deadline)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.errors import StepFailedError
 from fumehood_server.calls.progress import Progress
+from fumehood_server.calls.steps.answer import failed
+from fumehood_server.calls.steps.check import Checked
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.events import About, Journal
@@ -77,8 +79,8 @@ def check_unchanged(tool: RegisteredTool, plugin_digest: str, found: RecordedCal
 
 def error_of(progress: Progress, tool: str, error: CallError) -> CallError:
     """What the call ends with that a step ended by `error`. If only an earlier attempt was sent, nobody knows."""
-    if not progress.earlier_attempts or progress.worker_id:  # it was sent now, or never
-        return error
+    if not progress.earlier_attempts or progress.sent:  # it was sent now, or never
+        return _in_doubt(progress, tool, error)
     return CallError(
         code=Code.TOOL_OUTCOME_UNKNOWN,
         message=(
@@ -86,6 +88,28 @@ def error_of(progress: Progress, tool: str, error: CallError) -> CallError:
             f"to run again: {error.message}"
         ),
         details={"outcome_unknown": True, "reason": "sidecar_ended"},
+        caused_by=error,
+    )
+
+
+def checked_error(progress: Progress, tool: str, checked: Checked) -> Checked:
+    """What the caller sees of a call whose last attempt failed: the doubt that an earlier one left stays."""
+    if checked.error is None:
+        return checked
+    error = _in_doubt(progress, tool, checked.error)
+    return checked if error is checked.error else failed(error)
+
+
+def _in_doubt(progress: Progress, tool: str, error: CallError) -> CallError:
+    if progress.in_doubt is None or error.details.get("outcome_unknown"):
+        return error
+    return CallError(
+        code=Code.TOOL_OUTCOME_UNKNOWN,
+        message=(
+            f"Nobody knows whether an earlier attempt of {tool[:64]} took effect ({progress.in_doubt.message}), and "
+            f"the last one failed: {error.message}"
+        ),
+        details={"outcome_unknown": True, "reason": "earlier_attempt"},
         caused_by=error,
     )
 

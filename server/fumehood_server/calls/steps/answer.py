@@ -22,7 +22,6 @@ def failed(error: CallError) -> Checked:
 
 def outcome_of(call: Call, progress: Progress, checked: Checked) -> CallOutcome:
     """How the call ended, for its caller."""
-    dispatched = bool(progress.worker_id)
     return CallOutcome(
         call_id=call.request.call_id,
         tool=call.request.tool,
@@ -30,8 +29,8 @@ def outcome_of(call: Call, progress: Progress, checked: Checked) -> CallOutcome:
         details_json=checked.details_json,
         terminate=checked.terminate,
         error=checked.error,
-        attempts=progress.earlier_attempts + dispatched,
-        usage=_usage(call, progress) if dispatched else None,
+        attempts=progress.attempts,
+        usage=_usage(call, progress) if progress.sent else None,
         receipt=progress.receipt,
         coercions=progress.coercions,
     )
@@ -71,17 +70,16 @@ def log_outcome(lines: CallLines, call: Call, progress: Progress, outcome: CallO
 
 
 def _usage(call: Call, progress: Progress) -> Usage:
-    result = progress.result
-    used, egress = (None, None) if result is None else (result.used, result.egress)
+    spent = progress.spent
     return Usage(
         wall_s=time.monotonic() - progress.dispatched_at,
         queue_s=progress.dispatched_at - call.admitted_at,
         input_bytes=len(progress.arguments_json.encode()),
-        output_bytes=0 if result is None else result.output_bytes,
-        cpu_s=None if used is None else used.cpu_s,
-        peak_memory_bytes=0 if used is None else used.peak_memory_bytes,
-        source="" if used is None else used.source,
-        egress_sent_bytes=0 if egress is None else egress.sent_bytes,
-        egress_received_bytes=0 if egress is None else egress.received_bytes,
-        requests=0 if egress is None else egress.requests,
+        output_bytes=spent.output_bytes,
+        cpu_s=spent.cpu_s,
+        peak_memory_bytes=spent.peak_memory_bytes,
+        source=spent.source,
+        egress_sent_bytes=spent.egress_sent_bytes,
+        egress_received_bytes=spent.egress_received_bytes,
+        requests=spent.requests,
     )

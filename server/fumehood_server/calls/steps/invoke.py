@@ -41,11 +41,11 @@ async def invoke_tool(
     now = time.monotonic()
     deadline = call.deadline(Bound.TOOL, now, tool.timeout_s)
     call.raise_if_over(deadline)
-    on_update, wanted = call.on_update, True
+    on_update, wanted, earlier_updates = call.on_update, True, progress.updates
 
     def hand_on(update: CallUpdate) -> None:
         if wanted and on_update is not None:
-            on_update(update)
+            on_update(replace(update, sequence=update.sequence + earlier_updates) if earlier_updates else update)
 
     attempt = worker.invoke(
         Invocation(
@@ -53,7 +53,7 @@ async def invoke_tool(
             tool=tool.definition.name,
             arguments_json=progress.arguments_json,
             context=_context(call.request),
-            attempt=progress.earlier_attempts + 1,
+            attempt=progress.attempts + 1,
             timeout_s=deadline.at - now,
             on_update=None if on_update is None else hand_on,
             max_recorded_bytes=max_recorded_bytes,
@@ -61,7 +61,9 @@ async def invoke_tool(
             about=call.about,
         )
     )
-    progress.worker_id, progress.receipt, progress.dispatched_at = worker.worker_id, worker.receipt, now
+    progress.worker_id, progress.receipt = worker.worker_id, worker.receipt
+    progress.dispatched_at = progress.dispatched_at or now
+    progress.sent += 1
     try:
         return await call.wait_for(attempt.result, deadline)
     except EndedEarlyError as early:
@@ -70,9 +72,9 @@ async def invoke_tool(
         error, reason = early.error, early.reason
     finally:
         wanted = False
-        progress.updates = attempt.updates
+        progress.updates = earlier_updates + attempt.updates
     result = await _end(attempt, reason, tool, linger_s)
-    progress.updates = attempt.updates
+    progress.updates = earlier_updates + attempt.updates
     told = {"ended_by": "result"} if result.error is None else result.error.details
     return replace(result, content=(), details_json="", terminate=False, error=after_dispatch(tool, error, told))
 

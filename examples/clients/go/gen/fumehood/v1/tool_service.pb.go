@@ -681,7 +681,7 @@ type CallToolRequest struct {
 	// The longest that the call may take, waiting included. Absent means no bound beyond the gRPC deadline, the
 	// tool's own timeout and the operator's cap; the first of them ends the call. Must be positive.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// When the call may run again. Absent means never.
+	// When the call may run again. Absent means never after a crash, and otherwise as the sidecar's configuration says.
 	Retry         *RetryPolicy `protobuf:"bytes,6,opt,name=retry,proto3" json:"retry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -767,7 +767,12 @@ type RetryPolicy struct {
 	// deadline that it first had (where it had none, for as long as an id stands for its call). If nobody does, it
 	// becomes `TOOL_OUTCOME_UNKNOWN`. Needs a `call_id`, and FAILED_PRECONDITION (`RETRY_REFUSED`), before anything
 	// runs, for a tool that may change something and is not `idempotent`, and where calls are not recorded.
-	AfterCrash    bool `protobuf:"varint,1,opt,name=after_crash,json=afterCrash,proto3" json:"after_crash,omitempty"`
+	AfterCrash bool `protobuf:"varint,1,opt,name=after_crash,json=afterCrash,proto3" json:"after_crash,omitempty"`
+	// Most attempts, the first one included. 0 means what the sidecar's configuration says, 1 unless it is changed; more
+	// than it allows, 5 unless it is changed, is taken as that. Another attempt follows an error that may pass by itself,
+	// as long as the call's time lasts, and only where the tool is of level `NONE` or `READ` or declares `idempotent`: any
+	// other runs once.
+	MaxAttempts   uint32 `protobuf:"varint,2,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -807,6 +812,13 @@ func (x *RetryPolicy) GetAfterCrash() bool {
 		return x.AfterCrash
 	}
 	return false
+}
+
+func (x *RetryPolicy) GetMaxAttempts() uint32 {
+	if x != nil {
+		return x.MaxAttempts
+	}
+	return 0
 }
 
 // The result of one call.
@@ -911,6 +923,7 @@ type StreamToolResponse struct {
 	//	*StreamToolResponse_Started
 	//	*StreamToolResponse_Update
 	//	*StreamToolResponse_Finished
+	//	*StreamToolResponse_Retry
 	Event         isStreamToolResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -980,6 +993,15 @@ func (x *StreamToolResponse) GetFinished() *ToolResult {
 	return nil
 }
 
+func (x *StreamToolResponse) GetRetry() *CallRetry {
+	if x != nil {
+		if x, ok := x.Event.(*StreamToolResponse_Retry); ok {
+			return x.Retry
+		}
+	}
+	return nil
+}
+
 type isStreamToolResponse_Event interface {
 	isStreamToolResponse_Event()
 }
@@ -999,11 +1021,91 @@ type StreamToolResponse_Finished struct {
 	Finished *ToolResult `protobuf:"bytes,3,opt,name=finished,proto3,oneof"`
 }
 
+type StreamToolResponse_Retry struct {
+	// An attempt failed, and another one follows. Dropped, as updates are, where the reader is slow.
+	Retry *CallRetry `protobuf:"bytes,4,opt,name=retry,proto3,oneof"`
+}
+
 func (*StreamToolResponse_Started) isStreamToolResponse_Event() {}
 
 func (*StreamToolResponse_Update) isStreamToolResponse_Event() {}
 
 func (*StreamToolResponse_Finished) isStreamToolResponse_Event() {}
+
+func (*StreamToolResponse_Retry) isStreamToolResponse_Event() {}
+
+// Says that an attempt of a call failed, and that another one follows.
+type CallRetry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The call's id.
+	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// How often the tool was started for the call so far.
+	Attempts uint32 `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// Why the attempt failed, without `details_json` and `caused_by`.
+	Error *SystemError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// How long until the next attempt.
+	Delay         *durationpb.Duration `protobuf:"bytes,4,opt,name=delay,proto3" json:"delay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallRetry) Reset() {
+	*x = CallRetry{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallRetry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallRetry) ProtoMessage() {}
+
+func (x *CallRetry) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallRetry.ProtoReflect.Descriptor instead.
+func (*CallRetry) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CallRetry) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *CallRetry) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *CallRetry) GetError() *SystemError {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *CallRetry) GetDelay() *durationpb.Duration {
+	if x != nil {
+		return x.Delay
+	}
+	return nil
+}
 
 // Says that a call was admitted.
 type CallStarted struct {
@@ -1018,7 +1120,7 @@ type CallStarted struct {
 
 func (x *CallStarted) Reset() {
 	*x = CallStarted{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[12]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1132,7 @@ func (x *CallStarted) String() string {
 func (*CallStarted) ProtoMessage() {}
 
 func (x *CallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[12]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1145,7 @@ func (x *CallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallStarted.ProtoReflect.Descriptor instead.
 func (*CallStarted) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{12}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CallStarted) GetCallId() string {
@@ -1082,7 +1184,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1196,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[13]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1209,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{13}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SessionRequest) GetRequest() isSessionRequest_Request {
@@ -1196,7 +1298,7 @@ type SessionRequests struct {
 
 func (x *SessionRequests) Reset() {
 	*x = SessionRequests{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1310,7 @@ func (x *SessionRequests) String() string {
 func (*SessionRequests) ProtoMessage() {}
 
 func (x *SessionRequests) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1323,7 @@ func (x *SessionRequests) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequests.ProtoReflect.Descriptor instead.
 func (*SessionRequests) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{14}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SessionRequests) GetRequests() []*SessionRequest {
@@ -1242,6 +1344,7 @@ type SessionResponse struct {
 	//	*SessionResponse_Finished
 	//	*SessionResponse_Refused
 	//	*SessionResponse_Combined
+	//	*SessionResponse_Retry
 	Event         isSessionResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1249,7 +1352,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1364,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1377,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{15}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SessionResponse) GetEvent() isSessionResponse_Event {
@@ -1320,6 +1423,15 @@ func (x *SessionResponse) GetCombined() *SessionResponses {
 	return nil
 }
 
+func (x *SessionResponse) GetRetry() *CallRetry {
+	if x != nil {
+		if x, ok := x.Event.(*SessionResponse_Retry); ok {
+			return x.Retry
+		}
+	}
+	return nil
+}
+
 type isSessionResponse_Event interface {
 	isSessionResponse_Event()
 }
@@ -1344,6 +1456,12 @@ type SessionResponse_Combined struct {
 	Combined *SessionResponses `protobuf:"bytes,4,opt,name=combined,proto3,oneof"`
 }
 
+type SessionResponse_Retry struct {
+	// An attempt of a call failed, and another one follows. Comes where `updates` were asked for, and is dropped as
+	// they are.
+	Retry *CallRetry `protobuf:"bytes,5,opt,name=retry,proto3,oneof"`
+}
+
 func (*SessionResponse_Update) isSessionResponse_Event() {}
 
 func (*SessionResponse_Finished) isSessionResponse_Event() {}
@@ -1351,6 +1469,8 @@ func (*SessionResponse_Finished) isSessionResponse_Event() {}
 func (*SessionResponse_Refused) isSessionResponse_Event() {}
 
 func (*SessionResponse_Combined) isSessionResponse_Event() {}
+
+func (*SessionResponse_Retry) isSessionResponse_Event() {}
 
 // Responses that were ready at the same time, in order, each to be read as if it had come alone.
 type SessionResponses struct {
@@ -1363,7 +1483,7 @@ type SessionResponses struct {
 
 func (x *SessionResponses) Reset() {
 	*x = SessionResponses{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1495,7 @@ func (x *SessionResponses) String() string {
 func (*SessionResponses) ProtoMessage() {}
 
 func (x *SessionResponses) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1508,7 @@ func (x *SessionResponses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponses.ProtoReflect.Descriptor instead.
 func (*SessionResponses) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{16}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SessionResponses) GetResponses() []*SessionResponse {
@@ -1417,7 +1537,7 @@ type SessionRefusal struct {
 
 func (x *SessionRefusal) Reset() {
 	*x = SessionRefusal{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1549,7 @@ func (x *SessionRefusal) String() string {
 func (*SessionRefusal) ProtoMessage() {}
 
 func (x *SessionRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1562,7 @@ func (x *SessionRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRefusal.ProtoReflect.Descriptor instead.
 func (*SessionRefusal) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{17}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SessionRefusal) GetCallId() string {
@@ -1486,7 +1606,7 @@ type CancelCallRequest struct {
 
 func (x *CancelCallRequest) Reset() {
 	*x = CancelCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1618,7 @@ func (x *CancelCallRequest) String() string {
 func (*CancelCallRequest) ProtoMessage() {}
 
 func (x *CancelCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1631,7 @@ func (x *CancelCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCallRequest.ProtoReflect.Descriptor instead.
 func (*CancelCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{18}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CancelCallRequest) GetCallId() string {
@@ -1537,7 +1657,7 @@ type CancelCallResponse struct {
 
 func (x *CancelCallResponse) Reset() {
 	*x = CancelCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1669,7 @@ func (x *CancelCallResponse) String() string {
 func (*CancelCallResponse) ProtoMessage() {}
 
 func (x *CancelCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1682,7 @@ func (x *CancelCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCallResponse.ProtoReflect.Descriptor instead.
 func (*CancelCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{19}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{20}
 }
 
 // Asks for one call.
@@ -1578,7 +1698,7 @@ type GetCallRequest struct {
 
 func (x *GetCallRequest) Reset() {
 	*x = GetCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1710,7 @@ func (x *GetCallRequest) String() string {
 func (*GetCallRequest) ProtoMessage() {}
 
 func (x *GetCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +1723,7 @@ func (x *GetCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallRequest.ProtoReflect.Descriptor instead.
 func (*GetCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{20}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetCallRequest) GetCallId() string {
@@ -1640,7 +1760,7 @@ type GetCallResponse struct {
 
 func (x *GetCallResponse) Reset() {
 	*x = GetCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1772,7 @@ func (x *GetCallResponse) String() string {
 func (*GetCallResponse) ProtoMessage() {}
 
 func (x *GetCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1785,7 @@ func (x *GetCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallResponse.ProtoReflect.Descriptor instead.
 func (*GetCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{21}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetCallResponse) GetState() CallState {
@@ -1724,7 +1844,7 @@ type ResolveCallRequest struct {
 
 func (x *ResolveCallRequest) Reset() {
 	*x = ResolveCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1856,7 @@ func (x *ResolveCallRequest) String() string {
 func (*ResolveCallRequest) ProtoMessage() {}
 
 func (x *ResolveCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1869,7 @@ func (x *ResolveCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveCallRequest.ProtoReflect.Descriptor instead.
 func (*ResolveCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{22}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResolveCallRequest) GetCallId() string {
@@ -1805,7 +1925,7 @@ type ResolveCallResponse struct {
 
 func (x *ResolveCallResponse) Reset() {
 	*x = ResolveCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[23]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1817,7 +1937,7 @@ func (x *ResolveCallResponse) String() string {
 func (*ResolveCallResponse) ProtoMessage() {}
 
 func (x *ResolveCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[23]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1830,7 +1950,7 @@ func (x *ResolveCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveCallResponse.ProtoReflect.Descriptor instead.
 func (*ResolveCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{23}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResolveCallResponse) GetResult() *ToolResult {
@@ -1876,19 +1996,26 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\acall_id\x18\x03 \x01(\tR\x06callId\x122\n" +
 	"\acontext\x18\x04 \x01(\v2\x18.fumehood.v1.CallContextR\acontext\x123\n" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12.\n" +
-	"\x05retry\x18\x06 \x01(\v2\x18.fumehood.v1.RetryPolicyR\x05retry\".\n" +
+	"\x05retry\x18\x06 \x01(\v2\x18.fumehood.v1.RetryPolicyR\x05retry\"Q\n" +
 	"\vRetryPolicy\x12\x1f\n" +
 	"\vafter_crash\x18\x01 \x01(\bR\n" +
-	"afterCrash\"C\n" +
+	"afterCrash\x12!\n" +
+	"\fmax_attempts\x18\x02 \x01(\rR\vmaxAttempts\"C\n" +
 	"\x10CallToolResponse\x12/\n" +
 	"\x06result\x18\x01 \x01(\v2\x17.fumehood.v1.ToolResultR\x06result\"E\n" +
 	"\x11StreamToolRequest\x120\n" +
-	"\x04call\x18\x01 \x01(\v2\x1c.fumehood.v1.CallToolRequestR\x04call\"\xbd\x01\n" +
+	"\x04call\x18\x01 \x01(\v2\x1c.fumehood.v1.CallToolRequestR\x04call\"\xed\x01\n" +
 	"\x12StreamToolResponse\x124\n" +
 	"\astarted\x18\x01 \x01(\v2\x18.fumehood.v1.CallStartedH\x00R\astarted\x121\n" +
 	"\x06update\x18\x02 \x01(\v2\x17.fumehood.v1.ToolUpdateH\x00R\x06update\x125\n" +
-	"\bfinished\x18\x03 \x01(\v2\x17.fumehood.v1.ToolResultH\x00R\bfinishedB\a\n" +
-	"\x05event\":\n" +
+	"\bfinished\x18\x03 \x01(\v2\x17.fumehood.v1.ToolResultH\x00R\bfinished\x12.\n" +
+	"\x05retry\x18\x04 \x01(\v2\x16.fumehood.v1.CallRetryH\x00R\x05retryB\a\n" +
+	"\x05event\"\xa1\x01\n" +
+	"\tCallRetry\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1a\n" +
+	"\battempts\x18\x02 \x01(\rR\battempts\x12.\n" +
+	"\x05error\x18\x03 \x01(\v2\x18.fumehood.v1.SystemErrorR\x05error\x12/\n" +
+	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05delay\":\n" +
 	"\vCallStarted\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04tool\x18\x02 \x01(\tR\x04tool\"\x8a\x02\n" +
@@ -1900,12 +2027,13 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x10accepts_combined\x18\x05 \x01(\bR\x0facceptsCombinedB\t\n" +
 	"\arequest\"J\n" +
 	"\x0fSessionRequests\x127\n" +
-	"\brequests\x18\x01 \x03(\v2\x1b.fumehood.v1.SessionRequestR\brequests\"\xfa\x01\n" +
+	"\brequests\x18\x01 \x03(\v2\x1b.fumehood.v1.SessionRequestR\brequests\"\xaa\x02\n" +
 	"\x0fSessionResponse\x121\n" +
 	"\x06update\x18\x01 \x01(\v2\x17.fumehood.v1.ToolUpdateH\x00R\x06update\x125\n" +
 	"\bfinished\x18\x02 \x01(\v2\x17.fumehood.v1.ToolResultH\x00R\bfinished\x127\n" +
 	"\arefused\x18\x03 \x01(\v2\x1b.fumehood.v1.SessionRefusalH\x00R\arefused\x12;\n" +
-	"\bcombined\x18\x04 \x01(\v2\x1d.fumehood.v1.SessionResponsesH\x00R\bcombinedB\a\n" +
+	"\bcombined\x18\x04 \x01(\v2\x1d.fumehood.v1.SessionResponsesH\x00R\bcombined\x12.\n" +
+	"\x05retry\x18\x05 \x01(\v2\x16.fumehood.v1.CallRetryH\x00R\x05retryB\a\n" +
 	"\x05event\"N\n" +
 	"\x10SessionResponses\x12:\n" +
 	"\tresponses\x18\x01 \x03(\v2\x1c.fumehood.v1.SessionResponseR\tresponses\"\xaf\x01\n" +
@@ -1992,7 +2120,7 @@ func file_fumehood_v1_tool_service_proto_rawDescGZIP() []byte {
 }
 
 var file_fumehood_v1_tool_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(ToolFormat)(0),                   // 0: fumehood.v1.ToolFormat
 	(SessionRequestKind)(0),           // 1: fumehood.v1.SessionRequestKind
@@ -2010,84 +2138,89 @@ var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(*CallToolResponse)(nil),          // 13: fumehood.v1.CallToolResponse
 	(*StreamToolRequest)(nil),         // 14: fumehood.v1.StreamToolRequest
 	(*StreamToolResponse)(nil),        // 15: fumehood.v1.StreamToolResponse
-	(*CallStarted)(nil),               // 16: fumehood.v1.CallStarted
-	(*SessionRequest)(nil),            // 17: fumehood.v1.SessionRequest
-	(*SessionRequests)(nil),           // 18: fumehood.v1.SessionRequests
-	(*SessionResponse)(nil),           // 19: fumehood.v1.SessionResponse
-	(*SessionResponses)(nil),          // 20: fumehood.v1.SessionResponses
-	(*SessionRefusal)(nil),            // 21: fumehood.v1.SessionRefusal
-	(*CancelCallRequest)(nil),         // 22: fumehood.v1.CancelCallRequest
-	(*CancelCallResponse)(nil),        // 23: fumehood.v1.CancelCallResponse
-	(*GetCallRequest)(nil),            // 24: fumehood.v1.GetCallRequest
-	(*GetCallResponse)(nil),           // 25: fumehood.v1.GetCallResponse
-	(*ResolveCallRequest)(nil),        // 26: fumehood.v1.ResolveCallRequest
-	(*ResolveCallResponse)(nil),       // 27: fumehood.v1.ResolveCallResponse
-	(SideEffects)(0),                  // 28: fumehood.v1.SideEffects
-	(*Tool)(nil),                      // 29: fumehood.v1.Tool
-	(*Availability)(nil),              // 30: fumehood.v1.Availability
-	(*CallContext)(nil),               // 31: fumehood.v1.CallContext
-	(*durationpb.Duration)(nil),       // 32: google.protobuf.Duration
-	(*ToolResult)(nil),                // 33: fumehood.v1.ToolResult
-	(*ToolUpdate)(nil),                // 34: fumehood.v1.ToolUpdate
-	(*SystemError)(nil),               // 35: fumehood.v1.SystemError
-	(*timestamppb.Timestamp)(nil),     // 36: google.protobuf.Timestamp
-	(*Content)(nil),                   // 37: fumehood.v1.Content
+	(*CallRetry)(nil),                 // 16: fumehood.v1.CallRetry
+	(*CallStarted)(nil),               // 17: fumehood.v1.CallStarted
+	(*SessionRequest)(nil),            // 18: fumehood.v1.SessionRequest
+	(*SessionRequests)(nil),           // 19: fumehood.v1.SessionRequests
+	(*SessionResponse)(nil),           // 20: fumehood.v1.SessionResponse
+	(*SessionResponses)(nil),          // 21: fumehood.v1.SessionResponses
+	(*SessionRefusal)(nil),            // 22: fumehood.v1.SessionRefusal
+	(*CancelCallRequest)(nil),         // 23: fumehood.v1.CancelCallRequest
+	(*CancelCallResponse)(nil),        // 24: fumehood.v1.CancelCallResponse
+	(*GetCallRequest)(nil),            // 25: fumehood.v1.GetCallRequest
+	(*GetCallResponse)(nil),           // 26: fumehood.v1.GetCallResponse
+	(*ResolveCallRequest)(nil),        // 27: fumehood.v1.ResolveCallRequest
+	(*ResolveCallResponse)(nil),       // 28: fumehood.v1.ResolveCallResponse
+	(SideEffects)(0),                  // 29: fumehood.v1.SideEffects
+	(*Tool)(nil),                      // 30: fumehood.v1.Tool
+	(*Availability)(nil),              // 31: fumehood.v1.Availability
+	(*CallContext)(nil),               // 32: fumehood.v1.CallContext
+	(*durationpb.Duration)(nil),       // 33: google.protobuf.Duration
+	(*ToolResult)(nil),                // 34: fumehood.v1.ToolResult
+	(*ToolUpdate)(nil),                // 35: fumehood.v1.ToolUpdate
+	(*SystemError)(nil),               // 36: fumehood.v1.SystemError
+	(*timestamppb.Timestamp)(nil),     // 37: google.protobuf.Timestamp
+	(*Content)(nil),                   // 38: fumehood.v1.Content
 }
 var file_fumehood_v1_tool_service_proto_depIdxs = []int32{
-	28, // 0: fumehood.v1.ListToolsRequest.max_side_effects:type_name -> fumehood.v1.SideEffects
+	29, // 0: fumehood.v1.ListToolsRequest.max_side_effects:type_name -> fumehood.v1.SideEffects
 	0,  // 1: fumehood.v1.ListToolsRequest.format:type_name -> fumehood.v1.ToolFormat
-	29, // 2: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
-	29, // 3: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
+	30, // 2: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
+	30, // 3: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
 	10, // 4: fumehood.v1.CheckAvailabilityResponse.tools:type_name -> fumehood.v1.ToolAvailability
-	30, // 5: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
-	31, // 6: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
-	32, // 7: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
+	31, // 5: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
+	32, // 6: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
+	33, // 7: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
 	12, // 8: fumehood.v1.CallToolRequest.retry:type_name -> fumehood.v1.RetryPolicy
-	33, // 9: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
+	34, // 9: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
 	11, // 10: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
-	16, // 11: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
-	34, // 12: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
-	33, // 13: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
-	11, // 14: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
-	22, // 15: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
-	18, // 16: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
-	17, // 17: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
-	34, // 18: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
-	33, // 19: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
-	21, // 20: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
-	20, // 21: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
-	19, // 22: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
-	35, // 23: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
-	1,  // 24: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
-	2,  // 25: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
-	36, // 26: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
-	33, // 27: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
-	3,  // 28: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
-	37, // 29: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
-	33, // 30: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
-	4,  // 31: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
-	6,  // 32: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
-	8,  // 33: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
-	11, // 34: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
-	14, // 35: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
-	17, // 36: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
-	22, // 37: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
-	24, // 38: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
-	26, // 39: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
-	5,  // 40: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
-	7,  // 41: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
-	9,  // 42: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
-	13, // 43: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
-	15, // 44: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
-	19, // 45: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
-	23, // 46: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
-	25, // 47: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
-	27, // 48: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
-	40, // [40:49] is the sub-list for method output_type
-	31, // [31:40] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	17, // 11: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
+	35, // 12: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
+	34, // 13: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
+	16, // 14: fumehood.v1.StreamToolResponse.retry:type_name -> fumehood.v1.CallRetry
+	36, // 15: fumehood.v1.CallRetry.error:type_name -> fumehood.v1.SystemError
+	33, // 16: fumehood.v1.CallRetry.delay:type_name -> google.protobuf.Duration
+	11, // 17: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
+	23, // 18: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
+	19, // 19: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
+	18, // 20: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
+	35, // 21: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
+	34, // 22: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
+	22, // 23: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
+	21, // 24: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
+	16, // 25: fumehood.v1.SessionResponse.retry:type_name -> fumehood.v1.CallRetry
+	20, // 26: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
+	36, // 27: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
+	1,  // 28: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
+	2,  // 29: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
+	37, // 30: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
+	34, // 31: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
+	3,  // 32: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
+	38, // 33: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
+	34, // 34: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
+	4,  // 35: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
+	6,  // 36: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
+	8,  // 37: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
+	11, // 38: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
+	14, // 39: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
+	18, // 40: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
+	23, // 41: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
+	25, // 42: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
+	27, // 43: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
+	5,  // 44: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
+	7,  // 45: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
+	9,  // 46: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
+	13, // 47: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
+	15, // 48: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
+	20, // 49: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
+	24, // 50: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
+	26, // 51: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
+	28, // 52: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
+	44, // [44:53] is the sub-list for method output_type
+	35, // [35:44] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_service_proto_init() }
@@ -2102,17 +2235,19 @@ func file_fumehood_v1_tool_service_proto_init() {
 		(*StreamToolResponse_Started)(nil),
 		(*StreamToolResponse_Update)(nil),
 		(*StreamToolResponse_Finished)(nil),
+		(*StreamToolResponse_Retry)(nil),
 	}
-	file_fumehood_v1_tool_service_proto_msgTypes[13].OneofWrappers = []any{
+	file_fumehood_v1_tool_service_proto_msgTypes[14].OneofWrappers = []any{
 		(*SessionRequest_Call)(nil),
 		(*SessionRequest_Cancel)(nil),
 		(*SessionRequest_Combined)(nil),
 	}
-	file_fumehood_v1_tool_service_proto_msgTypes[15].OneofWrappers = []any{
+	file_fumehood_v1_tool_service_proto_msgTypes[16].OneofWrappers = []any{
 		(*SessionResponse_Update)(nil),
 		(*SessionResponse_Finished)(nil),
 		(*SessionResponse_Refused)(nil),
 		(*SessionResponse_Combined)(nil),
+		(*SessionResponse_Retry)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2120,7 +2255,7 @@ func file_fumehood_v1_tool_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_service_proto_rawDesc), len(file_fumehood_v1_tool_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
