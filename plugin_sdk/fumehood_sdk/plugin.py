@@ -59,6 +59,7 @@ class Plugin:
         idempotent: bool = False,
         requires: Iterable[str] = (),
         timeout_s: float | None = None,
+        idle_timeout_s: float | None = None,
         isolation: str | None = None,
         sequential: bool = False,
         limits: Mapping[str, int] | None = None,
@@ -78,6 +79,7 @@ class Plugin:
             requires: What the tool can't run without: "read", "write", "proxy", "binary:NAME", "host:NAME:PORT",
                 "secret:NAME".
             timeout_s: The longest that one call may run, at most 3,600. None: 30.
+            idle_timeout_s: The longest that one call may go on without `ctx.update`. None: nothing bounds that.
             isolation: "process" or "call": what one call shares with the next. None: "call", where the plugin's import
                 can be forked.
             sequential: Whether calls of this tool run one at a time.
@@ -102,6 +104,7 @@ class Plugin:
                 idempotent=idempotent,
                 requires=requires,
                 timeout_s=timeout_s,
+                idle_timeout_s=idle_timeout_s,
                 isolation=isolation,
                 sequential=sequential,
                 limits=limits,

@@ -50,6 +50,17 @@ def add(folder: str, name: str, fails: int, how: str, ctx: Context) -> str:
     return _put(folder, name, fails, how, ctx)
 
 
+@plugin.tool(side_effects="none", idle_timeout_s=0.5)
+def talk(updates: int, ends: bool, ctx: Context) -> str:
+    \"\"\"Talks every 0.25 s, and then no more.\"\"\"
+    for _ in range(updates):
+        ctx.sleep(0.25)
+        ctx.update("still here")
+    if not ends:
+        ctx.sleep(3600)
+    return "done"
+
+
 @plugin.tool(side_effects="none")
 def roll(fails: int, ctx: Context) -> str:
     \"\"\"Rolls in its first attempts as well, and fails there.\"\"\"
@@ -132,6 +143,30 @@ async def test_attempts_are_one_call_in_the_stream_the_record_and_the_replay(ret
     assert [each["outcome_unknown"] for each in data(retrying.recorded.call("dies"), "execute_retry")] == [True]
     assert [each["attempt"] for each in data(retrying.recorded.call("roll"), "execute_values")] == [1, 2]
     assert retrying.recorded.verified().fault is None
+
+
+async def test_a_call_without_updates_ends_at_its_idle_timeout_and_one_with_them_goes_on(retrying: Shelf) -> None:
+    with retrying.sidecar() as sidecar:
+        async with sidecar.channel() as channel:
+            stub: Any = ToolServiceStub(channel)
+
+            async def talk(updates: int, *, ends: bool) -> Any:
+                text = json.dumps({"updates": updates, "ends": ends})
+                return (await stub.CallTool(pb.CallToolRequest(tool="talk", arguments_json=text))).result
+
+            went_on, silent, fell_silent = await asyncio.gather(
+                talk(4, ends=True), talk(0, ends=False), talk(3, ends=False)
+            )
+            assert not went_on.is_error, "it took twice as long as its idle timeout"
+            for result in (silent, fell_silent):
+                assert result.error.code == "TOOL_TIMEOUT"
+                details = json.loads(result.error.details_json)
+                assert (details["reason"], details["bound"]) == ("idle_timeout", "idle")
+                assert (details["limit"], details["value"]) == ("idle_timeout_s", 0.5)
+            assert fell_silent.usage.wall_time.ToMilliseconds() >= 1250
+            listed = (await stub.GetTool(pb.GetToolRequest(name="talk"))).tool.definition
+            assert listed.idle_timeout.ToMilliseconds() == 500
+            assert not (await stub.GetTool(pb.GetToolRequest(name="roll"))).tool.definition.HasField("idle_timeout")
 
 
 async def iter_of(request: Any) -> Any:

@@ -40,6 +40,7 @@ class Declaration:
 
     __slots__ = (
         "idempotent",
+        "idle_timeout_s",
         "isolation",
         "limits",
         "name",
@@ -59,6 +60,7 @@ class Declaration:
         idempotent: bool,
         requires: Iterable[str],
         timeout_s: float | None,
+        idle_timeout_s: float | None,
         isolation: str | None,
         sequential: bool,
         limits: Mapping[str, int] | None,
@@ -68,18 +70,14 @@ class Declaration:
         self.side_effects = _checked_level(name, side_effects)
         self.idempotent = idempotent
         self.requires = _checked_requires(name, requires)
-        self.timeout_s = _checked_timeout(name, timeout_s)
+        self.timeout_s = _checked_timeout(name, "timeout_s", timeout_s)
+        self.idle_timeout_s = _checked_timeout(name, "idle_timeout_s", idle_timeout_s)
         self.isolation = _checked_isolation(name, isolation)
         self.sequential = sequential
         self.limits = _checked_limits(name, limits or {})
 
     def encode_definition(self, description: str, input_schema_json: bytes, output_schema_json: bytes) -> bytes:
         """Write a `ToolDefinition`."""
-        timeout = b""
-        if self.timeout_s is not None:
-            seconds = int(self.timeout_s)
-            nanos = round((self.timeout_s - seconds) * 1e9)
-            timeout = bytes_field(0x4A, number_field(0x08, seconds) + number_field(0x10, nanos))
         limits = b"".join(
             bytes((LIMITS.index(limit) + 1 << 3,)) + varint.encode(value) for limit, value in self.limits.items()
         )
@@ -93,10 +91,11 @@ class Declaration:
                 number_field(0x30, LEVELS.index(self.side_effects) + 1),
                 number_field(0x38, int(self.idempotent)),
                 *(bytes_field(0x42, encode_text(capability)) for capability in self.requires),
-                timeout,
+                _duration_field(0x4A, self.timeout_s),
                 number_field(0x50, ISOLATIONS.index(self.isolation) + 1 if self.isolation else 0),
                 number_field(0x58, 2 if self.sequential else 1),
                 optional_bytes_field(0x62, limits),
+                _duration_field(0x6A, self.idle_timeout_s),
             )
         )
 
@@ -132,10 +131,17 @@ def _checked_requires(tool: str, requires: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(requires)))
 
 
-def _checked_timeout(tool: str, timeout_s: float | None) -> float | None:
+def _checked_timeout(tool: str, key: str, timeout_s: float | None) -> float | None:
     if timeout_s is not None and not 0 < timeout_s <= MAX_TIMEOUT_S:
-        raise PluginError(f"{tool}: timeout_s={timeout_s} is out of range: more than 0 and at most {MAX_TIMEOUT_S:.0f}")
+        raise PluginError(f"{tool}: {key}={timeout_s} is out of range: more than 0 and at most {MAX_TIMEOUT_S:.0f}")
     return timeout_s
+
+
+def _duration_field(tag: int, seconds: float | None) -> bytes:
+    if seconds is None:
+        return b""
+    whole = int(seconds)
+    return bytes_field(tag, number_field(0x08, whole) + number_field(0x10, round((seconds - whole) * 1e9)))
 
 
 def _checked_isolation(tool: str, isolation: str | None) -> str | None:

@@ -157,6 +157,7 @@ class ToolDefinition(_message.Message):
     ISOLATION_FIELD_NUMBER: _builtins.int
     EXECUTION_MODE_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique within a sidecar: 1 to 64 characters of `[a-z][a-z0-9_]*`."""
     title: _builtins.str
@@ -191,6 +192,12 @@ class ToolDefinition(_message.Message):
     def limits(self) -> Global___Limits:
         """Resource limits that the tool's process is held to. Absent fields take the sidecar's defaults."""
 
+    @_builtins.property
+    def idle_timeout(self) -> _duration_pb2.Duration:
+        """The longest that a call may go on without an `Update`, from its start or the last one. Absent means that nothing but
+        `timeout` bounds it. More than 0 and at most 1 hour.
+        """
+
     def __init__(
         self,
         *,
@@ -206,10 +213,11 @@ class ToolDefinition(_message.Message):
         isolation: Global___Isolation.ValueType = ...,
         execution_mode: Global___ExecutionMode.ValueType = ...,
         limits: Global___Limits | None = ...,
+        idle_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "limits", b"limits", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "execution_mode", b"execution_mode", "idempotent", b"idempotent", "input_schema_json", b"input_schema_json", "isolation", b"isolation", "limits", b"limits", "name", b"name", "output_schema_json", b"output_schema_json", "requires", b"requires", "side_effects", b"side_effects", "timeout", b"timeout", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "execution_mode", b"execution_mode", "idempotent", b"idempotent", "idle_timeout", b"idle_timeout", "input_schema_json", b"input_schema_json", "isolation", b"isolation", "limits", b"limits", "name", b"name", "output_schema_json", b"output_schema_json", "requires", b"requires", "side_effects", b"side_effects", "timeout", b"timeout", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,6 +22,8 @@ class Bound(StrEnum):
     """`timeout` of the request, counted from admission."""
     CALLER = "caller"
     """The gRPC deadline."""
+    IDLE = "idle"
+    """The longest that the tool's calls may go on without an update: counted from dispatch, then from each."""
     WAIT = "wait"
     """Ours, on waiting for a worker."""
 
@@ -46,14 +48,18 @@ class Deadline:
         else:
             whose = "the tool's timeout" if self.bound is Bound.TOOL else "the timeout of the request"
             code, message = Code.TOOL_TIMEOUT, f"{tool} did not finish within {self.limit_s:g} s, {whose}."
+        if self.bound is Bound.IDLE:
+            message = f"{tool} sent no update for {self.limit_s:g} s, its idle timeout."
         late_s = max(time.monotonic() - self.at, 0.0)
         details = {
             "bound": str(self.bound),
-            "limit": "timeout_s",
+            "limit": "idle_timeout_s" if self.bound is Bound.IDLE else "timeout_s",
             "value": self.limit_s,
             "usage": round(self.limit_s + late_s, 3),
             "unit": "s",
         }
+        if self.bound is Bound.IDLE:
+            details["reason"] = "idle_timeout"
         return CallError(code=code, message=message, retryable=True, details=details)
 
 

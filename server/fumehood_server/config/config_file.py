@@ -202,6 +202,7 @@ class ToolGrantTable(Table):
 
     permission: Annotated[Permission | None, one_of(Permission, "permission")] = None
     timeout_s: float | None = Field(default=None, gt=0, le=MAX_TIMEOUT_S)
+    idle_timeout_s: float | None = Field(default=None, gt=0, le=MAX_TIMEOUT_S)
     isolation: Annotated[Isolation | None, one_of(Isolation, "isolation")] = None
     secrets: list[str] = Field(default=[], max_length=MAX_SECRETS)
     hosts: list[str] | None = Field(default=None, max_length=MAX_HOSTS)

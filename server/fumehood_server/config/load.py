@@ -294,6 +294,7 @@ def _plugin(
             name: ToolGrant(
                 permission=grant.permission,
                 timeout_s=grant.timeout_s,
+                idle_timeout_s=grant.idle_timeout_s,
                 isolation=grant.isolation,
                 alias=grant.alias or "",
                 payloads=grant.payloads,

@@ -70,6 +70,8 @@ class ToolGrant:
     permission: Permission | None = None
     timeout_s: float | None = None
     """The operator's cap: the lower of it and the tool's own is in force."""
+    idle_timeout_s: float | None = None
+    """Likewise. It holds for a tool that declares none, too."""
     isolation: Isolation | None = None
     """What the operator chose in place of the tool's own."""
     secrets: tuple[str, ...] = ()
@@ -133,6 +135,8 @@ class RegisteredTool:
     permission: Permission
     timeout_s: float
     """The lower of the tool's own and the operator's."""
+    idle_timeout_s: float | None = None
+    """Likewise, of the longest that a call may go on without an update. None: neither has one."""
     spec: WorkerSpec | None
     """None when it can't be run at all, as with a level above the grant; `reasons` say why."""
     reasons: tuple[Reason, ...] = ()

@@ -89,6 +89,8 @@ class ToolDefinition:
     requires: tuple[str, ...] = ()
     """Capabilities, sorted: `binary:NAME`, `read`, `write`, `host:NAME:PORT`, `secret:NAME`."""
     timeout_s: float = DEFAULT_TIMEOUT_S
+    idle_timeout_s: float | None = None
+    """Longest without an update. None: nothing bounds that."""
     isolation: Isolation = Isolation.PROCESS
     execution_mode: ExecutionMode = ExecutionMode.PARALLEL
     limits: DeclaredLimits = field(default_factory=DeclaredLimits)

@@ -29,7 +29,7 @@ class ToolChange:
         if self.old is None or self.new is None:
             return ()
         old, new = definition_json(self.old), definition_json(self.new)
-        changed = [name for name in old if old[name] != new[name]]
+        changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
         return tuple(sorted(changed, key=lambda name: name != "side_effects"))
 
     @property

@@ -81,7 +81,14 @@ def _outline(registration: Registration) -> tuple[object, ...]:
     """What a caller or an operator would notice."""
     plugin = registration.plugin
     tools = [
-        (tool.definition.name, tool.permission, tool.timeout_s, tool.reasons, tool.spec and tool.spec.key)
+        (
+            tool.definition.name,
+            tool.permission,
+            tool.timeout_s,
+            tool.idle_timeout_s,
+            tool.reasons,
+            tool.spec and tool.spec.key,
+        )
         for tool in plugin.tools
     ]
     return plugin.name, plugin.digest, plugin.reasons, _entry(registration.config), tools

@@ -29,6 +29,7 @@ def from_proto(message: tool_pb2.ToolDefinition) -> RawDefinition:
         idempotent=message.idempotent,
         requires=tuple(message.requires),
         timeout_s=timeout_s,
+        idle_timeout_s=duration_s(message.idle_timeout) if message.HasField("idle_timeout") else None,
         isolation=_word(_ISOLATION, message.isolation, "ISOLATION_"),
         execution_mode=_word(_EXECUTION_MODE, message.execution_mode, "EXECUTION_MODE_"),
         limits={_RENAMED.get(each.name, each.name): value for each, value in message.limits.ListFields()},

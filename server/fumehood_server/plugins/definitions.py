@@ -51,6 +51,7 @@ class RawDefinition:
     idempotent: bool = False
     requires: tuple[str, ...] = ()
     timeout_s: float | None = None
+    idle_timeout_s: float | None = None
     isolation: str = ""
     execution_mode: str = ""
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -78,7 +79,8 @@ def check_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[F
         side_effects=level or Level.NONE,
         idempotent=raw.idempotent,
         requires=checker.requires(raw.requires, level),
-        timeout_s=checker.timeout(raw.timeout_s),
+        timeout_s=checker.timeout("timeout_s", raw.timeout_s) or DEFAULT_TIMEOUT_S,
+        idle_timeout_s=checker.timeout("idle_timeout_s", raw.idle_timeout_s),
         isolation=checker.word("isolation", raw.isolation, Isolation, Isolation.PROCESS),
         execution_mode=checker.word("execution_mode", raw.execution_mode, ExecutionMode, ExecutionMode.PARALLEL),
         limits=checker.limits(raw.limits),
@@ -109,6 +111,8 @@ def definition_json(definition: ToolDefinition) -> dict[str, Any]:
         "isolation": definition.isolation.value,
         "execution_mode": definition.execution_mode.value,
         "limits": limits,
+        # Not where there is none: digests that were pinned before it was known stay as they are.
+        **({} if definition.idle_timeout_s is None else {"idle_timeout_s": definition.idle_timeout_s}),
     }
 
 
@@ -193,14 +197,12 @@ class _Checker:
                 self._add_problem("requires", problem, f'declare side_effects = "{kind.least_level}"')
         return tuple(sorted(set(texts)))
 
-    def timeout(self, timeout_s: float | None) -> float:
+    def timeout(self, name: str, timeout_s: float | None) -> float | None:
         if timeout_s is None:
-            return DEFAULT_TIMEOUT_S
+            return None
         if not (math.isfinite(timeout_s) and 0 < timeout_s <= MAX_TIMEOUT_S):
-            self._add_problem(
-                "timeout_s", f"must be more than 0 and at most {MAX_TIMEOUT_S:g} seconds, not {timeout_s:g}"
-            )
-            return DEFAULT_TIMEOUT_S
+            self._add_problem(name, f"must be more than 0 and at most {MAX_TIMEOUT_S:g} seconds, not {timeout_s:g}")
+            return None
         return float(timeout_s)
 
     def limits(self, limits: Mapping[str, int]) -> DeclaredLimits:

@@ -87,6 +87,7 @@ class _DefinitionEntry(Table):
     isolation: str
     execution_mode: str
     limits: LimitsTable
+    idle_timeout_s: float | None = None
 
 
 class _ToolEntry(Table):
@@ -299,6 +300,7 @@ def _raw(entry: _DefinitionEntry) -> RawDefinition:
         idempotent=entry.idempotent,
         requires=tuple(entry.requires),
         timeout_s=entry.timeout_s,
+        idle_timeout_s=entry.idle_timeout_s,
         isolation=entry.isolation,
         execution_mode=entry.execution_mode,
         limits=entry.limits.model_dump(exclude_none=True),

@@ -267,6 +267,7 @@ def _read_tool(table: ToolTable, plugin: PluginTable) -> tuple[ToolDefinition | 
         idempotent=table.idempotent,
         requires=tuple(table.requires),
         timeout_s=table.timeout_s,
+        idle_timeout_s=table.idle_timeout_s,
         isolation=table.isolation or plugin.kind.default_isolation,
         execution_mode=table.execution_mode,
         limits=table.limits.model_dump(exclude_none=True),

@@ -96,6 +96,7 @@ class ToolTable(Table):
     idempotent: bool = False
     requires: list[str] = Field(default=[])
     timeout_s: float | None = None
+    idle_timeout_s: float | None = None
     isolation: str = ""
     execution_mode: str = ""
     argv: list[Any] | None = Field(default=None, max_length=256)

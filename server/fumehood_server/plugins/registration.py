@@ -210,6 +210,7 @@ def _tool(
     bounds = [definition.timeout_s, config.limits.cap_timeout_s]
     if grant.timeout_s is not None:
         bounds.append(grant.timeout_s)
+    idle_bounds = [each for each in (definition.idle_timeout_s, grant.idle_timeout_s) if each is not None]
     return RegisteredTool(
         definition=definition,
         definition_digest=definition_digest(definition),
@@ -217,6 +218,7 @@ def _tool(
         plugin_version=loaded.manifest.version,
         permission=grant.permission or _DEFAULT_PERMISSION[definition.side_effects],
         timeout_s=min(bounds),
+        idle_timeout_s=min(idle_bounds, default=None),
         spec=made if isinstance(made, WorkerSpec) else None,
         reasons=made if isinstance(made, tuple) else (),
         alias="" if name == definition.name else name,

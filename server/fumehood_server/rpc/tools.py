@@ -78,6 +78,8 @@ def definition_message(tool: RegisteredTool) -> tool_pb2.ToolDefinition:
         limits=_limits(definition.limits),
     )
     set_duration(message.timeout, definition.timeout_s)
+    if definition.idle_timeout_s is not None:
+        set_duration(message.idle_timeout, definition.idle_timeout_s)
     return message
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.cancellation import after_dispatch
-from fumehood_server.calls.deadlines import Bound
+from fumehood_server.calls.deadlines import Bound, Deadline
 from fumehood_server.calls.errors import EndedEarlyError
 from fumehood_server.calls.progress import Progress
 from fumehood_server.model.call import CallContext, CallError, CallRequest, CallUpdate
@@ -43,7 +43,11 @@ async def invoke_tool(
     call.raise_if_over(deadline)
     on_update, wanted, earlier_updates = call.on_update, True, progress.updates
 
+    idle = None if tool.idle_timeout_s is None else IdleTimer(tool.idle_timeout_s, now)
+
     def hand_on(update: CallUpdate) -> None:
+        if idle is not None:
+            idle.since = time.monotonic()
         if wanted and on_update is not None:
             on_update(replace(update, sequence=update.sequence + earlier_updates) if earlier_updates else update)
 
@@ -55,7 +59,7 @@ async def invoke_tool(
             context=_context(call.request),
             attempt=progress.attempts + 1,
             timeout_s=deadline.at - now,
-            on_update=None if on_update is None else hand_on,
+            on_update=None if on_update is None and idle is None else hand_on,
             max_recorded_bytes=max_recorded_bytes,
             trace=call.request.trace,
             about=call.about,
@@ -65,7 +69,7 @@ async def invoke_tool(
     progress.dispatched_at = progress.dispatched_at or now
     progress.sent += 1
     try:
-        return await call.wait_for(attempt.result, deadline)
+        return await _result(call, attempt, deadline, idle)
     except EndedEarlyError as early:
         if attempt.ended:  # in the same iteration of the loop: its result stands
             return await attempt.result()
@@ -77,6 +81,36 @@ async def invoke_tool(
     progress.updates = earlier_updates + attempt.updates
     told = {"ended_by": "result"} if result.error is None else result.error.details
     return replace(result, content=(), details_json="", terminate=False, error=after_dispatch(tool, error, told))
+
+
+class IdleTimer:
+    """When the attempt's tool was last heard of."""
+
+    __slots__ = ("limit_s", "since")
+
+    def __init__(self, limit_s: float, since: float) -> None:
+        """`since` is on the event loop's clock."""
+        self.limit_s = limit_s
+        self.since = since
+
+    def deadline(self) -> Deadline:
+        """When it is over unless the tool is heard of before."""
+        return Deadline(self.since + self.limit_s, Bound.IDLE, self.limit_s)
+
+
+async def _result(call: Call, attempt: Attempt, deadline: Deadline, idle: IdleTimer | None) -> InvocationResult:
+    """Wait for the result until the deadline, and no longer without an update than `idle` allows.
+
+    Raises:
+        EndedEarlyError: the call was cancelled or met either of them.
+    """
+    while idle is not None and (silent := idle.deadline()).at < deadline.at:
+        try:
+            return await call.wait_for(attempt.result, silent)
+        except EndedEarlyError:
+            if call.cancellation is not None or idle.deadline().at == silent.at or attempt.ended:
+                raise
+    return await call.wait_for(attempt.result, deadline)
 
 
 def _context(request: CallRequest) -> CallContext:

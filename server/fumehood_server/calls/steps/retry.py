@@ -16,6 +16,7 @@ from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.taxonomy import Category, Code
 from fumehood_server.model.tool import safe_to_repeat
 
+_OF_ONE_ATTEMPT = (Bound.TOOL, Bound.IDLE)
 FIRST_DELAY_S, LONGEST_DELAY_S, JITTER = 0.1, 10.0, 0.25
 
 
@@ -35,7 +36,7 @@ def is_transient(error: CallError) -> bool:
     """
     if error.code.category is Category.CANCELLATION or error.details.get("phase") == "shutdown":
         return False
-    if error.details.get("bound", Bound.TOOL) != Bound.TOOL:  # the call's own time is over
+    if error.details.get("bound", Bound.TOOL) not in _OF_ONE_ATTEMPT:  # the call's own time is over
         return False
     if error.code is Code.TOOL_OUTCOME_UNKNOWN:
         return error.caused_by is not None and error.caused_by.retryable

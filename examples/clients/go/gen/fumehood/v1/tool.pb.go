@@ -278,7 +278,10 @@ type ToolDefinition struct {
 	// How calls stand beside one another.
 	ExecutionMode ExecutionMode `protobuf:"varint,11,opt,name=execution_mode,json=executionMode,proto3,enum=fumehood.v1.ExecutionMode" json:"execution_mode,omitempty"`
 	// Resource limits that the tool's process is held to. Absent fields take the sidecar's defaults.
-	Limits        *Limits `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *Limits `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
+	// The longest that a call may go on without an `Update`, from its start or the last one. Absent means that nothing but
+	// `timeout` bounds it. More than 0 and at most 1 hour.
+	IdleTimeout   *durationpb.Duration `protobuf:"bytes,13,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -393,6 +396,13 @@ func (x *ToolDefinition) GetExecutionMode() ExecutionMode {
 func (x *ToolDefinition) GetLimits() *Limits {
 	if x != nil {
 		return x.Limits
+	}
+	return nil
+}
+
+func (x *ToolDefinition) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
 	}
 	return nil
 }
@@ -1431,7 +1441,7 @@ var File_fumehood_v1_tool_proto protoreflect.FileDescriptor
 
 const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\n" +
-	"\x16fumehood/v1/tool.proto\x12\vfumehood.v1\x1a\x19fumehood/v1/content.proto\x1a\x17fumehood/v1/error.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8a\x04\n" +
+	"\x16fumehood/v1/tool.proto\x12\vfumehood.v1\x1a\x19fumehood/v1/content.proto\x1a\x17fumehood/v1/error.proto\x1a\x1egoogle/protobuf/duration.proto\"\xc8\x04\n" +
 	"\x0eToolDefinition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12 \n" +
@@ -1447,7 +1457,8 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\tisolation\x18\n" +
 	" \x01(\x0e2\x16.fumehood.v1.IsolationR\tisolation\x12A\n" +
 	"\x0eexecution_mode\x18\v \x01(\x0e2\x1a.fumehood.v1.ExecutionModeR\rexecutionMode\x12+\n" +
-	"\x06limits\x18\f \x01(\v2\x13.fumehood.v1.LimitsR\x06limits\"\xbe\x04\n" +
+	"\x06limits\x18\f \x01(\v2\x13.fumehood.v1.LimitsR\x06limits\x12<\n" +
+	"\fidle_timeout\x18\r \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"\xbe\x04\n" +
 	"\x06Limits\x12&\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x04H\x00R\vmemoryBytes\x88\x01\x01\x12$\n" +
 	"\vcpu_seconds\x18\x02 \x01(\x04H\x01R\n" +
@@ -1617,26 +1628,27 @@ var file_fumehood_v1_tool_proto_depIdxs = []int32{
 	2,  // 2: fumehood.v1.ToolDefinition.isolation:type_name -> fumehood.v1.Isolation
 	3,  // 3: fumehood.v1.ToolDefinition.execution_mode:type_name -> fumehood.v1.ExecutionMode
 	5,  // 4: fumehood.v1.ToolDefinition.limits:type_name -> fumehood.v1.Limits
-	4,  // 5: fumehood.v1.Tool.definition:type_name -> fumehood.v1.ToolDefinition
-	1,  // 6: fumehood.v1.Tool.permission:type_name -> fumehood.v1.Permission
-	7,  // 7: fumehood.v1.Tool.availability:type_name -> fumehood.v1.Availability
-	8,  // 8: fumehood.v1.Availability.reasons:type_name -> fumehood.v1.UnavailableReason
-	17, // 9: fumehood.v1.ToolResult.content:type_name -> fumehood.v1.Content
-	18, // 10: fumehood.v1.ToolResult.error:type_name -> fumehood.v1.SystemError
-	13, // 11: fumehood.v1.ToolResult.usage:type_name -> fumehood.v1.Usage
-	14, // 12: fumehood.v1.ToolResult.sandbox:type_name -> fumehood.v1.SandboxReceipt
-	12, // 13: fumehood.v1.ToolResult.coercions:type_name -> fumehood.v1.Coercion
-	16, // 14: fumehood.v1.Usage.wall_time:type_name -> google.protobuf.Duration
-	16, // 15: fumehood.v1.Usage.queue_time:type_name -> google.protobuf.Duration
-	16, // 16: fumehood.v1.Usage.cpu_time:type_name -> google.protobuf.Duration
-	0,  // 17: fumehood.v1.SandboxReceipt.side_effects:type_name -> fumehood.v1.SideEffects
-	2,  // 18: fumehood.v1.SandboxReceipt.isolation:type_name -> fumehood.v1.Isolation
-	15, // 19: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	16, // 5: fumehood.v1.ToolDefinition.idle_timeout:type_name -> google.protobuf.Duration
+	4,  // 6: fumehood.v1.Tool.definition:type_name -> fumehood.v1.ToolDefinition
+	1,  // 7: fumehood.v1.Tool.permission:type_name -> fumehood.v1.Permission
+	7,  // 8: fumehood.v1.Tool.availability:type_name -> fumehood.v1.Availability
+	8,  // 9: fumehood.v1.Availability.reasons:type_name -> fumehood.v1.UnavailableReason
+	17, // 10: fumehood.v1.ToolResult.content:type_name -> fumehood.v1.Content
+	18, // 11: fumehood.v1.ToolResult.error:type_name -> fumehood.v1.SystemError
+	13, // 12: fumehood.v1.ToolResult.usage:type_name -> fumehood.v1.Usage
+	14, // 13: fumehood.v1.ToolResult.sandbox:type_name -> fumehood.v1.SandboxReceipt
+	12, // 14: fumehood.v1.ToolResult.coercions:type_name -> fumehood.v1.Coercion
+	16, // 15: fumehood.v1.Usage.wall_time:type_name -> google.protobuf.Duration
+	16, // 16: fumehood.v1.Usage.queue_time:type_name -> google.protobuf.Duration
+	16, // 17: fumehood.v1.Usage.cpu_time:type_name -> google.protobuf.Duration
+	0,  // 18: fumehood.v1.SandboxReceipt.side_effects:type_name -> fumehood.v1.SideEffects
+	2,  // 19: fumehood.v1.SandboxReceipt.isolation:type_name -> fumehood.v1.Isolation
+	15, // 20: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_proto_init() }
