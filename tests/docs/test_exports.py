@@ -57,8 +57,8 @@ SERVER = {
 }  # fmt: skip
 SERVICES = {
     "ToolService": {
-        "ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool", "Session", "CancelCall",
-        "GetCall", "ResolveCall",
+        "ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool", "CallTools", "Session",
+        "CancelCall", "GetCall", "ResolveCall",
     },
     "PluginService": {"ListPlugins", "GetPlugin", "ReloadPlugin", "ReloadConfig", "TailPluginLogs"},
     "JournalService": {"ListEvents", "WatchEvents", "VerifyJournal", "ReplayRun", "ForkRun"},

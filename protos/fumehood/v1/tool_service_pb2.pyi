@@ -597,6 +597,128 @@ class CallStarted(_message.Message):
 Global___CallStarted: _TypeAlias = CallStarted  # noqa: Y015
 
 @_typing.final
+class CallToolsRequest(_message.Message):
+    """Asks for a batch of calls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    MAX_CONCURRENT_FIELD_NUMBER: _builtins.int
+    max_concurrent: _builtins.int
+    """Most calls at a time. 0 means 8; more than the sidecar's configuration allows, 32 unless it is changed, is taken as
+    that. A batch with a tool whose execution mode is `SEQUENTIAL` has one at a time.
+    """
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallToolRequest]:
+        """At least one, and at most as many as the sidecar's configuration says, 128 unless it is changed. They begin in this
+        order. One that is wrong in itself has the batch refused with INVALID_ARGUMENT, before anything runs.
+        """
+
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[Global___CallToolRequest] | None = ...,
+        max_concurrent: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "max_concurrent", b"max_concurrent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallToolsRequest: _TypeAlias = CallToolsRequest  # noqa: Y015
+
+@_typing.final
+class CallToolsResponse(_message.Message):
+    """One event of a batch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def answer(self) -> Global___BatchAnswer:
+        """A call has its answer. Once for each call, in the order of the request."""
+
+    @_builtins.property
+    def finished(self) -> Global___BatchFinished:
+        """All have theirs. Last, and once."""
+
+    def __init__(
+        self,
+        *,
+        answer: Global___BatchAnswer | None = ...,
+        finished: Global___BatchFinished | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "event", b"event", "finished", b"finished"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "event", b"event", "finished", b"finished"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["answer", "finished"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___CallToolsResponse: _TypeAlias = CallToolsResponse  # noqa: Y015
+
+@_typing.final
+class BatchAnswer(_message.Message):
+    """The answer of one call of a batch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """The call's place in the request, from 0."""
+    @_builtins.property
+    def result(self) -> _tool_pb2.ToolResult:
+        """It ended."""
+
+    @_builtins.property
+    def refused(self) -> Global___SessionRefusal:
+        """It was refused before anything of it ran."""
+
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        result: _tool_pb2.ToolResult | None = ...,
+        refused: Global___SessionRefusal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "refused", b"refused", "result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "index", b"index", "refused", b"refused", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["result", "refused"]  # noqa: Y015
+    _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
+
+Global___BatchAnswer: _TypeAlias = BatchAnswer  # noqa: Y015
+
+@_typing.final
+class BatchFinished(_message.Message):
+    """Says that all calls of a batch have their answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERMINATE_FIELD_NUMBER: _builtins.int
+    terminate: _builtins.bool
+    """Whether the run may stop after this batch: every call has a result, and each asks for it."""
+    def __init__(
+        self,
+        *,
+        terminate: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["terminate", b"terminate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchFinished: _TypeAlias = BatchFinished  # noqa: Y015
+
+@_typing.final
 class SessionRequest(_message.Message):
     """One message from the caller within a session."""
 

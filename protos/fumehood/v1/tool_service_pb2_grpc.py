@@ -67,6 +67,11 @@ class ToolServiceStub:
                 request_serializer=fumehood_dot_v1_dot_tool__service__pb2.StreamToolRequest.SerializeToString,
                 response_deserializer=fumehood_dot_v1_dot_tool__service__pb2.StreamToolResponse.FromString,
                 _registered_method=True)
+        self.CallTools = channel.unary_stream(
+                '/fumehood.v1.ToolService/CallTools',
+                request_serializer=fumehood_dot_v1_dot_tool__service__pb2.CallToolsRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_tool__service__pb2.CallToolsResponse.FromString,
+                _registered_method=True)
         self.Session = channel.stream_stream(
                 '/fumehood.v1.ToolService/Session',
                 request_serializer=fumehood_dot_v1_dot_tool__service__pb2.SessionRequest.SerializeToString,
@@ -136,6 +141,15 @@ class ToolServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CallTools(self, request, context):
+        """Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
+        request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+        others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Session(self, request_iterator, context):
         """Carries many calls over one stream, answered as they finish, in no promised order. It costs less per call than
         CallTool, which pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled;
@@ -197,6 +211,11 @@ def add_ToolServiceServicer_to_server(servicer, server):
                     servicer.StreamTool,
                     request_deserializer=fumehood_dot_v1_dot_tool__service__pb2.StreamToolRequest.FromString,
                     response_serializer=fumehood_dot_v1_dot_tool__service__pb2.StreamToolResponse.SerializeToString,
+            ),
+            'CallTools': grpc.unary_stream_rpc_method_handler(
+                    servicer.CallTools,
+                    request_deserializer=fumehood_dot_v1_dot_tool__service__pb2.CallToolsRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_tool__service__pb2.CallToolsResponse.SerializeToString,
             ),
             'Session': grpc.stream_stream_rpc_method_handler(
                     servicer.Session,
@@ -362,6 +381,33 @@ class ToolService:
             '/fumehood.v1.ToolService/StreamTool',
             fumehood_dot_v1_dot_tool__service__pb2.StreamToolRequest.SerializeToString,
             fumehood_dot_v1_dot_tool__service__pb2.StreamToolResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CallTools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/fumehood.v1.ToolService/CallTools',
+            fumehood_dot_v1_dot_tool__service__pb2.CallToolsRequest.SerializeToString,
+            fumehood_dot_v1_dot_tool__service__pb2.CallToolsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,11 @@ class ToolServiceStub:
     """
     StreamTool: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.StreamToolRequest, _tool_service_pb2.StreamToolResponse]
     """Calls a tool and streams `started`, any number of `update`s and one `finished`, which ends the stream."""
+    CallTools: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.CallToolsRequest, _tool_service_pb2.CallToolsResponse]
+    """Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
+    request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+    others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
+    """
     Session: _grpc.StreamStreamMultiCallable[_tool_service_pb2.SessionRequest, _tool_service_pb2.SessionResponse]
     """Carries many calls over one stream, answered as they finish, in no promised order. It costs less per call than
     CallTool, which pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled;
@@ -97,6 +102,11 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """
     StreamTool: _aio.UnaryStreamMultiCallable[_tool_service_pb2.StreamToolRequest, _tool_service_pb2.StreamToolResponse]  # type: ignore[assignment]
     """Calls a tool and streams `started`, any number of `update`s and one `finished`, which ends the stream."""
+    CallTools: _aio.UnaryStreamMultiCallable[_tool_service_pb2.CallToolsRequest, _tool_service_pb2.CallToolsResponse]  # type: ignore[assignment]
+    """Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
+    request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+    others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
+    """
     Session: _aio.StreamStreamMultiCallable[_tool_service_pb2.SessionRequest, _tool_service_pb2.SessionResponse]  # type: ignore[assignment]
     """Carries many calls over one stream, answered as they finish, in no promised order. It costs less per call than
     CallTool, which pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled;
@@ -168,6 +178,17 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tool_service_pb2.StreamToolResponse], _abc.AsyncIterator[_tool_service_pb2.StreamToolResponse]]:
         """Calls a tool and streams `started`, any number of `update`s and one `finished`, which ends the stream."""
+
+    @_abc_1.abstractmethod
+    def CallTools(
+        self,
+        request: _tool_service_pb2.CallToolsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_tool_service_pb2.CallToolsResponse], _abc.AsyncIterator[_tool_service_pb2.CallToolsResponse]]:
+        """Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
+        request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+        others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
+        """
 
     @_abc_1.abstractmethod
     def Session(

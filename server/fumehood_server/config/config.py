@@ -17,6 +17,7 @@ from fumehood_server.config.config_file import (
 from fumehood_server.config.database import Database
 from fumehood_server.config.egress import EgressConfig
 from fumehood_server.config.listen import Listen, SocketAccess
+from fumehood_server.model.batches import BatchConfig
 from fumehood_server.model.plugin import Grants, ToolGrant
 from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.tool import DeclaredLimits, Payloads
@@ -176,6 +177,7 @@ class SidecarConfig:
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)
     retry: RetryConfig = field(default_factory=RetryConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
     plugins: tuple[PluginConfig, ...] = ()
     callers: tuple[CallerConfig, ...] = ()
     secrets: Mapping[str, SecretSource] = field(default_factory=dict)

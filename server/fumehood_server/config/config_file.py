@@ -10,6 +10,7 @@ from fumehood_sandbox import Backend, Level
 from pydantic import Field
 
 from fumehood_server.config.tables import Table, check_with, one_of, refused
+from fumehood_server.model.batches import DEFAULT_MAX_CALLS, DEFAULT_MAX_CONCURRENT, MOST_CALLS
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.retries import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
 from fumehood_server.model.tool import (
@@ -300,6 +301,13 @@ class RetryTable(Table):
     max_attempts: int = Field(default=DEFAULT_MAX_ATTEMPTS, ge=1, le=MOST_ATTEMPTS)
 
 
+class BatchTable(Table):
+    """`[batch]`."""
+
+    max_concurrent: int = Field(default=DEFAULT_MAX_CONCURRENT, ge=1, le=MOST_CALLS)
+    max_calls: int = Field(default=DEFAULT_MAX_CALLS, ge=1, le=MOST_CALLS)
+
+
 class ConfigFile(Table):
     """The whole file."""
 
@@ -308,6 +316,7 @@ class ConfigFile(Table):
     journal: JournalTable = JournalTable()
     sandbox: SandboxTable = SandboxTable()
     retry: RetryTable = RetryTable()
+    batch: BatchTable = BatchTable()
     egress: EgressTable = EgressTable()
     telemetry: TelemetryTable = TelemetryTable()
     secrets: dict[str, SecretTable] = Field(default={}, max_length=MAX_SECRETS)

@@ -53,6 +53,7 @@ from fumehood_server.config.tables import read_table
 from fumehood_server.config.telemetry import check_unreachable, read_telemetry
 from fumehood_server.config.toml_source import Key, TomlSource, read_toml
 from fumehood_server.errors import ConfigError
+from fumehood_server.model.batches import BatchConfig
 from fumehood_server.model.plugin import Grants, ToolGrant
 from fumehood_server.model.retries import RetryConfig
 
@@ -151,6 +152,7 @@ def _convert(
         sandbox=SandboxConfig(minimum=file.sandbox.minimum, cgroups=file.sandbox.cgroups is not CgroupUse.OFF),
         journal=_journal(file.journal, checkpoints, database, source),
         retry=_retry(file.retry, source),
+        batch=BatchConfig(max_concurrent=file.batch.max_concurrent, max_calls=file.batch.max_calls),
         plugins=plugins,
         callers=callers,
         secrets=secrets,

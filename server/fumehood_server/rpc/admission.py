@@ -22,7 +22,9 @@ MAX_CONTEXT_BYTES = 256
 MAX_NAME_BYTES = 256
 """A tool's name is echoed in results and logs. No tool has one longer than 64."""
 
-CALL_TOOL, STREAM_TOOL, SESSION = (f"fumehood.v1.ToolService/{name}" for name in ("CallTool", "StreamTool", "Session"))
+CALL_TOOL, STREAM_TOOL, CALL_TOOLS, SESSION = (
+    f"fumehood.v1.ToolService/{name}" for name in ("CallTool", "StreamTool", "CallTools", "Session")
+)
 
 CameBy = tuple[str, Callable[[], Iterable[tuple[str, str | bytes]] | None]]
 """The method that brings a call, one of those above, and what returns its gRPC metadata."""
@@ -99,7 +101,7 @@ class Admission:
         if self._traces is None:
             return context, None
         method, metadata = came_by
-        trace = self._traces.start(method, metadata() or (), context, in_stream=method == SESSION)
+        trace = self._traces.start(method, metadata() or (), context, in_stream=method in (CALL_TOOLS, SESSION))
         if not context.trace_id:  # so that logs and records lead to the trace
             context = replace(
                 context, trace_id=trace.trace_id, span_id=trace.span_id, parent_span_id=trace.parent_span_id

@@ -29,6 +29,9 @@ from fumehood_server.workers.output.logs import LogSink
 MAX_SESSIONS = 128
 """Each may hold a message that is half here, of 2 MiB."""
 
+MAX_BATCHES = 128
+"""Each holds the arguments of calls that have not begun, of 2 MiB together at most, and 4 MiB of answers."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerContext:
@@ -55,6 +58,7 @@ class ServerContext:
     metrics: SidecarMetrics | None = None
     """None: nobody asked for them."""
     sessions: StreamSlots = field(default_factory=lambda: StreamSlots("sessions", total=MAX_SESSIONS, connection=16))
+    batches: StreamSlots = field(default_factory=lambda: StreamSlots("batches", total=MAX_BATCHES, connection=16))
     pacer: WritePacer = field(default_factory=WritePacer)
     drain: Drain = field(default_factory=Drain)
     results: ResultWriter = field(default_factory=ResultWriter)

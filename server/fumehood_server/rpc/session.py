@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import grpc
 from fumehood.v1 import tool_service_pb2 as pb
@@ -18,7 +18,7 @@ from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.outcomes import retry_message, update_message
 from fumehood_server.rpc.parsing import NOT_UNDERSTOOD
 from fumehood_server.rpc.send_queue import SendQueue
-from fumehood_server.rpc.status import refusal_error, status_number
+from fumehood_server.rpc.status import first_refusal, refusal_error, status_number
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
@@ -80,7 +80,7 @@ class Session:
         except* _HungUpError:
             pass
         except* RefusedError as group:
-            refusal = _first(group)
+            refusal = first_refusal(group)
         finally:
             self._queue.close()
             for call in self._calls:
@@ -217,10 +217,3 @@ class Session:
     def _wake_writer(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
-
-
-def _first(group: ExceptionGroup[RefusedError]) -> Refusal:
-    error: Exception = group
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return cast("RefusedError", error).refusal

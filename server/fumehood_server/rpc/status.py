@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import grpc
 import orjson
@@ -119,3 +119,11 @@ def refusal_error(refusal: Refusal) -> error_pb2.SystemError:
         message=refusal.message,
         details_json=orjson.dumps(dict(refusal.metadata)).decode() if refusal.metadata else "",
     )
+
+
+def first_refusal(group: ExceptionGroup[RefusedError]) -> Refusal:
+    """The refusal that a group of tasks ended with."""
+    error: Exception = group
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return cast("RefusedError", error).refusal

@@ -12,6 +12,7 @@ from fumehood_server.errors import RefusedError
 from fumehood_server.rpc import listing
 from fumehood_server.rpc.admission import CALL_TOOL, STREAM_TOOL, caller_deadline
 from fumehood_server.rpc.authentication import asking
+from fumehood_server.rpc.batch import Batch
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.parsing import parser
 from fumehood_server.rpc.recorded_calls import get_call, resolve_call
@@ -44,6 +45,7 @@ class ToolService:
             "CheckAvailability": reader.unary(self.check_availability, pb.CheckAvailabilityRequest),
             "CallTool": reader.unary(self.call_tool, pb.CallToolRequest),
             "StreamTool": reader.streaming(self.stream_tool, pb.StreamToolRequest),
+            "CallTools": reader.streaming(self.call_tools, pb.CallToolsRequest),
             "Session": grpc.stream_stream_rpc_method_handler(aborting(self.session), parser(pb.SessionRequest)),
             "GetCall": reader.unary(self.get_call, pb.GetCallRequest),
             "ResolveCall": reader.unary(self.resolve_call, pb.ResolveCallRequest),
@@ -104,6 +106,13 @@ class ToolService:
             raise
         del request  # likewise
         await stream_call(server, admitted, context)
+
+    async def call_tools(self, request: pb.CallToolsRequest, context: _Context[pb.CallToolsRequest]) -> None:
+        """A batch of calls."""
+        with self._server.batches.take(context.peer()):
+            batch = Batch(self._server, request, context)
+            del request  # likewise
+            await batch.run()
 
     async def session(self, _requests: object, context: SessionContext) -> None:
         """Many calls over one stream."""

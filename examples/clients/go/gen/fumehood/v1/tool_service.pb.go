@@ -1162,6 +1162,292 @@ func (x *CallStarted) GetTool() string {
 	return ""
 }
 
+// Asks for a batch of calls.
+type CallToolsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At least one, and at most as many as the sidecar's configuration says, 128 unless it is changed. They begin in this
+	// order. One that is wrong in itself has the batch refused with INVALID_ARGUMENT, before anything runs.
+	Calls []*CallToolRequest `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	// Most calls at a time. 0 means 8; more than the sidecar's configuration allows, 32 unless it is changed, is taken as
+	// that. A batch with a tool whose execution mode is `SEQUENTIAL` has one at a time.
+	MaxConcurrent uint32 `protobuf:"varint,2,opt,name=max_concurrent,json=maxConcurrent,proto3" json:"max_concurrent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallToolsRequest) Reset() {
+	*x = CallToolsRequest{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallToolsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallToolsRequest) ProtoMessage() {}
+
+func (x *CallToolsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallToolsRequest.ProtoReflect.Descriptor instead.
+func (*CallToolsRequest) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CallToolsRequest) GetCalls() []*CallToolRequest {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *CallToolsRequest) GetMaxConcurrent() uint32 {
+	if x != nil {
+		return x.MaxConcurrent
+	}
+	return 0
+}
+
+// One event of a batch.
+type CallToolsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What happened. A client ignores an event that it does not know.
+	//
+	// Types that are valid to be assigned to Event:
+	//
+	//	*CallToolsResponse_Answer
+	//	*CallToolsResponse_Finished
+	Event         isCallToolsResponse_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallToolsResponse) Reset() {
+	*x = CallToolsResponse{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallToolsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallToolsResponse) ProtoMessage() {}
+
+func (x *CallToolsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallToolsResponse.ProtoReflect.Descriptor instead.
+func (*CallToolsResponse) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CallToolsResponse) GetEvent() isCallToolsResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *CallToolsResponse) GetAnswer() *BatchAnswer {
+	if x != nil {
+		if x, ok := x.Event.(*CallToolsResponse_Answer); ok {
+			return x.Answer
+		}
+	}
+	return nil
+}
+
+func (x *CallToolsResponse) GetFinished() *BatchFinished {
+	if x != nil {
+		if x, ok := x.Event.(*CallToolsResponse_Finished); ok {
+			return x.Finished
+		}
+	}
+	return nil
+}
+
+type isCallToolsResponse_Event interface {
+	isCallToolsResponse_Event()
+}
+
+type CallToolsResponse_Answer struct {
+	// A call has its answer. Once for each call, in the order of the request.
+	Answer *BatchAnswer `protobuf:"bytes,1,opt,name=answer,proto3,oneof"`
+}
+
+type CallToolsResponse_Finished struct {
+	// All have theirs. Last, and once.
+	Finished *BatchFinished `protobuf:"bytes,2,opt,name=finished,proto3,oneof"`
+}
+
+func (*CallToolsResponse_Answer) isCallToolsResponse_Event() {}
+
+func (*CallToolsResponse_Finished) isCallToolsResponse_Event() {}
+
+// The answer of one call of a batch.
+type BatchAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The call's place in the request, from 0.
+	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// How it was answered.
+	//
+	// Types that are valid to be assigned to Answer:
+	//
+	//	*BatchAnswer_Result
+	//	*BatchAnswer_Refused
+	Answer        isBatchAnswer_Answer `protobuf_oneof:"answer"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchAnswer) Reset() {
+	*x = BatchAnswer{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchAnswer) ProtoMessage() {}
+
+func (x *BatchAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchAnswer.ProtoReflect.Descriptor instead.
+func (*BatchAnswer) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *BatchAnswer) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *BatchAnswer) GetAnswer() isBatchAnswer_Answer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *BatchAnswer) GetResult() *ToolResult {
+	if x != nil {
+		if x, ok := x.Answer.(*BatchAnswer_Result); ok {
+			return x.Result
+		}
+	}
+	return nil
+}
+
+func (x *BatchAnswer) GetRefused() *SessionRefusal {
+	if x != nil {
+		if x, ok := x.Answer.(*BatchAnswer_Refused); ok {
+			return x.Refused
+		}
+	}
+	return nil
+}
+
+type isBatchAnswer_Answer interface {
+	isBatchAnswer_Answer()
+}
+
+type BatchAnswer_Result struct {
+	// It ended.
+	Result *ToolResult `protobuf:"bytes,2,opt,name=result,proto3,oneof"`
+}
+
+type BatchAnswer_Refused struct {
+	// It was refused before anything of it ran.
+	Refused *SessionRefusal `protobuf:"bytes,3,opt,name=refused,proto3,oneof"`
+}
+
+func (*BatchAnswer_Result) isBatchAnswer_Answer() {}
+
+func (*BatchAnswer_Refused) isBatchAnswer_Answer() {}
+
+// Says that all calls of a batch have their answers.
+type BatchFinished struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the run may stop after this batch: every call has a result, and each asks for it.
+	Terminate     bool `protobuf:"varint,1,opt,name=terminate,proto3" json:"terminate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchFinished) Reset() {
+	*x = BatchFinished{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchFinished) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchFinished) ProtoMessage() {}
+
+func (x *BatchFinished) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchFinished.ProtoReflect.Descriptor instead.
+func (*BatchFinished) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *BatchFinished) GetTerminate() bool {
+	if x != nil {
+		return x.Terminate
+	}
+	return false
+}
+
 // One message from the caller within a session.
 type SessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1184,7 +1470,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1482,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[14]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1495,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{14}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SessionRequest) GetRequest() isSessionRequest_Request {
@@ -1298,7 +1584,7 @@ type SessionRequests struct {
 
 func (x *SessionRequests) Reset() {
 	*x = SessionRequests{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1596,7 @@ func (x *SessionRequests) String() string {
 func (*SessionRequests) ProtoMessage() {}
 
 func (x *SessionRequests) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[15]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1609,7 @@ func (x *SessionRequests) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequests.ProtoReflect.Descriptor instead.
 func (*SessionRequests) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{15}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SessionRequests) GetRequests() []*SessionRequest {
@@ -1352,7 +1638,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1650,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[16]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1663,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{16}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SessionResponse) GetEvent() isSessionResponse_Event {
@@ -1483,7 +1769,7 @@ type SessionResponses struct {
 
 func (x *SessionResponses) Reset() {
 	*x = SessionResponses{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1781,7 @@ func (x *SessionResponses) String() string {
 func (*SessionResponses) ProtoMessage() {}
 
 func (x *SessionResponses) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[17]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1794,7 @@ func (x *SessionResponses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponses.ProtoReflect.Descriptor instead.
 func (*SessionResponses) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{17}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SessionResponses) GetResponses() []*SessionResponse {
@@ -1537,7 +1823,7 @@ type SessionRefusal struct {
 
 func (x *SessionRefusal) Reset() {
 	*x = SessionRefusal{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1835,7 @@ func (x *SessionRefusal) String() string {
 func (*SessionRefusal) ProtoMessage() {}
 
 func (x *SessionRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[18]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1848,7 @@ func (x *SessionRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRefusal.ProtoReflect.Descriptor instead.
 func (*SessionRefusal) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{18}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SessionRefusal) GetCallId() string {
@@ -1606,7 +1892,7 @@ type CancelCallRequest struct {
 
 func (x *CancelCallRequest) Reset() {
 	*x = CancelCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1904,7 @@ func (x *CancelCallRequest) String() string {
 func (*CancelCallRequest) ProtoMessage() {}
 
 func (x *CancelCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[19]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1917,7 @@ func (x *CancelCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCallRequest.ProtoReflect.Descriptor instead.
 func (*CancelCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{19}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CancelCallRequest) GetCallId() string {
@@ -1657,7 +1943,7 @@ type CancelCallResponse struct {
 
 func (x *CancelCallResponse) Reset() {
 	*x = CancelCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +1955,7 @@ func (x *CancelCallResponse) String() string {
 func (*CancelCallResponse) ProtoMessage() {}
 
 func (x *CancelCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[20]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +1968,7 @@ func (x *CancelCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCallResponse.ProtoReflect.Descriptor instead.
 func (*CancelCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{20}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{24}
 }
 
 // Asks for one call.
@@ -1698,7 +1984,7 @@ type GetCallRequest struct {
 
 func (x *GetCallRequest) Reset() {
 	*x = GetCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1996,7 @@ func (x *GetCallRequest) String() string {
 func (*GetCallRequest) ProtoMessage() {}
 
 func (x *GetCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[21]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +2009,7 @@ func (x *GetCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallRequest.ProtoReflect.Descriptor instead.
 func (*GetCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{21}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetCallRequest) GetCallId() string {
@@ -1760,7 +2046,7 @@ type GetCallResponse struct {
 
 func (x *GetCallResponse) Reset() {
 	*x = GetCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +2058,7 @@ func (x *GetCallResponse) String() string {
 func (*GetCallResponse) ProtoMessage() {}
 
 func (x *GetCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[22]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +2071,7 @@ func (x *GetCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallResponse.ProtoReflect.Descriptor instead.
 func (*GetCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{22}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetCallResponse) GetState() CallState {
@@ -1844,7 +2130,7 @@ type ResolveCallRequest struct {
 
 func (x *ResolveCallRequest) Reset() {
 	*x = ResolveCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[23]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2142,7 @@ func (x *ResolveCallRequest) String() string {
 func (*ResolveCallRequest) ProtoMessage() {}
 
 func (x *ResolveCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[23]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2155,7 @@ func (x *ResolveCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveCallRequest.ProtoReflect.Descriptor instead.
 func (*ResolveCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{23}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResolveCallRequest) GetCallId() string {
@@ -1925,7 +2211,7 @@ type ResolveCallResponse struct {
 
 func (x *ResolveCallResponse) Reset() {
 	*x = ResolveCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[24]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2223,7 @@ func (x *ResolveCallResponse) String() string {
 func (*ResolveCallResponse) ProtoMessage() {}
 
 func (x *ResolveCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[24]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2236,7 @@ func (x *ResolveCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveCallResponse.ProtoReflect.Descriptor instead.
 func (*ResolveCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{24}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResolveCallResponse) GetResult() *ToolResult {
@@ -2018,7 +2304,21 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05delay\":\n" +
 	"\vCallStarted\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
-	"\x04tool\x18\x02 \x01(\tR\x04tool\"\x8a\x02\n" +
+	"\x04tool\x18\x02 \x01(\tR\x04tool\"m\n" +
+	"\x10CallToolsRequest\x122\n" +
+	"\x05calls\x18\x01 \x03(\v2\x1c.fumehood.v1.CallToolRequestR\x05calls\x12%\n" +
+	"\x0emax_concurrent\x18\x02 \x01(\rR\rmaxConcurrent\"\x8a\x01\n" +
+	"\x11CallToolsResponse\x122\n" +
+	"\x06answer\x18\x01 \x01(\v2\x18.fumehood.v1.BatchAnswerH\x00R\x06answer\x128\n" +
+	"\bfinished\x18\x02 \x01(\v2\x1a.fumehood.v1.BatchFinishedH\x00R\bfinishedB\a\n" +
+	"\x05event\"\x99\x01\n" +
+	"\vBatchAnswer\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x121\n" +
+	"\x06result\x18\x02 \x01(\v2\x17.fumehood.v1.ToolResultH\x00R\x06result\x127\n" +
+	"\arefused\x18\x03 \x01(\v2\x1b.fumehood.v1.SessionRefusalH\x00R\arefusedB\b\n" +
+	"\x06answer\"-\n" +
+	"\rBatchFinished\x12\x1c\n" +
+	"\tterminate\x18\x01 \x01(\bR\tterminate\"\x8a\x02\n" +
 	"\x0eSessionRequest\x122\n" +
 	"\x04call\x18\x01 \x01(\v2\x1c.fumehood.v1.CallToolRequestH\x00R\x04call\x128\n" +
 	"\x06cancel\x18\x02 \x01(\v2\x1e.fumehood.v1.CancelCallRequestH\x00R\x06cancel\x12:\n" +
@@ -2092,14 +2392,15 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"Resolution\x12\x1a\n" +
 	"\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13RESOLUTION_EXECUTED\x10\x01\x12\x1b\n" +
-	"\x17RESOLUTION_NOT_EXECUTED\x10\x022\xce\x05\n" +
+	"\x17RESOLUTION_NOT_EXECUTED\x10\x022\x9c\x06\n" +
 	"\vToolService\x12J\n" +
 	"\tListTools\x12\x1d.fumehood.v1.ListToolsRequest\x1a\x1e.fumehood.v1.ListToolsResponse\x12D\n" +
 	"\aGetTool\x12\x1b.fumehood.v1.GetToolRequest\x1a\x1c.fumehood.v1.GetToolResponse\x12b\n" +
 	"\x11CheckAvailability\x12%.fumehood.v1.CheckAvailabilityRequest\x1a&.fumehood.v1.CheckAvailabilityResponse\x12G\n" +
 	"\bCallTool\x12\x1c.fumehood.v1.CallToolRequest\x1a\x1d.fumehood.v1.CallToolResponse\x12O\n" +
 	"\n" +
-	"StreamTool\x12\x1e.fumehood.v1.StreamToolRequest\x1a\x1f.fumehood.v1.StreamToolResponse0\x01\x12H\n" +
+	"StreamTool\x12\x1e.fumehood.v1.StreamToolRequest\x1a\x1f.fumehood.v1.StreamToolResponse0\x01\x12L\n" +
+	"\tCallTools\x12\x1d.fumehood.v1.CallToolsRequest\x1a\x1e.fumehood.v1.CallToolsResponse0\x01\x12H\n" +
 	"\aSession\x12\x1b.fumehood.v1.SessionRequest\x1a\x1c.fumehood.v1.SessionResponse(\x010\x01\x12M\n" +
 	"\n" +
 	"CancelCall\x12\x1e.fumehood.v1.CancelCallRequest\x1a\x1f.fumehood.v1.CancelCallResponse\x12D\n" +
@@ -2120,7 +2421,7 @@ func file_fumehood_v1_tool_service_proto_rawDescGZIP() []byte {
 }
 
 var file_fumehood_v1_tool_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(ToolFormat)(0),                   // 0: fumehood.v1.ToolFormat
 	(SessionRequestKind)(0),           // 1: fumehood.v1.SessionRequestKind
@@ -2140,87 +2441,98 @@ var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(*StreamToolResponse)(nil),        // 15: fumehood.v1.StreamToolResponse
 	(*CallRetry)(nil),                 // 16: fumehood.v1.CallRetry
 	(*CallStarted)(nil),               // 17: fumehood.v1.CallStarted
-	(*SessionRequest)(nil),            // 18: fumehood.v1.SessionRequest
-	(*SessionRequests)(nil),           // 19: fumehood.v1.SessionRequests
-	(*SessionResponse)(nil),           // 20: fumehood.v1.SessionResponse
-	(*SessionResponses)(nil),          // 21: fumehood.v1.SessionResponses
-	(*SessionRefusal)(nil),            // 22: fumehood.v1.SessionRefusal
-	(*CancelCallRequest)(nil),         // 23: fumehood.v1.CancelCallRequest
-	(*CancelCallResponse)(nil),        // 24: fumehood.v1.CancelCallResponse
-	(*GetCallRequest)(nil),            // 25: fumehood.v1.GetCallRequest
-	(*GetCallResponse)(nil),           // 26: fumehood.v1.GetCallResponse
-	(*ResolveCallRequest)(nil),        // 27: fumehood.v1.ResolveCallRequest
-	(*ResolveCallResponse)(nil),       // 28: fumehood.v1.ResolveCallResponse
-	(SideEffects)(0),                  // 29: fumehood.v1.SideEffects
-	(*Tool)(nil),                      // 30: fumehood.v1.Tool
-	(*Availability)(nil),              // 31: fumehood.v1.Availability
-	(*CallContext)(nil),               // 32: fumehood.v1.CallContext
-	(*durationpb.Duration)(nil),       // 33: google.protobuf.Duration
-	(*ToolResult)(nil),                // 34: fumehood.v1.ToolResult
-	(*ToolUpdate)(nil),                // 35: fumehood.v1.ToolUpdate
-	(*SystemError)(nil),               // 36: fumehood.v1.SystemError
-	(*timestamppb.Timestamp)(nil),     // 37: google.protobuf.Timestamp
-	(*Content)(nil),                   // 38: fumehood.v1.Content
+	(*CallToolsRequest)(nil),          // 18: fumehood.v1.CallToolsRequest
+	(*CallToolsResponse)(nil),         // 19: fumehood.v1.CallToolsResponse
+	(*BatchAnswer)(nil),               // 20: fumehood.v1.BatchAnswer
+	(*BatchFinished)(nil),             // 21: fumehood.v1.BatchFinished
+	(*SessionRequest)(nil),            // 22: fumehood.v1.SessionRequest
+	(*SessionRequests)(nil),           // 23: fumehood.v1.SessionRequests
+	(*SessionResponse)(nil),           // 24: fumehood.v1.SessionResponse
+	(*SessionResponses)(nil),          // 25: fumehood.v1.SessionResponses
+	(*SessionRefusal)(nil),            // 26: fumehood.v1.SessionRefusal
+	(*CancelCallRequest)(nil),         // 27: fumehood.v1.CancelCallRequest
+	(*CancelCallResponse)(nil),        // 28: fumehood.v1.CancelCallResponse
+	(*GetCallRequest)(nil),            // 29: fumehood.v1.GetCallRequest
+	(*GetCallResponse)(nil),           // 30: fumehood.v1.GetCallResponse
+	(*ResolveCallRequest)(nil),        // 31: fumehood.v1.ResolveCallRequest
+	(*ResolveCallResponse)(nil),       // 32: fumehood.v1.ResolveCallResponse
+	(SideEffects)(0),                  // 33: fumehood.v1.SideEffects
+	(*Tool)(nil),                      // 34: fumehood.v1.Tool
+	(*Availability)(nil),              // 35: fumehood.v1.Availability
+	(*CallContext)(nil),               // 36: fumehood.v1.CallContext
+	(*durationpb.Duration)(nil),       // 37: google.protobuf.Duration
+	(*ToolResult)(nil),                // 38: fumehood.v1.ToolResult
+	(*ToolUpdate)(nil),                // 39: fumehood.v1.ToolUpdate
+	(*SystemError)(nil),               // 40: fumehood.v1.SystemError
+	(*timestamppb.Timestamp)(nil),     // 41: google.protobuf.Timestamp
+	(*Content)(nil),                   // 42: fumehood.v1.Content
 }
 var file_fumehood_v1_tool_service_proto_depIdxs = []int32{
-	29, // 0: fumehood.v1.ListToolsRequest.max_side_effects:type_name -> fumehood.v1.SideEffects
+	33, // 0: fumehood.v1.ListToolsRequest.max_side_effects:type_name -> fumehood.v1.SideEffects
 	0,  // 1: fumehood.v1.ListToolsRequest.format:type_name -> fumehood.v1.ToolFormat
-	30, // 2: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
-	30, // 3: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
+	34, // 2: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
+	34, // 3: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
 	10, // 4: fumehood.v1.CheckAvailabilityResponse.tools:type_name -> fumehood.v1.ToolAvailability
-	31, // 5: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
-	32, // 6: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
-	33, // 7: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
+	35, // 5: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
+	36, // 6: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
+	37, // 7: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
 	12, // 8: fumehood.v1.CallToolRequest.retry:type_name -> fumehood.v1.RetryPolicy
-	34, // 9: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
+	38, // 9: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
 	11, // 10: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
 	17, // 11: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
-	35, // 12: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
-	34, // 13: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
+	39, // 12: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
+	38, // 13: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
 	16, // 14: fumehood.v1.StreamToolResponse.retry:type_name -> fumehood.v1.CallRetry
-	36, // 15: fumehood.v1.CallRetry.error:type_name -> fumehood.v1.SystemError
-	33, // 16: fumehood.v1.CallRetry.delay:type_name -> google.protobuf.Duration
-	11, // 17: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
-	23, // 18: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
-	19, // 19: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
-	18, // 20: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
-	35, // 21: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
-	34, // 22: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
-	22, // 23: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
-	21, // 24: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
-	16, // 25: fumehood.v1.SessionResponse.retry:type_name -> fumehood.v1.CallRetry
-	20, // 26: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
-	36, // 27: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
-	1,  // 28: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
-	2,  // 29: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
-	37, // 30: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
-	34, // 31: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
-	3,  // 32: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
-	38, // 33: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
-	34, // 34: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
-	4,  // 35: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
-	6,  // 36: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
-	8,  // 37: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
-	11, // 38: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
-	14, // 39: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
-	18, // 40: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
-	23, // 41: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
-	25, // 42: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
-	27, // 43: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
-	5,  // 44: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
-	7,  // 45: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
-	9,  // 46: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
-	13, // 47: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
-	15, // 48: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
-	20, // 49: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
-	24, // 50: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
-	26, // 51: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
-	28, // 52: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
-	44, // [44:53] is the sub-list for method output_type
-	35, // [35:44] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	40, // 15: fumehood.v1.CallRetry.error:type_name -> fumehood.v1.SystemError
+	37, // 16: fumehood.v1.CallRetry.delay:type_name -> google.protobuf.Duration
+	11, // 17: fumehood.v1.CallToolsRequest.calls:type_name -> fumehood.v1.CallToolRequest
+	20, // 18: fumehood.v1.CallToolsResponse.answer:type_name -> fumehood.v1.BatchAnswer
+	21, // 19: fumehood.v1.CallToolsResponse.finished:type_name -> fumehood.v1.BatchFinished
+	38, // 20: fumehood.v1.BatchAnswer.result:type_name -> fumehood.v1.ToolResult
+	26, // 21: fumehood.v1.BatchAnswer.refused:type_name -> fumehood.v1.SessionRefusal
+	11, // 22: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
+	27, // 23: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
+	23, // 24: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
+	22, // 25: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
+	39, // 26: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
+	38, // 27: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
+	26, // 28: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
+	25, // 29: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
+	16, // 30: fumehood.v1.SessionResponse.retry:type_name -> fumehood.v1.CallRetry
+	24, // 31: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
+	40, // 32: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
+	1,  // 33: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
+	2,  // 34: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
+	41, // 35: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
+	38, // 36: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
+	3,  // 37: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
+	42, // 38: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
+	38, // 39: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
+	4,  // 40: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
+	6,  // 41: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
+	8,  // 42: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
+	11, // 43: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
+	14, // 44: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
+	18, // 45: fumehood.v1.ToolService.CallTools:input_type -> fumehood.v1.CallToolsRequest
+	22, // 46: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
+	27, // 47: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
+	29, // 48: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
+	31, // 49: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
+	5,  // 50: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
+	7,  // 51: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
+	9,  // 52: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
+	13, // 53: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
+	15, // 54: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
+	19, // 55: fumehood.v1.ToolService.CallTools:output_type -> fumehood.v1.CallToolsResponse
+	24, // 56: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
+	28, // 57: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
+	30, // 58: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
+	32, // 59: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
+	50, // [50:60] is the sub-list for method output_type
+	40, // [40:50] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_service_proto_init() }
@@ -2237,12 +2549,20 @@ func file_fumehood_v1_tool_service_proto_init() {
 		(*StreamToolResponse_Finished)(nil),
 		(*StreamToolResponse_Retry)(nil),
 	}
-	file_fumehood_v1_tool_service_proto_msgTypes[14].OneofWrappers = []any{
+	file_fumehood_v1_tool_service_proto_msgTypes[15].OneofWrappers = []any{
+		(*CallToolsResponse_Answer)(nil),
+		(*CallToolsResponse_Finished)(nil),
+	}
+	file_fumehood_v1_tool_service_proto_msgTypes[16].OneofWrappers = []any{
+		(*BatchAnswer_Result)(nil),
+		(*BatchAnswer_Refused)(nil),
+	}
+	file_fumehood_v1_tool_service_proto_msgTypes[18].OneofWrappers = []any{
 		(*SessionRequest_Call)(nil),
 		(*SessionRequest_Cancel)(nil),
 		(*SessionRequest_Combined)(nil),
 	}
-	file_fumehood_v1_tool_service_proto_msgTypes[16].OneofWrappers = []any{
+	file_fumehood_v1_tool_service_proto_msgTypes[20].OneofWrappers = []any{
 		(*SessionResponse_Update)(nil),
 		(*SessionResponse_Finished)(nil),
 		(*SessionResponse_Refused)(nil),
@@ -2255,7 +2575,7 @@ func file_fumehood_v1_tool_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_service_proto_rawDesc), len(file_fumehood_v1_tool_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   25,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

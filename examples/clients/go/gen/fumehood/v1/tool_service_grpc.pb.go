@@ -24,6 +24,7 @@ const (
 	ToolService_CheckAvailability_FullMethodName = "/fumehood.v1.ToolService/CheckAvailability"
 	ToolService_CallTool_FullMethodName          = "/fumehood.v1.ToolService/CallTool"
 	ToolService_StreamTool_FullMethodName        = "/fumehood.v1.ToolService/StreamTool"
+	ToolService_CallTools_FullMethodName         = "/fumehood.v1.ToolService/CallTools"
 	ToolService_Session_FullMethodName           = "/fumehood.v1.ToolService/Session"
 	ToolService_CancelCall_FullMethodName        = "/fumehood.v1.ToolService/CancelCall"
 	ToolService_GetCall_FullMethodName           = "/fumehood.v1.ToolService/GetCall"
@@ -54,6 +55,10 @@ type ToolServiceClient interface {
 	CallTool(ctx context.Context, in *CallToolRequest, opts ...grpc.CallOption) (*CallToolResponse, error)
 	// Calls a tool and streams `started`, any number of `update`s and one `finished`, which ends the stream.
 	StreamTool(ctx context.Context, in *StreamToolRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamToolResponse], error)
+	// Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
+	// request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+	// others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
+	CallTools(ctx context.Context, in *CallToolsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallToolsResponse], error)
 	// Carries many calls over one stream, answered as they finish, in no promised order. It costs less per call than
 	// CallTool, which pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled;
 	// half-closing it lets them finish.
@@ -137,9 +142,28 @@ func (c *toolServiceClient) StreamTool(ctx context.Context, in *StreamToolReques
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ToolService_StreamToolClient = grpc.ServerStreamingClient[StreamToolResponse]
 
+func (c *toolServiceClient) CallTools(ctx context.Context, in *CallToolsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallToolsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ToolService_ServiceDesc.Streams[1], ToolService_CallTools_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CallToolsRequest, CallToolsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ToolService_CallToolsClient = grpc.ServerStreamingClient[CallToolsResponse]
+
 func (c *toolServiceClient) Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ToolService_ServiceDesc.Streams[1], ToolService_Session_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &ToolService_ServiceDesc.Streams[2], ToolService_Session_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -204,6 +228,10 @@ type ToolServiceServer interface {
 	CallTool(context.Context, *CallToolRequest) (*CallToolResponse, error)
 	// Calls a tool and streams `started`, any number of `update`s and one `finished`, which ends the stream.
 	StreamTool(*StreamToolRequest, grpc.ServerStreamingServer[StreamToolResponse]) error
+	// Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
+	// request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+	// others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
+	CallTools(*CallToolsRequest, grpc.ServerStreamingServer[CallToolsResponse]) error
 	// Carries many calls over one stream, answered as they finish, in no promised order. It costs less per call than
 	// CallTool, which pays for a new HTTP/2 stream each time. When the stream ends, calls under way are cancelled;
 	// half-closing it lets them finish.
@@ -242,6 +270,9 @@ func (UnimplementedToolServiceServer) CallTool(context.Context, *CallToolRequest
 }
 func (UnimplementedToolServiceServer) StreamTool(*StreamToolRequest, grpc.ServerStreamingServer[StreamToolResponse]) error {
 	return status.Error(codes.Unimplemented, "method StreamTool not implemented")
+}
+func (UnimplementedToolServiceServer) CallTools(*CallToolsRequest, grpc.ServerStreamingServer[CallToolsResponse]) error {
+	return status.Error(codes.Unimplemented, "method CallTools not implemented")
 }
 func (UnimplementedToolServiceServer) Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error {
 	return status.Error(codes.Unimplemented, "method Session not implemented")
@@ -359,6 +390,17 @@ func _ToolService_StreamTool_Handler(srv interface{}, stream grpc.ServerStream) 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ToolService_StreamToolServer = grpc.ServerStreamingServer[StreamToolResponse]
 
+func _ToolService_CallTools_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CallToolsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ToolServiceServer).CallTools(m, &grpc.GenericServerStream[CallToolsRequest, CallToolsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ToolService_CallToolsServer = grpc.ServerStreamingServer[CallToolsResponse]
+
 func _ToolService_Session_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(ToolServiceServer).Session(&grpc.GenericServerStream[SessionRequest, SessionResponse]{ServerStream: stream})
 }
@@ -460,6 +502,11 @@ var ToolService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "StreamTool",
 			Handler:       _ToolService_StreamTool_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "CallTools",
+			Handler:       _ToolService_CallTools_Handler,
 			ServerStreams: true,
 		},
 		{
