@@ -12,12 +12,13 @@ from pathlib import Path
 from bench.harness.processes import ROOT
 from bench.harness.report import Report, print_tables, write_json
 from bench.harness.rounds import FULL, QUICK, Effort
-from bench.scenarios import calls, catalog, choices, isolation, journal, limits, ready, start
+from bench.scenarios import batches, calls, catalog, choices, isolation, journal, limits, ready, start
 
 Measure = Callable[[Effort, Path], Awaitable[Report]]
 
 SCENARIOS: dict[str, Measure] = {
     "calls": calls.measure,
+    "batches": batches.measure,
     "ready": ready.measure,
     "catalog": catalog.measure,
     "start": start.measure,

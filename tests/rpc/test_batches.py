@@ -73,8 +73,8 @@ async def run(tools: Any, calls: list[pb.CallToolRequest], **more: Any) -> tuple
     """The answers of a batch, whose order and end are checked, and whether it may stop there."""
     stream = tools.CallTools(pb.CallToolsRequest(calls=calls, **more), timeout=BOUND_S)
     events = [event async for event in stream]
-    assert [event.WhichOneof("event") for event in events] == [*["answer"] * len(calls), "finished"]
-    answers = [event.answer for event in events[:-1]]
+    assert [event.HasField("finished") for event in events] == [*[False] * (len(events) - 1), True]
+    answers = [answer for event in events for answer in event.answers]
     assert [each.index for each in answers] == [*range(len(calls))]
     return answers, events[-1].finished.terminate
 
@@ -198,10 +198,10 @@ async def test_a_reader_that_stops_holds_back_the_rest_of_its_batch_and_nobody_e
     calls = [call("shout", {"size": size}, call_id=f"shout-{index}") for index in range(40)]
     async with sidecar.channel() as channel:
         stream: Any = aiter(ToolServiceStub(channel).CallTools(pb.CallToolsRequest(calls=calls)))
-        assert (await anext(stream)).answer.index == 0
+        assert [each.index for each in (await anext(stream)).answers] == [0]
         await tools.GetCall(pb.GetCallRequest(call_id="shout-4", wait=True), timeout=BOUND_S)
         assert not (await tools.CallTool(call("step"), timeout=BOUND_S)).result.is_error
         begun = await gone(tools, [each.call_id for each in calls])
         assert len(begun) < 30, "it has not read them"
-        rest = [event.answer.index async for event in stream if event.HasField("answer")]
+        rest = [answer.index async for event in stream for answer in event.answers]
         assert rest == [*range(1, 40)]

@@ -630,33 +630,31 @@ Global___CallToolsRequest: _TypeAlias = CallToolsRequest  # noqa: Y015
 
 @_typing.final
 class CallToolsResponse(_message.Message):
-    """One event of a batch."""
+    """Answers of a batch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    ANSWER_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def answer(self) -> Global___BatchAnswer:
-        """A call has its answer. Once for each call, in the order of the request."""
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchAnswer]:
+        """Those that are ready and whose turn it is: over all messages one for each call, in the order of the request."""
 
     @_builtins.property
     def finished(self) -> Global___BatchFinished:
-        """All have theirs. Last, and once."""
+        """Set in the last message, with which all calls have their answers."""
 
     def __init__(
         self,
         *,
-        answer: Global___BatchAnswer | None = ...,
+        answers: _abc.Iterable[Global___BatchAnswer] | None = ...,
         finished: Global___BatchFinished | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "event", b"event", "finished", b"finished"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "event", b"event", "finished", b"finished"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "finished", b"finished"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["answer", "finished"]  # noqa: Y015
-    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallToolsResponse: _TypeAlias = CallToolsResponse  # noqa: Y015
 

@@ -143,7 +143,7 @@ class ToolServiceServicer:
 
     def CallTools(self, request, context):
         """Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
-        request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+        request, and `finished` with the last. Each is a call as any, and one that fails or is refused leaves the
         others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

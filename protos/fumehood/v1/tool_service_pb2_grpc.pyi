@@ -55,7 +55,7 @@ class ToolServiceStub:
     """Calls a tool and streams `started`, any number of `update`s and one `finished`, which ends the stream."""
     CallTools: _grpc.UnaryStreamMultiCallable[_tool_service_pb2.CallToolsRequest, _tool_service_pb2.CallToolsResponse]
     """Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
-    request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+    request, and `finished` with the last. Each is a call as any, and one that fails or is refused leaves the
     others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
     """
     Session: _grpc.StreamStreamMultiCallable[_tool_service_pb2.SessionRequest, _tool_service_pb2.SessionResponse]
@@ -104,7 +104,7 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """Calls a tool and streams `started`, any number of `update`s and one `finished`, which ends the stream."""
     CallTools: _aio.UnaryStreamMultiCallable[_tool_service_pb2.CallToolsRequest, _tool_service_pb2.CallToolsResponse]  # type: ignore[assignment]
     """Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
-    request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+    request, and `finished` with the last. Each is a call as any, and one that fails or is refused leaves the
     others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
     """
     Session: _aio.StreamStreamMultiCallable[_tool_service_pb2.SessionRequest, _tool_service_pb2.SessionResponse]  # type: ignore[assignment]
@@ -186,7 +186,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tool_service_pb2.CallToolsResponse], _abc.AsyncIterator[_tool_service_pb2.CallToolsResponse]]:
         """Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
-        request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+        request, and `finished` with the last. Each is a call as any, and one that fails or is refused leaves the
         others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
         """
 

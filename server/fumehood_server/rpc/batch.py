@@ -16,6 +16,7 @@ from fumehood_server.model.call import CallRequest
 from fumehood_server.model.tool import ExecutionMode
 from fumehood_server.rpc.admission import CALL_TOOLS, caller_deadline
 from fumehood_server.rpc.hang_up import hang_ups_end_it
+from fumehood_server.rpc.send_queue import MAX_COMBINED_BYTES
 from fumehood_server.rpc.status import first_refusal, refusal_error, status_number
 from fumehood_server.rpc.unread import STREAM_BYTES
 
@@ -43,8 +44,8 @@ class Batch:
         self._requests = deque(self._read(request))
         """Those that have not begun."""
         self._count = len(self._requests)
-        self._held: dict[int, bytes] = {}
-        """Answers by their calls' places."""
+        self._held: dict[int, tuple[pb.BatchAnswer, int]] = {}
+        """Answers by their calls' places, with their sizes."""
         self._answered = asyncio.Event()
         self._places = asyncio.Semaphore(self._concurrent(request.max_concurrent))
         self._calls: set[Call] = set()
@@ -147,27 +148,31 @@ class Batch:
         self._hold(pb.BatchAnswer(index=index, refused=refused))
 
     def _hold(self, answer: pb.BatchAnswer) -> None:
-        data = pb.CallToolsResponse(answer=answer).SerializeToString()
-        size = len(data) + STREAM_BYTES
+        size = answer.ByteSize() + STREAM_BYTES
         self._server.unread.add(self._caller, size)
         self._held_bytes += size
         if self._held_bytes > MAX_HELD_BYTES:
             self._has_room.clear()
-        self._held[answer.index] = data
+        self._held[answer.index] = (answer, size)
         self._answered.set()
 
     async def _write_all(self) -> None:
-        for index in range(self._count):
-            while index not in self._held:
+        written = 0
+        while written < self._count:
+            while written not in self._held:
                 self._answered.clear()
                 await self._answered.wait()
-            data = self._held.pop(index)
+            response, size = pb.CallToolsResponse(), 0
+            while written in self._held and (not size or size + self._held[written][1] <= MAX_COMBINED_BYTES):
+                answer, of_one = self._held.pop(written)
+                response.answers.append(answer)
+                size += of_one
+                written += 1
+            if written == self._count:
+                response.finished.terminate = self._terminate
             await self._server.pacer.turn()
-            await self._context.write(data)
-            size = len(data) + STREAM_BYTES
+            await self._context.write(response.SerializeToString())
             self._server.unread.remove(self._caller, size)
             self._held_bytes -= size
             if self._held_bytes <= MAX_HELD_BYTES:
                 self._has_room.set()
-        finished = pb.BatchFinished(terminate=self._terminate)
-        await self._context.write(pb.CallToolsResponse(finished=finished).SerializeToString())

@@ -1219,16 +1219,13 @@ func (x *CallToolsRequest) GetMaxConcurrent() uint32 {
 	return 0
 }
 
-// One event of a batch.
+// Answers of a batch.
 type CallToolsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What happened. A client ignores an event that it does not know.
-	//
-	// Types that are valid to be assigned to Event:
-	//
-	//	*CallToolsResponse_Answer
-	//	*CallToolsResponse_Finished
-	Event         isCallToolsResponse_Event `protobuf_oneof:"event"`
+	// Those that are ready and whose turn it is: over all messages one for each call, in the order of the request.
+	Answers []*BatchAnswer `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	// Set in the last message, with which all calls have their answers.
+	Finished      *BatchFinished `protobuf:"bytes,2,opt,name=finished,proto3" json:"finished,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1263,48 +1260,19 @@ func (*CallToolsResponse) Descriptor() ([]byte, []int) {
 	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *CallToolsResponse) GetEvent() isCallToolsResponse_Event {
+func (x *CallToolsResponse) GetAnswers() []*BatchAnswer {
 	if x != nil {
-		return x.Event
-	}
-	return nil
-}
-
-func (x *CallToolsResponse) GetAnswer() *BatchAnswer {
-	if x != nil {
-		if x, ok := x.Event.(*CallToolsResponse_Answer); ok {
-			return x.Answer
-		}
+		return x.Answers
 	}
 	return nil
 }
 
 func (x *CallToolsResponse) GetFinished() *BatchFinished {
 	if x != nil {
-		if x, ok := x.Event.(*CallToolsResponse_Finished); ok {
-			return x.Finished
-		}
+		return x.Finished
 	}
 	return nil
 }
-
-type isCallToolsResponse_Event interface {
-	isCallToolsResponse_Event()
-}
-
-type CallToolsResponse_Answer struct {
-	// A call has its answer. Once for each call, in the order of the request.
-	Answer *BatchAnswer `protobuf:"bytes,1,opt,name=answer,proto3,oneof"`
-}
-
-type CallToolsResponse_Finished struct {
-	// All have theirs. Last, and once.
-	Finished *BatchFinished `protobuf:"bytes,2,opt,name=finished,proto3,oneof"`
-}
-
-func (*CallToolsResponse_Answer) isCallToolsResponse_Event() {}
-
-func (*CallToolsResponse_Finished) isCallToolsResponse_Event() {}
 
 // The answer of one call of a batch.
 type BatchAnswer struct {
@@ -2307,11 +2275,10 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x04tool\x18\x02 \x01(\tR\x04tool\"m\n" +
 	"\x10CallToolsRequest\x122\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1c.fumehood.v1.CallToolRequestR\x05calls\x12%\n" +
-	"\x0emax_concurrent\x18\x02 \x01(\rR\rmaxConcurrent\"\x8a\x01\n" +
+	"\x0emax_concurrent\x18\x02 \x01(\rR\rmaxConcurrent\"\x7f\n" +
 	"\x11CallToolsResponse\x122\n" +
-	"\x06answer\x18\x01 \x01(\v2\x18.fumehood.v1.BatchAnswerH\x00R\x06answer\x128\n" +
-	"\bfinished\x18\x02 \x01(\v2\x1a.fumehood.v1.BatchFinishedH\x00R\bfinishedB\a\n" +
-	"\x05event\"\x99\x01\n" +
+	"\aanswers\x18\x01 \x03(\v2\x18.fumehood.v1.BatchAnswerR\aanswers\x126\n" +
+	"\bfinished\x18\x02 \x01(\v2\x1a.fumehood.v1.BatchFinishedR\bfinished\"\x99\x01\n" +
 	"\vBatchAnswer\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x121\n" +
 	"\x06result\x18\x02 \x01(\v2\x17.fumehood.v1.ToolResultH\x00R\x06result\x127\n" +
@@ -2486,7 +2453,7 @@ var file_fumehood_v1_tool_service_proto_depIdxs = []int32{
 	40, // 15: fumehood.v1.CallRetry.error:type_name -> fumehood.v1.SystemError
 	37, // 16: fumehood.v1.CallRetry.delay:type_name -> google.protobuf.Duration
 	11, // 17: fumehood.v1.CallToolsRequest.calls:type_name -> fumehood.v1.CallToolRequest
-	20, // 18: fumehood.v1.CallToolsResponse.answer:type_name -> fumehood.v1.BatchAnswer
+	20, // 18: fumehood.v1.CallToolsResponse.answers:type_name -> fumehood.v1.BatchAnswer
 	21, // 19: fumehood.v1.CallToolsResponse.finished:type_name -> fumehood.v1.BatchFinished
 	38, // 20: fumehood.v1.BatchAnswer.result:type_name -> fumehood.v1.ToolResult
 	26, // 21: fumehood.v1.BatchAnswer.refused:type_name -> fumehood.v1.SessionRefusal
@@ -2548,10 +2515,6 @@ func file_fumehood_v1_tool_service_proto_init() {
 		(*StreamToolResponse_Update)(nil),
 		(*StreamToolResponse_Finished)(nil),
 		(*StreamToolResponse_Retry)(nil),
-	}
-	file_fumehood_v1_tool_service_proto_msgTypes[15].OneofWrappers = []any{
-		(*CallToolsResponse_Answer)(nil),
-		(*CallToolsResponse_Finished)(nil),
 	}
 	file_fumehood_v1_tool_service_proto_msgTypes[16].OneofWrappers = []any{
 		(*BatchAnswer_Result)(nil),

@@ -56,7 +56,7 @@ type ToolServiceClient interface {
 	// Calls a tool and streams `started`, any number of `update`s and one `finished`, which ends the stream.
 	StreamTool(ctx context.Context, in *StreamToolRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamToolResponse], error)
 	// Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
-	// request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+	// request, and `finished` with the last. Each is a call as any, and one that fails or is refused leaves the
 	// others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
 	CallTools(ctx context.Context, in *CallToolsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallToolsResponse], error)
 	// Carries many calls over one stream, answered as they finish, in no promised order. It costs less per call than
@@ -229,7 +229,7 @@ type ToolServiceServer interface {
 	// Calls a tool and streams `started`, any number of `update`s and one `finished`, which ends the stream.
 	StreamTool(*StreamToolRequest, grpc.ServerStreamingServer[StreamToolResponse]) error
 	// Runs a batch of calls, as a model asks for several tools at once, and streams their answers in the order of the
-	// request, then `finished`, which ends the stream. Each is a call as any, and one that fails or is refused leaves the
+	// request, and `finished` with the last. Each is a call as any, and one that fails or is refused leaves the
 	// others as they are. When the caller goes away or its deadline passes, all of them are cancelled.
 	CallTools(*CallToolsRequest, grpc.ServerStreamingServer[CallToolsResponse]) error
 	// Carries many calls over one stream, answered as they finish, in no promised order. It costs less per call than
