@@ -260,7 +260,7 @@ def test_log_lines_are_what_the_generated_code_reads(number: int, level: int, me
 @given(
     st.sampled_from(LEVELS),
     st.lists(st.sampled_from(["read", "write", "binary:rg", "host:a.example:443", "secret:key"])),
-    st.none() | st.floats(0.001, 3600),
+    st.tuples(*[st.none() | st.floats(0.001, 3600)] * 2),
     st.sampled_from([None, "process", "call"]),
     st.booleans(),
     st.dictionaries(st.sampled_from(LIMITS), st.integers(1, 2**62)),
@@ -268,7 +268,7 @@ def test_log_lines_are_what_the_generated_code_reads(number: int, level: int, me
 def test_definitions_are_what_the_generated_code_reads(  # noqa: PLR0917
     level: str,
     requires: list[str],
-    timeout_s: float | None,
+    timeouts_s: tuple[float | None, float | None],
     isolation: str | None,
     sequential: bool,
     limits: dict[str, int],
@@ -279,7 +279,8 @@ def test_definitions_are_what_the_generated_code_reads(  # noqa: PLR0917
         side_effects=level,
         idempotent=sequential,
         requires=requires,
-        timeout_s=timeout_s,
+        timeout_s=timeouts_s[0],
+        idle_timeout_s=timeouts_s[1],
         isolation=isolation,
         sequential=sequential,
         limits=limits,
@@ -289,8 +290,9 @@ def test_definitions_are_what_the_generated_code_reads(  # noqa: PLR0917
     assert (read.input_schema_json, read.output_schema_json) == ('{"type":"object"}', "")
     assert read.side_effects == LEVELS.index(level) + 1
     assert list(read.requires) == sorted(set(requires))
-    assert read.HasField("timeout") == (timeout_s is not None)
-    assert timeout_s is None or math.isclose(read.timeout.ToTimedelta().total_seconds(), timeout_s, abs_tol=1e-6)
+    assert (read.HasField("timeout"), read.HasField("idle_timeout")) == tuple(each is not None for each in timeouts_s)
+    for field, wanted in zip((read.timeout, read.idle_timeout), timeouts_s, strict=True):
+        assert wanted is None or math.isclose(field.ToTimedelta().total_seconds(), wanted, abs_tol=1e-6)
     assert read.isolation == {None: 0, "process": 1, "call": 2}[isolation]
     assert read.execution_mode == (2 if sequential else 1)
     names = {"cpu_s": "cpu_seconds"}
