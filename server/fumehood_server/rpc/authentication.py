@@ -30,7 +30,7 @@ FOR_EVERY_CALLER: Final = frozenset(
             f"/fumehood.v1.ToolService/{name}"
             for name in (
                 *("ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool"),
-                *("Session", "GetCall", "CancelCall"),
+                *("CallTools", "Session", "GetCall", "CancelCall"),
             )
         ),
         *(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")),

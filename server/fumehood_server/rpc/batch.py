@@ -15,6 +15,7 @@ from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import CallRequest
 from fumehood_server.model.tool import ExecutionMode
 from fumehood_server.rpc.admission import CALL_TOOLS, caller_deadline
+from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.send_queue import MAX_COMBINED_BYTES
 from fumehood_server.rpc.status import first_refusal, refusal_error, status_number
@@ -40,7 +41,8 @@ class Batch:
         """
         self._server = server
         self._context = context
-        self._caller = context.peer()
+        self._asking = asking()
+        self._connection = self._asking.admitted.connection
         self._requests = deque(self._read(request))
         """Those that have not begun."""
         self._count = len(self._requests)
@@ -73,7 +75,7 @@ class Batch:
             for call in self._calls:
                 call.abandon()
             if self._held_bytes:
-                self._server.unread.remove(self._caller, self._held_bytes)
+                self._server.unread.remove(self._connection, self._held_bytes)
         if refusal is not None:
             raise RefusedError(refusal)
 
@@ -83,16 +85,16 @@ class Batch:
         if not 0 < len(request.calls) <= most:
             text = f"calls has {len(request.calls)} entries: a batch has 1 to {most} ([batch] max_calls)"
             raise RefusedError(Refusal(RefusalReason.REQUEST_INVALID, text))
-        server.unread.check(self._caller)
-        deadline = caller_deadline(self._context.time_remaining())
+        server.unread.check(self._connection)
+        caller, deadline = self._asking.admitted, caller_deadline(self._context.time_remaining())
         came_by = (CALL_TOOLS, self._context.invocation_metadata)
         requests = []
         for index, each in enumerate(request.calls):
             try:
-                requests.append(server.admission.read_request(each, deadline, caller=self._caller, came_by=came_by))
+                requests.append(server.admission.read_request(each, deadline, caller=caller, came_by=came_by))
             except RefusedError as exc:
                 refusal = replace(exc.refusal, message=f"calls[{index}]: {exc.refusal.message}")
-                server.refusals.call("CallTools", refusal, each, self._caller)
+                server.refusals.call("CallTools", refusal, each, caller.recorded)
                 raise RefusedError(refusal) from None
         return requests
 
@@ -110,7 +112,8 @@ class Batch:
             await self._has_room.wait()
             request = self._requests.popleft()
             try:
-                call = self._server.executor.start(request)
+                caller = self._asking.still()
+                call = self._server.executor.start(replace(request, identity=caller, caller=caller.recorded))
             except RefusedError as exc:
                 self._refuse(index, request, exc.refusal)
                 self._places.release()
@@ -149,7 +152,7 @@ class Batch:
 
     def _hold(self, answer: pb.BatchAnswer) -> None:
         size = answer.ByteSize() + STREAM_BYTES
-        self._server.unread.add(self._caller, size)
+        self._server.unread.add(self._connection, size)
         self._held_bytes += size
         if self._held_bytes > MAX_HELD_BYTES:
             self._has_room.clear()
@@ -172,7 +175,7 @@ class Batch:
                 response.finished.terminate = self._terminate
             await self._server.pacer.turn()
             await self._context.write(response.SerializeToString())
-            self._server.unread.remove(self._caller, size)
+            self._server.unread.remove(self._connection, size)
             self._held_bytes -= size
             if self._held_bytes <= MAX_HELD_BYTES:
                 self._has_room.set()
