@@ -82,11 +82,14 @@ async def test_no_other_tool_is_named_to_a_caller_that_has_mistaken_a_name(house
     assert "secret_report" in answer.result.error.message
 
 
-async def test_a_session_and_a_stream_hold_callers_to_the_same_rules(house: House) -> None:
+async def test_a_session_a_batch_and_a_stream_hold_callers_to_the_same_rules(house: House) -> None:
     shown = house.token("reader")
     stream = house.tcp.tools.StreamTool(pb.StreamToolRequest(call=call("secret_report")), metadata=shown)
     answers = [each async for each in stream]
     assert answers[-1].finished.error.code == "TOOL_DENIED"
+    batch = pb.CallToolsRequest(calls=[call("secret_report"), call("say", {"text": "yes"})])
+    told = [answer async for each in house.tcp.tools.CallTools(batch, metadata=shown) for answer in each.answers]
+    assert [each.result.error.code for each in told] == ["TOOL_DENIED", ""]
     session = house.tcp.tools.Session(metadata=shown)
     await session.write(pb.SessionRequest(call=call("secret_report")))
     assert (await session.read()).finished.error.code == "TOOL_DENIED"
