@@ -28,8 +28,15 @@ from fumehood_evidence.note import Signature, Signer, Verifier, opened, signed
 
 FORMAT = "fumehood-evidence/1"
 MAX_BYTES = 256 * 1024 * 1024
-_PAYLOADS = {"execute_start": "arguments", "execute_values": "values"}
+_PAYLOADS = {
+    "execute_start": "arguments",
+    "execute_values": "values",
+    "approval_requested": "arguments",
+    "approval_decided": "arguments",
+}
 """What lies beside events of a type; beside others it is their result."""
+_UNNUMBERED = frozenset({"approval_requested", "approval_decided", "approval_withdrawn", "approval_expired"})
+"""Events about a call that others record than its sidecar: they have the number 0."""
 _DOCUMENTS = ("configuration", "definition", "receipt")
 """What events name of documents."""
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -249,6 +256,8 @@ def _check_calls(bundle: Bundle, bodies: Sequence[Mapping[str, Any]]) -> tuple[C
         if body.get(name) != value:
             raise EvidenceError(f"record {event.position} is not of {name} {value}")
         call_id = str(body.get("call_id", ""))
+        if call_id and body["type"] in _UNNUMBERED and body.get("number") == 0:
+            continue
         if call_id:
             calls.setdefault(call_id, []).append(body)
             if body.get("number") != len(calls[call_id]):

@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import cast
 
@@ -29,6 +29,9 @@ from fumehood_server.config.listen import SocketAccess
 from fumehood_server.config.load import load_config
 from fumehood_server.config_reload import ConfigReloader, ReadConfig
 from fumehood_server.errors import FumehoodError, RefusedError
+from fumehood_server.journal.approvals import ApprovalRecords
+from fumehood_server.journal.journal import StoredJournal
+from fumehood_server.journal.off import NoJournal
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
@@ -38,6 +41,7 @@ from fumehood_server.plugins.catalog import STORE_NAME, Catalog, Log
 from fumehood_server.plugins.leftovers import remove_unused_environments
 from fumehood_server.plugins.pin_records import PinRecords
 from fumehood_server.plugins.store import LiveFolders, PluginSources, PluginStore
+from fumehood_server.policy import ApprovalDesk, DeskSettings, RuleSet
 from fumehood_server.recording import Recording, recording_of
 from fumehood_server.request_records import RequestRecords
 from fumehood_server.rpc import (
@@ -217,6 +221,7 @@ async def _serve_recorded(
             gone = await asyncio.to_thread(remove_unused_environments, config, sources)
             if gone:
                 log.info("environments_removed", paths=[str(path) for path in gone])
+        policy = await asyncio.to_thread(RuleSet, config.rules)
         reloader = ConfigReloader(
             config,
             read_config,
@@ -226,6 +231,7 @@ async def _serve_recorded(
             log=cast("Log", log),
             journal=journal,
             document=recording.document,
+            policy=policy,
             callers=callers,
             certificates=certificates,
         )
@@ -233,9 +239,12 @@ async def _serve_recorded(
         async with (
             trimmed_memory(),
             open_telemetry(config.telemetry) as telemetry,
+            _approvals(journal, lambda: reloader.config) as approvals,
             Executor(
                 catalog,
                 pools,
+                policy=policy,
+                approvals=approvals,
                 journal=journal,
                 max_concurrent_calls=server.max_concurrent_calls,
                 journal_required=config.journal.required,
@@ -266,6 +275,7 @@ async def _serve_recorded(
                     reload_config=reloader.reload,
                     config=lambda: reloader.config,
                     refusals=refusals,
+                    approvals=approvals,
                     callers=callers,
                     tokens=TokenStore(server.token_file, functools.partial(_tokens_unusable, log)),
                 ),
@@ -327,6 +337,25 @@ async def _reload_on_hangup(hangup: asyncio.Event, reloader: ConfigReloader, cha
             get_logger().error("config_reload_failed", exc_info=problem)
             continue
         changed()
+
+
+@contextlib.asynccontextmanager
+async def _approvals(
+    journal: StoredJournal | NoJournal, config: Callable[[], SidecarConfig]
+) -> AsyncIterator[ApprovalDesk | None]:
+    """The approvals that the journal keeps. None: it keeps none."""
+    if not isinstance(journal, StoredJournal) or journal.reads is None:
+        yield None
+        return
+
+    def settings() -> DeskSettings:
+        found = config().approvals
+        return DeskSettings(
+            decide_within_s=found.decide_within_s, use_within_s=found.use_within_s, max_open=found.max_open
+        )
+
+    async with ApprovalDesk(ApprovalRecords(journal, journal.reads), settings) as desk:
+        yield desk
 
 
 def _make_state_folder(config: SidecarConfig) -> None:

@@ -18,6 +18,7 @@ from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import Catalog, Log
 from fumehood_server.plugins.config_change import ConfigReloaded
+from fumehood_server.policy import RuleSet
 from fumehood_server.rpc import ServedCertificates
 from fumehood_server.secrets import SecretStore
 
@@ -43,6 +44,7 @@ class ConfigReloader:
         log: Log,
         journal: Journal,
         document: Document,
+        policy: RuleSet,
         callers: CallerRules,
         certificates: ServedCertificates | None,
     ) -> None:
@@ -57,6 +59,7 @@ class ConfigReloader:
         self._pools = pools
         self._plugin_requests = plugin_requests
         self._log = log
+        self._policy = policy
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -96,6 +99,7 @@ class ConfigReloader:
         try:
             config = await asyncio.to_thread(self._read)
             _check_restart(running, config)
+            rules = await asyncio.to_thread(RuleSet, config.rules)
             document, keys = await asyncio.to_thread(_compared, self._document, config)
             files = None if self._certificates is None else await self._certificates.read_again()
             reloaded = await self._catalog.reload_config(config)
@@ -107,6 +111,7 @@ class ConfigReloader:
         # No await since the catalog has changed: a new call must not meet the old secrets. Calls of before the change
         # may still ask for a secret that is gone; those of after it are granted none that isn't there.
         self._config = config
+        self._policy.take_up(rules)
         self._callers.take_up(config.callers)
         if self._certificates is not None and files is not None:
             self._certificates.take_up(files)

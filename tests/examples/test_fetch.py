@@ -136,8 +136,11 @@ async def test_pages_are_fetched_within_the_bounds_and_private_addresses_refused
 async def test_a_request_of_any_method_waits_for_an_approval(tools: ToolClient, web: Web) -> None:
     listed = (await tools.tools.GetTool(pb.GetToolRequest(name="http_request"))).tool
     assert listed.availability.available
-    result = await tools.call("http_request", method="POST", url=f"{web.url}/hello")
-    assert (result.error.code, json.loads(result.error.details_json)["reason"]) == ("TOOL_DENIED", "approval_required")
+    arguments = json.dumps({"method": "POST", "url": f"{web.url}/hello"})
+    request = pb.CallToolRequest(
+        tool="http_request", arguments_json=arguments, call_id="asks", return_if_approval_required=True
+    )
+    assert (await tools.tools.CallTool(request)).result.error.code == "TOOL_APPROVAL_REQUIRED"
     assert web.requests == []
 
 

@@ -68,7 +68,7 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     PERMISSION_ALLOW: _Permission.ValueType  # 1
     """Runs at once."""
     PERMISSION_REQUIRE_APPROVAL: _Permission.ValueType  # 2
-    """Runs after an approval. Until approvals are served, such a call is refused with `TOOL_DENIED`."""
+    """Runs once it is approved: see ApprovalService. Where the sidecar keeps no journal, `TOOL_DENIED`."""
     PERMISSION_DENY: _Permission.ValueType  # 3
     """Never runs: `TOOL_DENIED`."""
 
@@ -80,7 +80,7 @@ PERMISSION_UNSPECIFIED: Permission.ValueType  # 0
 PERMISSION_ALLOW: Permission.ValueType  # 1
 """Runs at once."""
 PERMISSION_REQUIRE_APPROVAL: Permission.ValueType  # 2
-"""Runs after an approval. Until approvals are served, such a call is refused with `TOOL_DENIED`."""
+"""Runs once it is approved: see ApprovalService. Where the sidecar keeps no journal, `TOOL_DENIED`."""
 PERMISSION_DENY: Permission.ValueType  # 3
 """Never runs: `TOOL_DENIED`."""
 Global___Permission: _TypeAlias = Permission  # noqa: Y015

@@ -362,6 +362,7 @@ class CallToolRequest(_message.Message):
     CONTEXT_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
+    RETURN_IF_APPROVAL_REQUIRED_FIELD_NUMBER: _builtins.int
     tool: _builtins.str
     """The tool's name. Required."""
     arguments_json: _builtins.str
@@ -372,6 +373,11 @@ class CallToolRequest(_message.Message):
     """Identifies the call: 1 to 128 characters of `[A-Za-z0-9._:-]`. Empty means that the sidecar makes one that can't
     be guessed. Whoever knows it can cancel the call, or have a call of this id refused: put something random into
     ids of your own where callers don't trust each other. ALREADY_EXISTS while a call of the same id is under way.
+    """
+    return_if_approval_required: _builtins.bool
+    """Whether a call that needs an approval is answered at once, with `TOOL_APPROVAL_REQUIRED` and the approval's id in
+    the error's details, rather than to wait. It is asked for again by the same call with the same `call_id`, which is
+    needed. Nothing is recorded as the call's outcome until it was decided.
     """
     @_builtins.property
     def context(self) -> _tool_pb2.CallContext:
@@ -396,10 +402,11 @@ class CallToolRequest(_message.Message):
         context: _tool_pb2.CallContext | None = ...,
         timeout: _duration_pb2.Duration | None = ...,
         retry: Global___RetryPolicy | None = ...,
+        return_if_approval_required: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "retry", b"retry", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "context", b"context", "retry", b"retry", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "context", b"context", "retry", b"retry", "return_if_approval_required", b"return_if_approval_required", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

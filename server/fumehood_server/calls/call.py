@@ -33,13 +33,28 @@ class Call:
     millisecond.
     """
 
-    __slots__ = ("_cancellation", "_task", "_waits", "about", "admitted_at", "on_update", "request")
+    __slots__ = (
+        "_cancellation",
+        "_task",
+        "_waits",
+        "about",
+        "admitted_at",
+        "awaits_approval",
+        "is_abandoned",
+        "on_update",
+        "ready_at",
+        "request",
+    )
 
     def __init__(self, request: CallRequest, on_update: OnUpdate | None) -> None:
         """`on_update` must not raise."""
         self.request = request
         self.on_update = on_update
-        self.admitted_at = time.monotonic()
+        self.admitted_at = self.ready_at = time.monotonic()
+        """When our own bounds on its waits begin: once it is approved, where it had to be."""
+        self.awaits_approval = False
+        self.is_abandoned = False
+        """Whether its stream ended, rather than that somebody asked for its end."""
         self.about: About | None = None
         """What its events are about. None: its start was not recorded yet."""
         self._cancellation: Cancellation | None = None
@@ -78,6 +93,7 @@ class Call:
     def abandon(self) -> None:
         """End the call because its stream ended: by the caller's deadline, or by the caller."""
         deadline = self.request.caller_deadline
+        self.is_abandoned = self._cancellation is None
         late = deadline is not None and time.monotonic() >= deadline - _DEADLINE_SKEW_S
         self.cancel(CancelReason.DEADLINE if late else CancelReason.CALLER, by=self.request.caller)
 

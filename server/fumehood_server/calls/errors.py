@@ -16,6 +16,10 @@ class StepFailedError(FumehoodError):
         self.error = error
 
 
+class NotBegunError(StepFailedError):
+    """The call ends before it has begun, and may come again under its id: nothing is recorded as its outcome."""
+
+
 class EndedEarlyError(StepFailedError):
     """The call was cancelled, or met a deadline."""
 

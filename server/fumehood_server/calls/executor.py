@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from fumehood_server.calls.approval_edits import Edit, edited
 from fumehood_server.calls.call import Call, JoinedCall, OnUpdate
 from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.forks import Forks
@@ -19,9 +20,11 @@ from fumehood_server.calls.steps.invoke import LINGER_S
 from fumehood_server.calls.steps.recall import check_repeats
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import RefusedError
+from fumehood_server.model.approvals import Approval, Approvals
 from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.model.caller import CallerRights, UnrestrictedRights
 from fumehood_server.model.events import Journal
+from fumehood_server.model.policy import NO_RULES, Policy
 from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.tool import Payloads
 from fumehood_server.model.worker import CancelReason, WorkerPools
@@ -41,6 +44,8 @@ class Executor:
         *,
         journal: Journal,
         max_concurrent_calls: int,
+        policy: Policy = NO_RULES,
+        approvals: Approvals | None = None,
         linger_s: float = LINGER_S,
         journal_required: bool = True,
         configuration: Callable[[], str] = str,
@@ -67,6 +72,8 @@ class Executor:
         self._tasks = asyncio.TaskGroup()
         self._needs = CallDependencies(
             tools=tools,
+            policy=policy,
+            approvals=approvals,
             pools=pools,
             checks=DocumentChecks(get_logger()),
             turns=Turns(),
@@ -128,6 +135,11 @@ class Executor:
         finally:
             self._registry.remove_call(call)
 
+    async def edit(self, approval: Approval, arguments_json: str) -> Edit:
+        """See `edited`. Raises ApprovalRefusedError."""
+        needs = self._needs
+        return await edited(approval, arguments_json, needs.tools, needs.policy, needs.checks)
+
     def find(self, call_id: str) -> Call | None:
         """The call of this id that is under way."""
         return self._registry.find_call(call_id)
@@ -143,8 +155,11 @@ class Executor:
         return True
 
     def close_admission(self) -> None:
-        """Refuse new calls from now on."""
+        """Refuse new calls from now on, and end those that wait for an approval: they have not begun."""
         self._registry.close()
+        for call in self._registry.calls():
+            if call.awaits_approval:
+                call.cancel(CancelReason.SHUTDOWN)
 
     def cancel_all(self, reason: CancelReason) -> None:
         """End every call now."""

@@ -48,6 +48,8 @@ class Progress:
     """As the plugin gets them."""
     arguments_hash: str = ""
     """Of their canonical form: see `fumehood_server.validation.canonical`."""
+    asked_hash: str = ""
+    """Of the arguments as they were asked for, where an approver has changed them."""
     coercions: tuple[Coercion, ...] = ()
     """What was mended of them."""
     worker_id: str = ""

@@ -15,8 +15,12 @@ from fumehood_sandbox import Receipt
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.errors import StepFailedError
 from fumehood_server.calls.progress import Progress
+from fumehood_server.calls.steps.approve import not_approved
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError
+from fumehood_server.model.approval_changes import Use
+from fumehood_server.model.approval_events import ApprovalUsed
+from fumehood_server.model.approvals import Approval, ApprovalRefusedError, ApprovalState, Choice
 from fumehood_server.model.call import Block, CallContext, CallError, CallOutcome
 from fumehood_server.model.events import (
     About,
@@ -99,11 +103,14 @@ class CallRecords:
         if progress.redactor is None:
             progress.redactor = await self._redactor_of(tool.plugin, tool.plugin_secrets)
 
-    async def start(self, call: Call, progress: Progress, *, required: bool = False) -> None:
+    async def start(
+        self, call: Call, progress: Progress, *, required: bool = False, approved: Approval | None = None
+    ) -> None:
         """The call is admitted, and may come to run. Once for each call, after `find_secrets`.
 
         Where other sidecars record there too, it returns once the call has its id for itself; one of a tool with
-        effects has that with its attempt. `required`: whether it ends where nobody can say now whose the id is.
+        effects has that with its attempt. `approved`: the approval that it uses up,
+        in the same transaction. `required`: whether it ends where nobody can say now whose the id is.
 
         Raises:
             CallTakenError: the id is that of another sidecar's call.
@@ -132,8 +139,13 @@ class CallRecords:
             caller=request.caller,
             authenticated_by=request.identity.authenticated_by.value,
             payloads=policy.value,
+            asked_hash="" if policy is Payloads.OFF else progress.asked_hash,
             again_until_us=call.again_until_us() if request.again_after_crash else None,
         )
+        if approved is not None:
+            await self._start_approved(call, event, about, kept, approved)
+            self.cancel_requested(call)
+            return
         named = self._journal.shared and request.is_named  # an id of ours is nobody else's
         if named and (tool is None or safe_to_repeat(tool.definition.side_effects)):
             try:
@@ -147,6 +159,28 @@ class CallRecords:
         else:
             self._journal.record(event, about, kept)
         self.cancel_requested(call)
+
+    async def _start_approved(
+        self, call: Call, event: ExecuteStart, about: About, kept: tuple[bytes, ...], approved: Approval
+    ) -> None:
+        digest, tool = approved.digest, call.request.tool
+        used = ApprovalUsed(
+            approval_id=approved.approval_id,
+            digest=digest,
+            approvers=tuple(each.by for each in approved.decisions if each.choice is Choice.APPROVE),
+        )
+        use = Use(approved.approval_id, call.request.call_id, digest)
+        try:
+            await self._journal.commit_approved(event, about, kept, use, used)
+        except ApprovalRefusedError as exc:
+            call.about = None
+            if exc.reason == ApprovalState.USED.value:  # it is one call's: that of this id
+                raise CallTakenError(str(exc)) from exc
+            raise StepFailedError(not_approved(tool, approved.approval_id, exc.reason)) from exc
+        except CallTakenError:
+            raise
+        except JournalUnavailableError as exc:
+            raise StepFailedError(not_run(tool, f"the journal can't be written: {exc}")) from exc
 
     def cancel_requested(self, call: Call) -> None:
         """Somebody has asked for the call's end. One whose start is not recorded yet is recorded with its start."""

@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.documents import DocumentChecks
-from fumehood_server.calls.errors import EndedEarlyError, StepFailedError
+from fumehood_server.calls.errors import EndedEarlyError, NotBegunError, StepFailedError
 from fumehood_server.calls.forks import Forks
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.records import CallRecords
@@ -21,6 +21,7 @@ from fumehood_server.calls.steps.acquire import acquire_worker
 from fumehood_server.calls.steps.again import check_retry, check_unchanged, checked_error, error_of, go_on
 from fumehood_server.calls.steps.allow import check_caller
 from fumehood_server.calls.steps.answer import failed, log_outcome, outcome_of
+from fumehood_server.calls.steps.approve import ApprovalParts, approve, check_used
 from fumehood_server.calls.steps.check import Checked, check_result
 from fumehood_server.calls.steps.find import Tools, find_tool
 from fumehood_server.calls.steps.invoke import invoke_tool
@@ -32,17 +33,21 @@ from fumehood_server.calls.steps.serve import serve_recorded
 from fumehood_server.calls.steps.writable import await_journal
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import CallTakenError, RefusedError, WorkerUnavailableError
+from fumehood_server.model.approvals import Approval, Approvals
 from fumehood_server.model.call import CallError, CallOutcome, CallRetry
 from fumehood_server.model.caller import CallerRights
 from fumehood_server.model.events import Journal
 from fumehood_server.model.forks import is_fork_id
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
+from fumehood_server.model.policy import Policy, Verdict
 from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Permission
 from fumehood_server.model.worker import InvocationResult, WorkerPools
 from fumehood_server.telemetry import CallObserver
 from fumehood_server.telemetry.logging import CallLines, correlation
+from fumehood_server.validation.documents import Accepted
 
 _Value = TypeVar("_Value")
 
@@ -52,6 +57,9 @@ class CallDependencies:
     """What the steps of every call share."""
 
     tools: Tools
+    policy: Policy
+    approvals: Approvals | None
+    """None: none can be kept."""
     pools: WorkerPools
     checks: DocumentChecks
     turns: Turns
@@ -107,6 +115,10 @@ async def _run(call: Call, needs: CallDependencies) -> CallOutcome:
         checked = await _take_steps(call, needs, progress, found)
     except (RefusedError, CallTakenError):
         raise
+    except NotBegunError as exc:
+        outcome = outcome_of(call, progress, failed(error_of(progress, call.request.tool, exc.error)))
+        log_outcome(needs.lines, call, progress, outcome)
+        return outcome
     except (StepFailedError, WorkerUnavailableError) as exc:
         checked = failed(error_of(progress, call.request.tool, exc.error))
     except Exception as exc:  # noqa: BLE001 - a fault of ours must not leave an admitted call without its outcome
@@ -195,15 +207,20 @@ async def _take_steps(
     prepared = _passed(await prepare_arguments(call, tool, needs.checks, hashed=needs.journal.recording))
     progress.arguments_json, progress.arguments_hash = prepared.text, prepared.canonical_sha256
     progress.coercions = prepared.coercions
-    _passed(check_permission(tool))
+    verdict = needs.policy.decide(tool, request.identity.name, prepared.text)
+    _passed(check_permission(tool, verdict, approvals=needs.approvals is not None))
     _passed(await await_journal(call, tool, needs.journal, required=needs.journal_required))
     # Here: before-hooks. What they change is prepared and permitted anew.
-    # Here: approval of exactly what will run. Nothing changes the arguments after it.
-    # Here: quotas.
     if tool.plugin_secrets:
         await needs.records.find_secrets(progress)
+    approved = await _approved(
+        call, tool, prepared, verdict, needs=needs, progress=progress, resumed=interrupted is not None
+    )
+    # Here: quotas.
     if interrupted is None:
-        await needs.records.start(call, progress, required=needs.journal_required)
+        await needs.records.start(call, progress, required=needs.journal_required, approved=approved)
+        if approved is not None and needs.approvals is not None:
+            needs.approvals.used(approved)
     result = await _attempts(call, needs, progress, tool, spec)
     return checked_error(progress, request.tool, await check_result(call, tool, spec, result, needs.checks))
     # Here: after-hooks.
@@ -221,7 +238,7 @@ async def _attempts(
     allowed = attempts_allowed(call, tool, needs.retries())
     failures = 0
     error: CallError | None = None
-    since = call.admitted_at
+    since = call.ready_at
     while True:
         unavailable: WorkerUnavailableError | None = None
         try:
@@ -273,6 +290,32 @@ async def _attempt(
         )
     progress.spent.add(result)
     return result
+
+
+async def _approved(
+    call: Call,
+    tool: RegisteredTool,
+    prepared: Accepted,
+    verdict: Verdict,
+    *,
+    needs: CallDependencies,
+    progress: Progress,
+    resumed: bool,
+) -> Approval | None:
+    """The approval that the call uses up, and what of its arguments was changed by it. None: it needs none."""
+    if verdict.permission is not Permission.REQUIRE_APPROVAL or needs.approvals is None:
+        return None
+    parts = ApprovalParts(approvals=needs.approvals, policy=needs.policy, tools=needs.tools, checks=needs.checks)
+    if resumed:
+        await check_used(call, tool, prepared, parts)
+        return None
+    approved = await approve(call, tool, prepared, verdict, progress=progress, parts=parts)
+    if approved.approval.edited:
+        progress.asked_hash = progress.arguments_hash
+        progress.arguments_json = approved.prepared.text
+        progress.arguments_hash = approved.prepared.canonical_sha256
+        progress.coercions += approved.prepared.coercions
+    return approved.approval
 
 
 def _passed(value: _Value | CallError) -> _Value:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
+from fumehood.v1 import approval_service_pb2 as approval_pb
+from fumehood.v1 import approval_service_pb2_grpc as approval_grpc
 from fumehood.v1 import journal_service_pb2 as journal_pb
 from fumehood.v1 import journal_service_pb2_grpc as journal_grpc
 from fumehood.v1 import plugin_service_pb2 as plugin_pb
@@ -72,6 +74,7 @@ class SidecarClient:
         self._tools = tool_grpc.ToolServiceStub(channel)
         self._plugins = plugin_grpc.PluginServiceStub(channel)
         self._journal = journal_grpc.JournalServiceStub(channel)
+        self._approvals = approval_grpc.ApprovalServiceStub(channel)
 
     def __enter__(self) -> Self:
         """Connect.
@@ -174,6 +177,26 @@ class SidecarClient:
         stream = self._tools.StreamTool(pb.StreamToolRequest(call=request), timeout=_deadline_s(request))
         return self._stream(stream)
 
+    def list_approvals(self, approval_id: str = "") -> list[approval_pb.Approval]:
+        """All that are open, or one."""
+        found: list[approval_pb.Approval] = []
+        token = ""
+        while True:
+            request = approval_pb.ListApprovalsRequest(approval_id=approval_id, page_size=_PAGE_SIZE, page_token=token)
+            page = self._ask(lambda: self._approvals.ListApprovals(request, timeout=LOOKUP_TIMEOUT_S))  # noqa: B023 - at once
+            found.extend(page.approvals)
+            token = page.next_page_token
+            if not token:
+                return found
+
+    def watch_approvals(self) -> Iterator[approval_pb.WatchApprovalsResponse]:
+        """Those that are open, and each as it changes, until the caller leaves."""
+        return self._stream(self._approvals.WatchApprovals(approval_pb.WatchApprovalsRequest()))
+
+    def decide_approval(self, request: approval_pb.DecideApprovalRequest) -> approval_pb.Approval:
+        """Decide one."""
+        return self._ask(lambda: self._approvals.DecideApproval(request, timeout=LOOKUP_TIMEOUT_S)).approval
+
     def list_plugins(self) -> list[plugin_pb.Plugin]:
         """All plugins in the order of the configuration."""
         request = plugin_pb.ListPluginsRequest()
@@ -201,10 +224,14 @@ class SidecarClient:
         request = plugin_pb.TailPluginLogsRequest(name=name, lines=lines, follow=follow)
         return self._stream(self._plugins.TailPluginLogs(request, timeout=None if follow else LOOKUP_TIMEOUT_S))
 
-    def newest_events(self, wanted: journal_pb.EventFilter, number: int) -> tuple[list[journal_pb.JournalEvent], int]:
+    def newest_events(
+        self, wanted: journal_pb.EventFilter, number: int, *, payloads: bool = False
+    ) -> tuple[list[journal_pb.JournalEvent], int]:
         """The newest events that fit, newest first, and the journal's size before which they are."""
         events: list[journal_pb.JournalEvent] = []
-        request = journal_pb.ListEventsRequest(filter=wanted, page_size=max(number, 1), newest_first=True)
+        request = journal_pb.ListEventsRequest(
+            filter=wanted, page_size=max(number, 1), newest_first=True, include_payloads=payloads
+        )
         size = -1
         while True:
             page = self._ask(lambda: self._journal.ListEvents(request, timeout=LOOKUP_TIMEOUT_S))

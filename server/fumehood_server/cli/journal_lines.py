@@ -90,7 +90,22 @@ def what_happened(fields: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one retu
         case "outcome_served":
             return f"{data['call_id']} got the recorded outcome of {data['source_call_id']}: {data['outcome']}"
         case _:
-            return ", ".join(_pairs(data.items()))
+            return _of_approval(fields["type"], data) or ", ".join(_pairs(data.items()))
+
+
+def _of_approval(kind: str, data: Mapping[str, Any]) -> str:
+    match kind:
+        case "approval_requested":
+            return f"{data['approval_id']} by {', '.join(data['rules'])}"
+        case "approval_decided" | "approval_withdrawn":
+            who = data["by"] or f"{data['connection']} (no name)"
+            return " ".join(filter(None, (data.get("choice", "withdraw"), "by", who, data["reason"])))
+        case "approval_expired":
+            return f"{data['approval_id']}, which was {data['was']}"
+        case "approval_used":
+            return str(data["approval_id"])
+        case _:
+            return ""
 
 
 def outcome_text(data: Mapping[str, Any]) -> str:

@@ -32,13 +32,19 @@ def bars_of(events: Iterable[Mapping[str, Any]]) -> list[Bar]:
     """The calls of decoded events in the order of their starts, and what belongs to no call among them."""
     bars: list[Bar] = []
     calls: dict[str, Bar] = {}
+    not_begun: set[str] = set()
+    """Calls that waited for their approval so far."""
     for event in events:
         call_id, time_us = event["call_id"], event["time_us"]
         call = calls.get(call_id)
-        if event["type"] == "execute_start" or (call_id and call is None):
+        is_start = event["type"] == "execute_start"
+        if is_start and call_id in not_begun:
+            not_begun.discard(call_id)
+        elif is_start or (call_id and call is None):
+            not_begun.update([] if is_start else [call_id])
             call = calls[call_id] = Bar(time_us, None, event["tool"], id=call_id, text="has no outcome", style="cyan")
             bars.append(call)
-        if event["type"] == "execute_start":
+        if is_start:
             continue
         if call is None:
             bars.append(Bar(time_us, time_us, event["type"], what_happened(event), style="dim"))

@@ -19,6 +19,7 @@ from fumehood_server.config.egress import EgressConfig
 from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.model.batches import BatchConfig
 from fumehood_server.model.plugin import Grants, ToolGrant
+from fumehood_server.model.policy import Rule
 from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.tool import DeclaredLimits, Payloads
 from fumehood_server.secrets import SecretSource
@@ -164,6 +165,18 @@ class PluginConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalsConfig:
+    """`[approvals]`."""
+
+    decide_within_s: float = 3_600.0
+    """How long an approval waits for its decision."""
+    use_within_s: float = 600.0
+    """How long a call may use it after that."""
+    max_open: int = 4_096
+    """Approvals that wait, or were given and not used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarConfig:
     """The whole configuration."""
 
@@ -183,6 +196,8 @@ class SidecarConfig:
     secrets: Mapping[str, SecretSource] = field(default_factory=dict)
     egress: EgressConfig = field(default_factory=EgressConfig)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
+    rules: tuple[Rule, ...] = ()
+    approvals: ApprovalsConfig = field(default_factory=ApprovalsConfig)
 
 
 def _or(declared: int | None, default: int) -> int:

@@ -240,6 +240,49 @@ class PluginTable(Table):
     tools: dict[str, ToolGrantTable] = Field(default={})
 
 
+MAX_RULES = 10_000
+
+
+class ConditionTable(Table):
+    """An element of `when` in `[[policy.rule]]`."""
+
+    pointer: str = Field(max_length=1024)
+    equals: bool | int | float | str | None = None
+    one_of: list[bool | int | float | str] | None = Field(default=None, min_length=1, max_length=1024)
+    pattern: str | None = Field(default=None, min_length=1, max_length=1024)
+    min: float | None = None
+    max: float | None = None
+
+
+class RuleTable(Table):
+    """`[[policy.rule]]`."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    permission: Annotated[Permission, one_of(Permission, "permission")]
+    tools: list[str] = Field(default=[], max_length=1024)
+    plugins: list[str] = Field(default=[], max_length=1024)
+    side_effects: list[Annotated[Level, one_of(Level, "side-effect level")]] = Field(default=[], max_length=4)
+    callers: list[str] = Field(default=[], max_length=1024)
+    when: list[ConditionTable] = Field(default=[], max_length=64)
+    approvers: list[str] = Field(default=[], max_length=1024)
+    approvals: int = Field(default=1, ge=1, le=64)
+    self_approval: bool = False
+
+
+class PolicyTable(Table):
+    """`[policy]`."""
+
+    rule: list[RuleTable] = Field(default=[], max_length=MAX_RULES)
+
+
+class ApprovalsTable(Table):
+    """`[approvals]`."""
+
+    decide_within_s: float = Field(default=3_600.0, gt=0, le=31_536_000)
+    use_within_s: float = Field(default=600.0, gt=0, le=31_536_000)
+    max_open: int = Field(default=4_096, ge=1, le=100_000)
+
+
 _CALLER = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _TOOL_PATTERN = re.compile(r"[a-z0-9_*]{1,128}")
 MAX_CALLERS = 1000
@@ -319,6 +362,8 @@ class ConfigFile(Table):
     batch: BatchTable = BatchTable()
     egress: EgressTable = EgressTable()
     telemetry: TelemetryTable = TelemetryTable()
+    policy: PolicyTable = PolicyTable()
+    approvals: ApprovalsTable = ApprovalsTable()
     secrets: dict[str, SecretTable] = Field(default={}, max_length=MAX_SECRETS)
     plugin: list[PluginTable] = Field(default=[])
     caller: list[CallerTable] = Field(default=[], max_length=MAX_CALLERS)

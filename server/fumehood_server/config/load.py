@@ -18,6 +18,7 @@ from fumehood_server.config.config import (
     SANDBOX_LIMITS,
     SIDECAR_LIMITS,
     TOKEN_FILE,
+    ApprovalsConfig,
     JournalConfig,
     LimitsConfig,
     PluginConfig,
@@ -48,6 +49,7 @@ from fumehood_server.config.grants import (
     resolve_grants,
 )
 from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
+from fumehood_server.config.policy import read_rules
 from fumehood_server.config.secrets import check_secret_links, read_secrets
 from fumehood_server.config.tables import read_table
 from fumehood_server.config.telemetry import check_unreachable, read_telemetry
@@ -158,6 +160,12 @@ def _convert(
         secrets=secrets,
         egress=egress,
         telemetry=telemetry,
+        rules=read_rules(file.policy.rule, source),
+        approvals=ApprovalsConfig(
+            decide_within_s=file.approvals.decide_within_s,
+            use_within_s=file.approvals.use_within_s,
+            max_open=file.approvals.max_open,
+        ),
     )
 
 

@@ -101,7 +101,7 @@ def _call_of(event: Event, about: About, time_us: int) -> CallRow | CallChange |
             run_id=about.run_id,
             session_id=about.context.get("session_id", ""),
             tool=about.tool,
-            arguments_hash=bytes.fromhex(event.arguments_hash),
+            arguments_hash=bytes.fromhex(event.asked_hash or event.arguments_hash),
             has_effects=has_effects(event.side_effects),
             started_us=time_us,
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from fumehood_server.model.approval_changes import Change
+from fumehood_server.model.approvals import Approval, ApprovalRefusedError
 from fumehood_server.model.events import Document
 
 
@@ -66,6 +68,14 @@ class Entry:
     payloads: tuple[bytes, ...] = ()
     """What one event speaks of by SHA-256, and retention may remove: arguments, a result, updates."""
     documents: tuple[Document, ...] = ()
+    approval: Change | None = None
+    """What it says of an approval."""
+    settled: Approval | None = None
+    """That approval after it was appended."""
+    requires: Entry | None = None
+    """An earlier one of the same group, without which it is not appended."""
+    refusal: ApprovalRefusedError | None = None
+    """Why it was not appended, where the approval is why."""
     refused: str = ""
     """Why it was not appended: see `Store.write`."""
 

@@ -89,7 +89,10 @@ def _events(reader: Reader, call_id: str, run_id: str) -> list[StoredEvent]:
     calls = [call_id] if call_id else reader.calls_of_run(run_id)
     events = reader.events(EventFilter(subjects=(run_id,)), limit=MAX_EVENTS) if run_id else []
     for each in calls:
-        events += reader.events_of_call(each)
+        of_call = reader.events_of_call(each)
+        if of_call:
+            of_call = [*reader.approval_events(each, of_call[0].position), *of_call]
+        events += of_call
         if len(events) > MAX_EVENTS:
             raise NoEvidenceError(f"the run has more than {MAX_EVENTS:,} events: take its calls one by one")
     return sorted(events, key=lambda event: event.position)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +20,7 @@ from fumehood_server.journal.recent_ids import RecentIds, words_of
 from fumehood_server.journal.recorded import JournalReader, read_call, read_pins
 from fumehood_server.journal.store import Reader, Store, StoreError
 from fumehood_server.journal.writer import Upkeep, Writer, WriterSettings
+from fumehood_server.model.approval_changes import Change
 from fumehood_server.model.events import (
     NOBODY,
     About,
@@ -27,6 +28,7 @@ from fumehood_server.model.events import (
     Event,
     EventsLost,
     ExecuteEnd,
+    ExecuteStart,
     SidecarStopped,
 )
 from fumehood_server.model.forks import Fork
@@ -79,7 +81,7 @@ class StoredJournal:
         self._reader = JournalReader(open_reader)
         self._sidecar = sidecar
         self._commit_s = commit_s
-        self._window_s = window_s
+        self.window_s = window_s
         self._on_closed = on_closed
         self._interrupted = interrupted
         self._recent = RecentIds(window_s)
@@ -163,7 +165,7 @@ class StoredJournal:
             return
         if self._lost:
             self._tell_losses()
-        self._writer.add(self._entry(event, about, payloads, documents))
+        self._writer.add(self.entry(event, about, payloads, documents))
 
     async def commit(
         self,
@@ -176,16 +178,44 @@ class StoredJournal:
         await self.room(sum(map(len, payloads)))
         if self._writer.is_full:
             raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
-        entry = self._entry(event, about, payloads, documents)
-        done = self._writer.commit(entry)
+        entry = self.entry(event, about, payloads, documents)
+        await self._written(entry)
+        if entry.refused:
+            raise CallTakenError(entry.refused)
+
+    async def commit_entries(self, entries: Sequence[Entry]) -> None:
+        """Have entries of `entry` on disk now, in one transaction. What was refused says so.
+
+        Raises:
+            JournalUnavailableError: as `commit`.
+        """
+        await self.room(sum(each.size for each in entries))
+        if self._writer.is_full:
+            raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
+        await self._written(*entries)
+
+    async def commit_approved(
+        self, start: ExecuteStart, about: About, payloads: tuple[bytes, ...], use: Change, used: Event
+    ) -> None:
+        """See `fumehood_server.model.events.Journal`."""
+        first = self.entry(start, about, payloads)
+        first.approval = use
+        second = self.entry(used, about)
+        second.requires = first
+        await self.commit_entries([first, second])
+        if first.refusal is not None:
+            raise first.refusal
+        if first.refused:
+            raise CallTakenError(first.refused)
+
+    async def _written(self, *entries: Entry) -> None:
+        done = self._writer.commit(*entries)
         try:
             async with asyncio.timeout(self._commit_s):
                 await done
         except TimeoutError as exc:
             problem = self.problem or f"nothing was written for {self._commit_s:g} s"
             raise JournalUnavailableError(problem) from exc
-        if entry.refused:
-            raise CallTakenError(entry.refused)
 
     @property
     def recording(self) -> bool:
@@ -238,7 +268,7 @@ class StoredJournal:
                 return
 
     def _window_start_us(self) -> int:
-        return time.time_ns() // _MICROSECONDS - round(self._window_s * 1e6)
+        return time.time_ns() // _MICROSECONDS - round(self.window_s * 1e6)
 
     def _read_recent(self, since_us: int) -> array[int]:
         with contextlib.closing(self._open_reader()) as reader:
@@ -264,14 +294,15 @@ class StoredJournal:
     def _tell_losses(self) -> None:
         lost, self._lost = self._lost, 0
         if lost:
-            self._writer.add(self._entry(EventsLost(count=lost, reason=self.problem or "too many at once"), NOBODY))
+            self._writer.add(self.entry(EventsLost(count=lost, reason=self.problem or "too many at once"), NOBODY))
 
-    def _entry(
+    def entry(
         self, event: Event, about: About, payloads: tuple[bytes, ...] = (), documents: tuple[Document, ...] = ()
     ) -> Entry:
+        """What is written for an event, which is to be handed over at once: it is stamped."""
         # Events are found by time as well, so time stands still where the clock is set back.
         self._last_us = max(self._last_us, time.time_ns() // _MICROSECONDS)
-        if about.call_id:
+        if about.call_id and about.numbered:
             if not about.number:
                 self._recent.add(about.call_id)
             about.number += 1

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from fumehood_server.model.events import NOBODY, About, Document, Event
+from fumehood_server.model.approval_changes import Change
+from fumehood_server.model.approvals import ApprovalRefusedError
+from fumehood_server.model.events import NOBODY, About, Document, Event, ExecuteStart
 from fumehood_server.model.forks import Fork
 from fumehood_server.model.recorded import RecordedCall
 
@@ -54,6 +56,17 @@ class NoJournal:
         documents: tuple[Document, ...] = (),
     ) -> None:
         """Nothing is written."""
+
+    async def commit_approved(
+        self,
+        start: ExecuteStart,  # noqa: ARG002 - as in the protocol
+        about: About,  # noqa: ARG002 - likewise
+        payloads: tuple[bytes, ...],  # noqa: ARG002 - likewise
+        use: Change,  # noqa: ARG002 - likewise
+        used: Event,  # noqa: ARG002 - likewise
+    ) -> None:
+        """No approval is kept, so none is used."""
+        raise ApprovalRefusedError("not_found", "this sidecar keeps no approvals")
 
     def take_over(self, call: RecordedCall) -> bool:  # noqa: ARG002 - as in the protocol
         """There is none."""

@@ -169,6 +169,24 @@ class Reader(Protocol):
     def calls(self, call_ids: Collection[str]) -> dict[str, CallRow]:
         """The newest call of each of these ids."""
 
+    def approvals(
+        self,
+        *,
+        approval_id: str = "",
+        call_id: str = "",
+        is_open: bool = False,
+        after: int | None = None,
+        limit: int,
+        max_bytes: int,
+    ) -> list[tuple[int, bytes]]:
+        """Approvals with the positions of what changed them last: of a call the newest first, else the oldest.
+
+        They end early beyond so many bytes, after one at least.
+        """
+
+    def approval_events(self, call_id: str, before: int) -> list[StoredEvent]:
+        """Events of the approvals of a call from before its start."""
+
     def open_calls(self, owner: str, *, limit: int) -> list[CallRow]:
         """A sidecar's calls that have no outcome yet, in the order in which they began."""
 

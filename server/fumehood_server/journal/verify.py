@@ -17,6 +17,7 @@ from fumehood_server.journal.entry import CallRow, CallState, filed
 from fumehood_server.journal.pruned import pruned_so_far
 from fumehood_server.journal.store import Counts, EventFilter, Pruned, Reader, StoredEvent, StoreError
 from fumehood_server.journal.tree import TILE_BITS, TILE_HASHES, Tile, Tree
+from fumehood_server.model.approval_events import ApprovalDecided, ApprovalRequested
 from fumehood_server.model.events import (
     ExecuteAttempt,
     ExecuteCancelled,
@@ -34,8 +35,12 @@ _PAYLOADS = {
     ExecuteEnd.TYPE: "result",
     ExecuteCancelled.TYPE: "result",
     OutcomeResolved.TYPE: "result",
+    ApprovalRequested.TYPE: "arguments",
+    ApprovalDecided.TYPE: "arguments",
 }
-_OF_CALLS = frozenset({*_PAYLOADS, ExecuteAttempt.TYPE} - {ExecuteValues.TYPE})
+_OF_CALLS = frozenset(
+    {*_PAYLOADS, ExecuteAttempt.TYPE} - {ExecuteValues.TYPE, ApprovalRequested.TYPE, ApprovalDecided.TYPE}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +273,7 @@ class _Verification:
                 fields["tool"],
                 fields["run_id"],
                 fields["context"].get("session_id", ""),
-                data["arguments_hash"],
+                data.get("asked_hash") or data["arguments_hash"],
                 has_effects(data["side_effects"]),
                 fields["time_us"],
             )

@@ -201,11 +201,15 @@ class Writer:
         with self._lock:
             self._add(entry)
 
-    def commit(self, entry: Entry) -> asyncio.Future[None]:
-        """Have an entry written now. The future is done when it is on disk; it never fails, so wait with a bound."""
+    def commit(self, *entries: Entry) -> asyncio.Future[None]:
+        """Have entries written now, in one transaction.
+
+        The future is done when they are on disk; it never fails, so wait with a bound.
+        """
         done = asyncio.get_running_loop().create_future()
         with self._condition:
-            self._add(entry)
+            for entry in entries:
+                self._add(entry)
             self._batch.waiters.append(done)
             self._wake()
         return done

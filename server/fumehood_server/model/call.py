@@ -53,6 +53,8 @@ class CallRequest:
     """Who calls, as the journal records it: by name where it has one, else its connection, as gRPC names it."""
     identity: Caller = ANONYMOUS
     """Who calls, and how it was authenticated."""
+    return_if_approval_required: bool = False
+    """Whether it is answered at once where it would wait for an approval."""
     trace: TraceContext | None = None
     """None: calls are not traced."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fumehood_server.model import events, forks, operation_events
+from fumehood_server.model import approval_events, events, forks, operation_events
 from fumehood_server.model.events import Event
 
 EVENTS: Mapping[str, type[Event]] = {
@@ -13,6 +13,11 @@ EVENTS: Mapping[str, type[Event]] = {
         events.SidecarStarted,
         events.SidecarStopped,
         events.ExecuteStart,
+        approval_events.ApprovalRequested,
+        approval_events.ApprovalDecided,
+        approval_events.ApprovalWithdrawn,
+        approval_events.ApprovalExpired,
+        approval_events.ApprovalUsed,
         events.ExecuteAttempt,
         events.ExecuteValues,
         events.ExecuteRetry,

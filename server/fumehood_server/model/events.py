@@ -20,6 +20,7 @@ from fumehood_server.model.tool import Payloads
 if TYPE_CHECKING:
     from fumehood_sandbox import Policy, Receipt
 
+    from fumehood_server.model.approval_changes import Change
     from fumehood_server.model.forks import Fork
 
 
@@ -34,6 +35,8 @@ class About:
     plugin: str = ""
     context: Mapping[str, str] = field(default_factory=dict)
     """The caller's correlation: those of `CallContext` that are known."""
+    numbered: bool = True
+    """False: it is about the call, and whoever records it does not count the call's events."""
     number: int = 0
     """How many events of the call were recorded so far: the journal counts on. All of a call's share this object."""
 
@@ -111,6 +114,8 @@ class ExecuteStart(Event):
     """How it is known who calls: see `model.caller.Authentication`. Empty: from before that was recorded."""
     payloads: str = Payloads.FULL.value
     """What is kept of its arguments and result. Where that is nothing, `arguments_hash` is empty."""
+    asked_hash: str = ""
+    """`arguments_hash` as the caller asked, where an approver has changed the arguments."""
     again_until_us: int | None = None
     """POSIX time until which the call may run again if the sidecar dies, 0 where its caller set no deadline. None: it
     may not."""
@@ -399,6 +404,16 @@ class Journal(Protocol):
         Raises:
             JournalUnavailableError: it could not be put there in time. It may be there all the same.
             CallTakenError: the call's id is that of another sidecar's call, or another one has settled the call.
+        """
+
+    async def commit_approved(
+        self, start: ExecuteStart, about: About, payloads: tuple[bytes, ...], use: Change, used: Event
+    ) -> None:
+        """Have a call's start on disk now, and in the same transaction that it has used up its approval.
+
+        Raises:
+            ApprovalRefusedError: the approval can't be used. Nothing was recorded.
+            JournalUnavailableError, CallTakenError: as `commit`.
         """
 
     @property

@@ -133,6 +133,8 @@ class RegisteredTool:
     plugin: str
     plugin_version: str
     permission: Permission
+    permission_set: bool = True
+    """Whether the operator chose it. False: it follows the level."""
     timeout_s: float
     """The lower of the tool's own and the operator's."""
     idle_timeout_s: float | None = None

@@ -36,6 +36,15 @@ class Permission(StrEnum):
     DENY = "deny"
 
 
+DEFAULT_PERMISSION = {
+    Level.NONE: Permission.ALLOW,
+    Level.READ: Permission.ALLOW,
+    Level.WRITE: Permission.REQUIRE_APPROVAL,
+    Level.EXTERNAL: Permission.REQUIRE_APPROVAL,
+}
+"""Of a tool for which the operator says nothing."""
+
+
 class Isolation(StrEnum):
     """Whether a process serves many calls, or one."""
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fumehood_sandbox import Level
-
 from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.nearest import nearest
@@ -19,7 +17,7 @@ from fumehood_server.model.plugin import (
     ToolGrant,
     WorkerSpec,
 )
-from fumehood_server.model.tool import Permission, Reason, ToolDefinition
+from fumehood_server.model.tool import DEFAULT_PERMISSION, Reason, ToolDefinition
 from fumehood_server.plugins.definition_verifier import DefinitionVerifier
 from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.launch.program import BuiltProgram, build
@@ -27,13 +25,6 @@ from fumehood_server.plugins.loading import LoadedPlugin
 from fumehood_server.plugins.lock import Pinned
 from fumehood_server.plugins.requirements import reach_of, standing_reasons
 from fumehood_server.plugins.specs import SpecMaker
-
-_DEFAULT_PERMISSION = {
-    Level.NONE: Permission.ALLOW,
-    Level.READ: Permission.ALLOW,
-    Level.WRITE: Permission.REQUIRE_APPROVAL,
-    Level.EXTERNAL: Permission.REQUIRE_APPROVAL,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +207,8 @@ def _tool(
         definition_digest=definition_digest(definition),
         plugin=loaded.manifest.name,
         plugin_version=loaded.manifest.version,
-        permission=grant.permission or _DEFAULT_PERMISSION[definition.side_effects],
+        permission=grant.permission or DEFAULT_PERMISSION[definition.side_effects],
+        permission_set=grant.permission is not None,
         timeout_s=min(bounds),
         idle_timeout_s=min(idle_bounds, default=None),
         spec=made if isinstance(made, WorkerSpec) else None,

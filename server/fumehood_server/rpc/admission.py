@@ -77,8 +77,8 @@ class Admission:
             if seconds < 0 or not 0 <= nanos < _NANOS:  # google/protobuf/duration.proto: of one sign, less than 1 s
                 raise _invalid("timeout is no duration: its nanos must be from 0 to 999,999,999")
         again_after_crash = request.HasField("retry") and request.retry.after_crash
-        if again_after_crash and not is_named:
-            raise _invalid("retry.after_crash needs a call_id, by which the call is sent again")
+        if not is_named:
+            _check_not_again(request, again_after_crash=again_after_crash)
         max_attempts = request.retry.max_attempts if request.HasField("retry") else 0
         context, trace = self._correlation(request, came_by)
         return CallRequest(
@@ -93,6 +93,7 @@ class Admission:
             again_after_crash=again_after_crash,
             caller=caller.recorded,
             identity=caller,
+            return_if_approval_required=request.return_if_approval_required,
             trace=trace,
         )
 
@@ -135,6 +136,16 @@ def _too_long(text: str, limit_bytes: int) -> bool:
     if len(text) * _WIDEST_CHARACTER_BYTES <= limit_bytes:
         return False
     return len(text) > limit_bytes or len(text.encode()) > limit_bytes
+
+
+def _check_not_again(request: pb.CallToolRequest, *, again_after_crash: bool) -> None:
+    """Refuse what asks for a call to be sent again, without an id to send it by."""
+    for name, asked in (
+        ("retry.after_crash", again_after_crash),
+        ("return_if_approval_required", request.return_if_approval_required),
+    ):
+        if asked:
+            raise _invalid(f"{name} needs a call_id, by which the call is sent again")
 
 
 def _invalid(message: str) -> RefusedError:

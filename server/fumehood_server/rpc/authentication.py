@@ -33,6 +33,7 @@ FOR_EVERY_CALLER: Final = frozenset(
                 *("CallTools", "Session", "GetCall", "CancelCall"),
             )
         ),
+        *(f"/fumehood.v1.ApprovalService/{name}" for name in ("ListApprovals", "WatchApprovals", "DecideApproval")),
         *(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")),
     }
 )

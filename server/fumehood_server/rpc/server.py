@@ -15,7 +15,8 @@ from fumehood_server.callers import Authenticator
 from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
-from fumehood_server.rpc import journal_service, plugin_service, tool_service
+from fumehood_server.rpc import approval_service, journal_service, plugin_service, tool_service
+from fumehood_server.rpc.approval_service import ApprovalService
 from fumehood_server.rpc.authentication import AuthenticatedHandlers, RefusalLog
 from fumehood_server.rpc.hang_up import keep_hang_ups_from_log
 from fumehood_server.rpc.health import HealthService
@@ -120,18 +121,20 @@ async def serving(
         ListenFailedError: an address can't be had.
     """
     keep_hang_ups_from_log()
-    names = (tool_service.SERVICE, plugin_service.SERVICE, journal_service.SERVICE)
+    names = (tool_service.SERVICE, plugin_service.SERVICE, journal_service.SERVICE, approval_service.SERVICE)
+    of_journal = frozenset({journal_service.SERVICE, approval_service.SERVICE})
     health = HealthService(
         frozenset(names),
         _plugin_serves(context),
         lambda: context.journal.problem is None,
         context.drain,
-        never=frozenset() if context.journal_reads is not None else frozenset({journal_service.SERVICE}),
+        never=frozenset() if context.journal_reads is not None else of_journal,
     )
     handlers: tuple[grpc.GenericRpcHandler[Any, Any], ...] = (
         ToolService(context).handler(),
         PluginService(context, on_change=health.changed).handler(),
         JournalService(context).handler(),
+        ApprovalService(context).handler(),
     )
     if reflect:
         handlers = (*handlers, *reflection_handlers((*names, _HEALTH)))

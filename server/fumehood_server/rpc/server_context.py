@@ -14,6 +14,7 @@ from fumehood_server.model.events import Journal
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.plugins.config_change import ConfigReloaded
+from fumehood_server.policy import ApprovalDesk
 from fumehood_server.rpc.admission import Admission
 from fumehood_server.rpc.drain import Drain
 from fumehood_server.rpc.outcomes import ResultWriter
@@ -55,6 +56,8 @@ class ServerContext:
     tokens: TokenStore
     unread: UnreadAnswers
     reader: RequestReader
+    approvals: ApprovalDesk | None = None
+    """None: none is kept."""
     metrics: SidecarMetrics | None = None
     """None: nobody asked for them."""
     sessions: StreamSlots = field(default_factory=lambda: StreamSlots("sessions", total=MAX_SESSIONS, connection=16))

@@ -24,7 +24,7 @@ async def prepare_arguments(
         EndedEarlyError: the call was cancelled or met a deadline before.
         StepFailedError: they could not be validated.
     """
-    deadline = call.deadline(Bound.WAIT, call.admitted_at, max(MIN_WAIT_S, tool.timeout_s))
+    deadline = call.deadline(Bound.WAIT, call.ready_at, max(MIN_WAIT_S, tool.timeout_s))
     document = arguments_of(tool, call.request.arguments_json, hashed=hashed)
     return settled(tool, await validate(call, tool, document, checks, deadline))
 

@@ -21,7 +21,7 @@ async def await_journal(call: Call, tool: RegisteredTool, journal: Journal, *, r
     """
     size = len(call.request.arguments_json)
     if not journal.has_room(size):
-        deadline = call.deadline(Bound.WAIT, call.admitted_at, max(MIN_WAIT_S, tool.timeout_s))
+        deadline = call.deadline(Bound.WAIT, call.ready_at, max(MIN_WAIT_S, tool.timeout_s))
         await call.wait_for(lambda: journal.room(size), deadline)
     problem = journal.problem
     if problem is None or (not required and safe_to_repeat(tool.definition.side_effects)):

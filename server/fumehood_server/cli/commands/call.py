@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import secrets
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     shell_complete=run_ids,
     help="What the call belongs to (its request_id), such as a run that `journal replay RUN --from` made.",
 )
+@click.option("--no-wait", is_flag=True, help="Do not wait for an approval: call again with the same --call-id.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON; with --stream a line an event.")
 @address_option
 def call(
@@ -50,6 +53,7 @@ def call(
     timeout_s: float | None,
     call_id: str,
     run: str,
+    no_wait: bool,
     as_json: bool,
     address: str | None,
 ) -> int:
@@ -76,15 +80,27 @@ def call(
     with SidecarClient(address) as client:
         schema = _schema_for(client, tool, pairs=bool(pairs))
         request = pb.CallToolRequest(
-            tool=tool, call_id=call_id, arguments_json=_arguments_json(tool, pairs, whole, schema)
+            tool=tool,
+            call_id=call_id or f"call-{secrets.token_hex(_ID_BYTES)}",
+            arguments_json=_arguments_json(tool, pairs, whole, schema),
+            return_if_approval_required=True,
         )
         if run:
             request.context.request_id = run
         if timeout_s is not None:
             request.timeout.FromNanoseconds(round(timeout_s * 1e9))
         started: list[str] = [call_id] if call_id else []
+        call_it = (
+            functools.partial(_streamed, started=started, as_json=as_json, no_wait=no_wait)
+            if stream
+            else SidecarClient.call_tool
+        )
         try:
-            result = _streamed(client, request, started, as_json=as_json) if stream else client.call_tool(request)
+            result = call_it(client, request)
+            if result.error.code == _APPROVAL_REQUIRED and not no_wait:
+                output.note(_waits(result))
+                request.return_if_approval_required = False
+                result = call_it(client, request)
         except KeyboardInterrupt:
             named = f" {started[0]}" if started else ""
             output.note(f"cancelled: the call{named} of {tool} was told to stop; what it had done stays done")
@@ -100,6 +116,19 @@ def call(
             if sys.stderr.isatty():
                 output.say(output.Part(_footer(result), dim=True), err=True)
     return _status(result)
+
+
+_ID_BYTES = 16
+_APPROVAL_REQUIRED = "TOOL_APPROVAL_REQUIRED"
+
+
+def _waits(result: tool_pb2.ToolResult) -> str:
+    """What a person is told whose call waits."""
+    from fumehood_server.cli.output import json_or_text
+
+    details = json_or_text(result.error.details_json)
+    approval_id = details.get("approval_id", "") if isinstance(details, dict) else ""
+    return f"{result.tool} waits to be approved: fumehood approvals approve {approval_id}"
 
 
 def _schema_for(client: SidecarClient, tool: str, *, pairs: bool) -> dict[str, Any]:
@@ -132,7 +161,7 @@ def _arguments_json(tool: str, pairs: tuple[str, ...], whole: str | None, schema
 
 
 def _streamed(
-    client: SidecarClient, request: pb.CallToolRequest, started: list[str], *, as_json: bool
+    client: SidecarClient, request: pb.CallToolRequest, started: list[str], *, as_json: bool, no_wait: bool
 ) -> tool_pb2.ToolResult:
     """Run a streamed call and show it. Puts the call's id into `started` once it is known."""
     from fumehood_server.cli import json_output
@@ -155,7 +184,8 @@ def _streamed(
                 else:
                     shown.show_update(event.update)
             elif kind == "finished":
-                if as_json:
+                asks = not no_wait and event.finished.error.code == _APPROVAL_REQUIRED
+                if as_json and not asks:
                     print_json({"event": "finished", "result": json_output.result_json(event.finished)}, compact=True)
                 return event.finished
     raise CommandError(
@@ -214,6 +244,7 @@ def _used(usage: tool_pb2.Usage) -> list[str]:
 _TODO = {
     "CANCELLED_TIMEOUT": "Give it more with --timeout.",
     "TOOL_UNAVAILABLE": "`fumehood tools NAME` and `fumehood plugin list` say what stands in the way.",
+    _APPROVAL_REQUIRED: "Once it is approved (`fumehood approvals`), send it again with the same --call-id.",
     "TOOL_EXECUTION_FAILED": "",
     "TOOL_RESOURCE_EXHAUSTED": "",
     "TOOL_PROTOCOL_ERROR": "Its author must mend it: `fumehood plugin logs` shows what it wrote.",

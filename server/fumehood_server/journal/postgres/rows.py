@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from fumehood_server.journal.approval_rows import ApprovalRows
 from fumehood_server.journal.entry import CallChange, CallRow, CallState, Entry, filed
 from fumehood_server.journal.tree import Tile, Tree
 
@@ -44,6 +45,7 @@ class Rows:
     owner: str
     window_us: int
     """How long an id stands for its call."""
+    approvals: ApprovalRows = field(default_factory=ApprovalRows)
     first_body: bytes = b""
     events: list[tuple[object, ...]] = field(default_factory=list)
     calls: dict[str, CallRow] = field(default_factory=dict)
@@ -55,14 +57,16 @@ class Rows:
     def add(self, entry: Entry) -> None:
         """Append one, or say in it why not."""
         call, position = entry.call, self.tree.size
+        entry.refused = self.approvals.refusal(entry)
+        if entry.refused:
+            return
         if type(call) is CallRow:
             entry.refused = self._begin(call, position)
         elif type(call) is CallChange:
             entry.refused = self._change(call, position)
-        else:
-            entry.refused = ""
         if entry.refused:
             return
+        self.approvals.keep(entry, position)
         self.tiles += self.tree.append(entry.body)
         self.first_body = self.first_body or entry.body
         self.reached_us = max(self.reached_us, entry.time_us)

@@ -74,6 +74,18 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (size, signer)
     );
     """,
+    """
+    CREATE TABLE approvals (
+        approval_id text COLLATE "C" PRIMARY KEY,
+        call_id text COLLATE "C" NOT NULL,
+        is_open boolean NOT NULL,
+        position bigint NOT NULL,
+        record bytea NOT NULL
+    );
+    CREATE INDEX approvals_by_call ON approvals (call_id);
+    CREATE INDEX approvals_by_position ON approvals (position);
+    CREATE INDEX approvals_open ON approvals (position) WHERE is_open;
+    """,
 )
 """Each brings the schema from the version that is its place to the next.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from fumehood_evidence.merkle import HASH_BYTES, leaf_hash
 
+from fumehood_server.journal.approval_rows import ApprovalRows, ids_of
 from fumehood_server.journal.entry import CallRow, Entry, filed
 from fumehood_server.journal.postgres.connection import BoundedConnection, connect, told
 from fumehood_server.journal.postgres.ownership import hold, taken_over
@@ -21,6 +22,7 @@ from fumehood_server.journal.sql.pruning import next_removal
 from fumehood_server.journal.sql.search import first_at
 from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, StoreError, load_tree
 from fumehood_server.journal.tree import TILE_BITS, TILE_HASHES, Tree
+from fumehood_server.model.approvals import Approval
 
 if TYPE_CHECKING:
     from fumehood_server.config.database import Database
@@ -38,6 +40,11 @@ _CALLS = """
         tool = excluded.tool, arguments_hash = excluded.arguments_hash, has_effects = excluded.has_effects,
         started_us = excluded.started_us, state = excluded.state, start_position = excluded.start_position,
         end_position = excluded.end_position, owner = excluded.owner
+    """
+_APPROVAL = """
+    INSERT INTO approvals VALUES (%s, %s, %s, %s, %b)
+    ON CONFLICT (approval_id) DO UPDATE SET is_open = excluded.is_open, position = excluded.position,
+        record = excluded.record
     """
 _CHANGES = """
     UPDATE calls SET state = changes.state, end_position = changes.end_position
@@ -145,6 +152,7 @@ class PostgresStore:
                 {self._instance.sidecar, *self._settles},
                 self._instance.sidecar,
                 self._instance.window_us,
+                self._approvals(ids_of(entries)),
             )
             yield rows
             if rows.events:
@@ -156,6 +164,14 @@ class PostgresStore:
             with contextlib.suppress(psycopg.Error):
                 connection.rollback()
             raise
+
+    def _approvals(self, approval_ids: list[str]) -> ApprovalRows:
+        """As they are. Who changes one has the lock of the head."""
+        if not approval_ids:
+            return ApprovalRows()
+        sql = "SELECT approval_id, record FROM approvals WHERE approval_id = ANY(%s)"
+        found = self._connection.execute(sql, (approval_ids,), binary=True).fetchall()
+        return ApprovalRows({approval_id: Approval.from_json(bytes(record)) for approval_id, record in found})
 
     def _checked(self, found: list[tuple[int, int, int, int]]) -> tuple[int, int, int]:
         if len(found) != 1:
@@ -183,6 +199,8 @@ class PostgresStore:
                 connection.execute(_CALLS, _columns([_call_columns(each) for each in rows.calls.values()]))
             if rows.changes:
                 connection.execute(_CHANGES, _columns([(key, *each) for key, each in rows.changes.items()]))
+            for row in rows.approvals.rows():
+                connection.execute(_APPROVAL, row)
             if rows.documents:
                 sql = "INSERT INTO documents SELECT * FROM unnest(%s::bytea[], %s::bytea[]) ON CONFLICT DO NOTHING"
                 connection.execute(sql, _columns([*rows.documents.items()]))

@@ -45,6 +45,7 @@ class Removal:
         ):
             if values:
                 yield f"DELETE FROM {table} WHERE {column} IN ({_marks(values)})", values
+        yield "DELETE FROM approvals WHERE position < ? AND NOT is_open", (self.pruned.up_to,)
         yield "DELETE FROM checkpoints WHERE size < ?", (self.pruned.up_to,)
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from fumehood_server.journal.entry import CallRow, CallState
 from fumehood_server.journal.query import TYPES_OF_CALLS, Bounds, EventQuery, Found, Span
-from fumehood_server.journal.sql.columns import NOT_ENDS, NOT_OF_CALLS, SELECT
+from fumehood_server.journal.sql.columns import NOT_ENDS, NOT_OF_CALLS, OF_APPROVALS, SELECT
 from fumehood_server.journal.sql.search import first_at, search
 from fumehood_server.journal.store import Counts, EventFilter, StoredEvent
 
@@ -102,6 +102,38 @@ class SqlReader(ABC):
         sql = f"SELECT {_CALL}, {self._owner} FROM calls WHERE call_id IN ({', '.join('?' * len(call_ids))})"
         with self.told():
             return {row[0]: _call_row(row) for row in self.rows(sql, tuple(call_ids))}
+
+    def approvals(
+        self,
+        *,
+        approval_id: str = "",
+        call_id: str = "",
+        is_open: bool = False,
+        after: int | None = None,
+        limit: int,
+        max_bytes: int,
+    ) -> list[tuple[int, bytes]]:
+        """See `Reader`."""
+        wanted = ("approval_id = ?", approval_id), ("call_id = ?", call_id), ("position > ?", after)
+        parts = [(test, value) for test, value in wanted if value not in {"", None}]
+        tests = [*(test for test, _ in parts), *(["is_open"] if is_open else [])]
+        where = f"WHERE {' AND '.join(tests)} " if tests else ""
+        sql = f"SELECT position, record FROM approvals {where}ORDER BY position {'DESC' if call_id else 'ASC'} LIMIT ?"
+        found: list[tuple[int, bytes]] = []
+        size = 0
+        with self.told():
+            for position, record in self.rows(sql, (*(value for _, value in parts), limit)):
+                size += len(record)
+                if found and size > max_bytes:
+                    break
+                found.append((position, bytes(record)))
+        return found
+
+    def approval_events(self, call_id: str, before: int) -> list[StoredEvent]:
+        """See `Reader`."""
+        sql = f"{SELECT} WHERE subject = ? AND position < ? AND subject <> '' AND {NOT_ENDS} AND {OF_APPROVALS}"
+        with self.told():
+            return [StoredEvent(*each) for each in self.rows(f"{sql} ORDER BY position", (call_id, before))]
 
     def open_calls(self, owner: str, *, limit: int) -> list[CallRow]:
         """See `Reader`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fumehood_server.journal.query import TYPES_OF_CALLS, Bounds, EventQuery, Found, Span
-from fumehood_server.journal.sql.columns import NOT_ENDS, NOT_OF_CALLS, SELECT
+from fumehood_server.journal.sql.columns import NOT_ENDS, NOT_OF_CALLS, OF_APPROVALS, SELECT
 from fumehood_server.journal.store import StoredEvent
 
 _CALLS = "FROM calls"
@@ -143,15 +143,19 @@ def _by_index(database: Database, query: EventQuery, span: Span, limit: int) -> 
 
 
 def _of_call(database: Database, call_id: str, span: Span, limit: int) -> set[int]:
-    """Of the last call of an id."""
+    """Of the last call of an id, with its approvals."""
     row = next(
         iter(database.rows("SELECT start_position, end_position FROM calls WHERE call_id = ?", (call_id,))), None
     )
+    start = span.end if row is None else row[0]
+    sql = f"{_POSITION} WHERE subject = ? AND {_OF_SUBJECT} AND {OF_APPROVALS} {_IN_SPAN} {_order(span)} LIMIT ?"
+    earlier = database.rows(sql, (call_id, span.start, min(start, span.end), limit + 1))
+    found = {each for (each,) in earlier}
     if row is None:
-        return set()
+        return found
     sql = f"{_POSITION} WHERE subject = ? AND {_OF_SUBJECT} {_IN_SPAN} {_order(span)} LIMIT ?"
     values = (call_id, max(span.start, row[0]), span.end, limit + 1)
-    return {each for each in row if each is not None} | {each for (each,) in database.rows(sql, values)}
+    return found | {each for each in row if each is not None} | {each for (each,) in database.rows(sql, values)}
 
 
 def _of_run(database: Database, query: EventQuery) -> set[int] | None:

@@ -71,6 +71,18 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX events_by_subject ON events (subject) WHERE subject <> '' AND {NOT_ENDS};
     CREATE INDEX events_by_type ON events (type) WHERE {NOT_OF_CALLS};
     """,
+    """
+    CREATE TABLE approvals (
+        approval_id TEXT PRIMARY KEY,
+        call_id TEXT NOT NULL,
+        is_open INTEGER NOT NULL,
+        position INTEGER NOT NULL,
+        record BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX approvals_by_call ON approvals (call_id);
+    CREATE INDEX approvals_by_position ON approvals (position);
+    CREATE INDEX approvals_open ON approvals (position) WHERE is_open;
+    """,
 )
 """Each brings the schema from the version that is its place to the next."""
 

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from fumehood_server.journal.approval_rows import ApprovalRows, ids_of
 from fumehood_server.journal.entry import CallChange, CallRow, CallState, Entry
 from fumehood_server.journal.sql.pruning import next_removal
 from fumehood_server.journal.sql.search import first_at
@@ -16,6 +17,7 @@ from fumehood_server.journal.sqlite.database import connect, locked, migrate, to
 from fumehood_server.journal.sqlite.reader import SqliteReader
 from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, load_tree
 from fumehood_server.journal.tree import Tile, Tree
+from fumehood_server.model.approvals import Approval
 
 _CHANGE = "UPDATE calls SET state = ?, end_position = coalesce(?, end_position) WHERE call_id = ?"
 _MAX_ROWS = 512
@@ -54,7 +56,7 @@ class SqliteStore:
         """Append events, and do something more in the same transaction."""
         with told(self.path):
             tree = self.tree().copy()
-            rows = _Rows()
+            rows = _Rows(self._approvals(ids_of(entries)))
             for entry in entries:
                 rows.add(entry, tree)
             connection = self._connection
@@ -70,6 +72,14 @@ class SqliteStore:
                 raise
             self._tree = tree
             return tree.size
+
+    def _approvals(self, approval_ids: Sequence[str]) -> ApprovalRows:
+        """As they are: nobody else writes."""
+        if not approval_ids:
+            return ApprovalRows()
+        sql = f"SELECT approval_id, record FROM approvals WHERE approval_id IN ({', '.join('?' * len(approval_ids))})"
+        found = self._connection.execute(sql, approval_ids).fetchall()
+        return ApprovalRows({approval_id: Approval.from_json(record) for approval_id, record in found})
 
     def prune(self, before_us: int, limit: int, event: PruneEvent) -> int:
         """See `Store`."""
@@ -144,7 +154,8 @@ class SqliteStore:
 class _Rows:
     """A batch as rows, each list for one `executemany`."""
 
-    def __init__(self) -> None:
+    def __init__(self, approvals: ApprovalRows) -> None:
+        self.approvals = approvals
         self.events: list[tuple[object, ...]] = []
         self.calls: dict[str, CallRow] = {}
         self.changes: list[tuple[object, ...]] = []
@@ -155,6 +166,11 @@ class _Rows:
 
     def add(self, entry: Entry, tree: Tree) -> None:
         position = tree.size
+        if entry.approval is not None or entry.requires is not None:
+            entry.refused = self.approvals.refusal(entry)
+            if entry.refused:
+                return
+            self.approvals.keep(entry, position)
         self.tiles += tree.append(entry.body)
         self.events.append((position, entry.time_us, entry.type, entry.subject, entry.tool, entry.plugin, entry.body))
         for part, data in enumerate(entry.payloads):
@@ -181,6 +197,7 @@ class _Rows:
         _insert(connection, "INSERT OR REPLACE INTO calls", [_call_columns(row) for row in self.calls.values()])
         if self.changes:
             connection.executemany(_CHANGE, self.changes)
+        _insert(connection, "INSERT OR REPLACE INTO approvals", self.approvals.rows())
         _insert(connection, "INSERT INTO payloads", self.payloads)
         if self.large_payloads:
             connection.executemany("INSERT INTO payloads VALUES (?, ?, ?)", self.large_payloads)

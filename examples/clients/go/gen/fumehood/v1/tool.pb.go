@@ -93,7 +93,7 @@ const (
 	Permission_PERMISSION_UNSPECIFIED Permission = 0
 	// Runs at once.
 	Permission_PERMISSION_ALLOW Permission = 1
-	// Runs after an approval. Until approvals are served, such a call is refused with `TOOL_DENIED`.
+	// Runs once it is approved: see ApprovalService. Where the sidecar keeps no journal, `TOOL_DENIED`.
 	Permission_PERMISSION_REQUIRE_APPROVAL Permission = 2
 	// Never runs: `TOOL_DENIED`.
 	Permission_PERMISSION_DENY Permission = 3

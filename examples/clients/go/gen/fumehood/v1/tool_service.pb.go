@@ -682,9 +682,13 @@ type CallToolRequest struct {
 	// tool's own timeout and the operator's cap; the first of them ends the call. Must be positive.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// When the call may run again. Absent means never after a crash, and otherwise as the sidecar's configuration says.
-	Retry         *RetryPolicy `protobuf:"bytes,6,opt,name=retry,proto3" json:"retry,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Retry *RetryPolicy `protobuf:"bytes,6,opt,name=retry,proto3" json:"retry,omitempty"`
+	// Whether a call that needs an approval is answered at once, with `TOOL_APPROVAL_REQUIRED` and the approval's id in
+	// the error's details, rather than to wait. It is asked for again by the same call with the same `call_id`, which is
+	// needed. Nothing is recorded as the call's outcome until it was decided.
+	ReturnIfApprovalRequired bool `protobuf:"varint,7,opt,name=return_if_approval_required,json=returnIfApprovalRequired,proto3" json:"return_if_approval_required,omitempty"`
+	unknownFields            protoimpl.UnknownFields
+	sizeCache                protoimpl.SizeCache
 }
 
 func (x *CallToolRequest) Reset() {
@@ -757,6 +761,13 @@ func (x *CallToolRequest) GetRetry() *RetryPolicy {
 		return x.Retry
 	}
 	return nil
+}
+
+func (x *CallToolRequest) GetReturnIfApprovalRequired() bool {
+	if x != nil {
+		return x.ReturnIfApprovalRequired
+	}
+	return false
 }
 
 // When one call may run again, under the same id. It still has one outcome.
@@ -2243,14 +2254,15 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x05tools\x18\x01 \x03(\v2\x1d.fumehood.v1.ToolAvailabilityR\x05tools\"e\n" +
 	"\x10ToolAvailability\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
-	"\favailability\x18\x02 \x01(\v2\x19.fumehood.v1.AvailabilityR\favailability\"\xfe\x01\n" +
+	"\favailability\x18\x02 \x01(\v2\x19.fumehood.v1.AvailabilityR\favailability\"\xbd\x02\n" +
 	"\x0fCallToolRequest\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12%\n" +
 	"\x0earguments_json\x18\x02 \x01(\tR\rargumentsJson\x12\x17\n" +
 	"\acall_id\x18\x03 \x01(\tR\x06callId\x122\n" +
 	"\acontext\x18\x04 \x01(\v2\x18.fumehood.v1.CallContextR\acontext\x123\n" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12.\n" +
-	"\x05retry\x18\x06 \x01(\v2\x18.fumehood.v1.RetryPolicyR\x05retry\"Q\n" +
+	"\x05retry\x18\x06 \x01(\v2\x18.fumehood.v1.RetryPolicyR\x05retry\x12=\n" +
+	"\x1breturn_if_approval_required\x18\a \x01(\bR\x18returnIfApprovalRequired\"Q\n" +
 	"\vRetryPolicy\x12\x1f\n" +
 	"\vafter_crash\x18\x01 \x01(\bR\n" +
 	"afterCrash\x12!\n" +

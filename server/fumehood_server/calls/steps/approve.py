@@ -1,0 +1,241 @@
+"""The step of a call that has exactly what will run approved. Nothing changes the arguments after it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields, replace
+
+from fumehood_server.calls.call import Call
+from fumehood_server.calls.deadlines import Bound
+from fumehood_server.calls.documents import DocumentChecks
+from fumehood_server.calls.errors import EndedEarlyError, NotBegunError, StepFailedError
+from fumehood_server.calls.progress import Progress
+from fumehood_server.calls.steps.find import Tools
+from fumehood_server.calls.steps.permit import check_permission
+from fumehood_server.calls.steps.prepare import arguments_of, settled
+from fumehood_server.calls.steps.validate import validate
+from fumehood_server.calls.steps.writable import not_run
+from fumehood_server.errors import CallTakenError, JournalUnavailableError
+from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Approvals, ApprovalState, Asked, Subject
+from fumehood_server.model.call import CallContext, CallError, CallRequest
+from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.policy import Policy, Verdict
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Permission
+from fumehood_server.model.worker import CancelReason
+from fumehood_server.validation.documents import Accepted
+
+_SLACK_S = 60.0
+"""That a call waits beyond the time of its approval, so that it is told how that ended."""
+_CONTEXT = tuple(each.name for each in fields(CallContext))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalParts:
+    """What the step needs of the sidecar."""
+
+    approvals: Approvals
+    policy: Policy
+    tools: Tools
+    checks: DocumentChecks
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """What was approved: the arguments that run, and the approval to use up."""
+
+    prepared: Accepted
+    approval: Approval
+
+
+async def approve(
+    call: Call, tool: RegisteredTool, prepared: Accepted, verdict: Verdict, *, progress: Progress, parts: ApprovalParts
+) -> Approved:
+    """Wait until somebody has approved the call, or as long as its caller does.
+
+    Raises:
+        NotBegunError: it is not decided yet, and its caller may come again.
+        StepFailedError: it was denied, withdrawn or not decided in time; or what would run has changed meanwhile.
+        EndedEarlyError: the call was cancelled or met a deadline.
+        CallTakenError: another sidecar has the call, and has used its approval up.
+    """
+    try:
+        while True:
+            subject = subject_of(call.request, tool, prepared.canonical_sha256, parts.policy.version)
+            approval = await parts.approvals.obtain(
+                _asked(call, tool, prepared, verdict, subject=subject, progress=progress)
+            )
+            approval = await _decision(call, tool, approval, parts.approvals)
+            _check_given(tool, approval)
+            call.ready_at = time.monotonic()
+            _check_unchanged(tool, parts.tools)
+            if parts.policy.version == subject.policy:
+                break
+            verdict = _permitted(call, tool, prepared.text, parts.policy)
+            if verdict.permission is Permission.ALLOW:  # it is approved all the same, by the rules of before
+                break
+        if approval.edited:
+            prepared = await _edited(call, tool, approval, parts)
+        return Approved(prepared, approval)
+    except ApprovalRefusedError as exc:
+        raise StepFailedError(not_approved(tool.name, "", exc.reason)) from exc
+    except CallTakenError:
+        raise
+    except JournalUnavailableError as exc:
+        raise StepFailedError(not_run(tool.name, f"its approval can't be recorded: {exc}")) from exc
+
+
+async def check_used(call: Call, tool: RegisteredTool, prepared: Accepted, parts: ApprovalParts) -> None:
+    """Let a call go on after a crash that had used up its approval before.
+
+    Raises:
+        StepFailedError: it had none, or one for other arguments.
+    """
+    try:
+        found = await parts.approvals.of_call(call.request.call_id)
+    except JournalUnavailableError as exc:
+        raise StepFailedError(not_run(tool.name, f"its approval can't be read: {exc}")) from exc
+    subject = subject_of(call.request, tool, prepared.canonical_sha256, parts.policy.version)
+    if found is None or found.state is not ApprovalState.USED or found.subject != subject:
+        raise StepFailedError(not_approved(tool.name, "" if found is None else found.approval_id, "changed"))
+
+
+def subject_of(request: CallRequest, tool: RegisteredTool, arguments_sha256: str, policy: str) -> Subject:
+    """What an approval of the call is bound to."""
+    return Subject(
+        tool=tool.name,
+        arguments_sha256=arguments_sha256,
+        definition=tool.definition_digest,
+        plugin="" if tool.spec is None else tool.spec.plugin_digest,
+        caller=request.identity.name,
+        caller_authenticated_by=request.identity.authenticated_by.value,
+        policy=policy,
+        permission=str(tool.permission),
+    )
+
+
+def _asked(
+    call: Call, tool: RegisteredTool, prepared: Accepted, verdict: Verdict, *, subject: Subject, progress: Progress
+) -> Asked:
+    request, text = call.request, prepared.text
+    if progress.redactor is not None:
+        text = progress.redactor.text(text)
+    context = {name: value for name in _CONTEXT if (value := getattr(request.context, name))}
+    return Asked(
+        call_id=request.call_id,
+        run_id=request.context.request_id,
+        context=context,
+        plugin=tool.plugin,
+        side_effects=tool.definition.side_effects.value,
+        subject=subject,
+        arguments_json=text,
+        payloads=tool.payloads,
+        requirements=verdict.requirements,
+        connection=request.identity.connection,
+    )
+
+
+async def _decision(call: Call, tool: RegisteredTool, approval: Approval, approvals: Approvals) -> Approval:
+    """The approval once it is no longer pending."""
+    request = call.request
+    if approval.state is not ApprovalState.PENDING:
+        return approval
+    if request.return_if_approval_required:
+        raise NotBegunError(approval_required(tool.name, approval))
+    wait_s = max(approval.expires_us / 1e6 - time.time(), 0.0) + _SLACK_S
+    deadline = call.deadline(Bound.WAIT, time.monotonic(), wait_s)
+    start: Callable[[], Awaitable[Approval]] = lambda: approvals.decided(approval)  # noqa: E731 - typed
+    call.awaits_approval = True
+    try:
+        return await call.wait_for(start, deadline)
+    except EndedEarlyError as exc:
+        is_late = exc.reason in {CancelReason.DEADLINE, CancelReason.SHUTDOWN}
+        if request.is_named and (is_late or call.is_abandoned):
+            raise NotBegunError(exc.error) from exc
+        with contextlib.suppress(ApprovalRefusedError, JournalUnavailableError):  # closed, or left to its time
+            await approvals.withdraw(approval, "its call was ended, and can't come again")
+        raise
+    finally:
+        call.awaits_approval = False
+
+
+def _check_given(tool: RegisteredTool, approval: Approval) -> None:
+    if approval.state is ApprovalState.USED:
+        raise CallTakenError("its approval is used up")
+    if approval.state is not ApprovalState.APPROVED:
+        raise StepFailedError(not_approved(tool.name, approval.approval_id, approval.state.value, approval))
+
+
+def _check_unchanged(tool: RegisteredTool, tools: Tools) -> None:
+    now = tools.find(tool.name)
+    if now is not None and now.spec is not None and tool.spec is not None:
+        was = (tool.definition_digest, tool.spec.plugin_digest, tool.permission)
+        if was == (now.definition_digest, now.spec.plugin_digest, now.permission):
+            return
+    raise NotBegunError(
+        CallError(
+            code=Code.TOOL_UNAVAILABLE,
+            message=f"{tool.name} changed while it waited for its approval, which is void. Call again.",
+            retryable=True,
+            details={"reason": "approval_changed"},
+        )
+    )
+
+
+def _permitted(call: Call, tool: RegisteredTool, text: str, policy: Policy) -> Verdict:
+    verdict = policy.decide(tool, call.request.identity.name, text)
+    error = check_permission(tool, verdict)
+    if error is not None:
+        raise StepFailedError(error)
+    return verdict
+
+
+async def _edited(call: Call, tool: RegisteredTool, approval: Approval, parts: ApprovalParts) -> Accepted:
+    """The arguments that an approver has put in place of the caller's: validated and permitted anew."""
+    document = arguments_of(tool, approval.arguments_json, hashed=True)
+    deadline = call.deadline(Bound.WAIT, call.ready_at, max(_SLACK_S, tool.timeout_s))
+    prepared = settled(tool, await validate(call, tool, document, parts.checks, deadline))
+    if isinstance(prepared, CallError):
+        raise StepFailedError(prepared)
+    _permitted(call, tool, prepared.text, parts.policy)
+    if replace(approval.subject, arguments_sha256=prepared.canonical_sha256) != approval.subject:
+        raise StepFailedError(not_approved(tool.name, approval.approval_id, "changed"))
+    return prepared
+
+
+def approval_required(tool: str, approval: Approval) -> CallError:
+    """The answer to a caller who does not wait."""
+    return CallError(
+        code=Code.TOOL_APPROVAL_REQUIRED,
+        message=(
+            f"{tool} needs an approval, and {approval.approval_id} waits to be decided. Send the same call with the "
+            "same call_id again once it is."
+        ),
+        details={
+            "approval_id": approval.approval_id,
+            "rules": [each.rule for each in approval.requirements],
+            "expires_at_us": approval.expires_us,
+        },
+    )
+
+
+def not_approved(tool: str, approval_id: str, why: str, approval: Approval | None = None) -> CallError:
+    """A call that was not approved. `why` is the approval's state, or the reason why it can't be used."""
+    said = ""
+    if approval is not None and approval.decisions and approval.decisions[-1].reason:
+        said = f" Reason: {approval.decisions[-1].reason}"
+    words = {
+        "denied": f"The call of {tool} was denied.{said}",
+        "withdrawn": f"The approval for {tool} was withdrawn.{said}",
+        "expired": f"The approval for {tool} was not decided and used in time.",
+        "used": f"The approval for {tool} is used up.",
+        "too_many": f"{tool} needs an approval, and as many are open as may be. Call again later.",
+    }
+    return CallError(
+        code=Code.TOOL_DENIED,
+        message=words.get(why, f"The approval for {tool} is void: what was approved has changed. Call again."),
+        retryable=why == "too_many",
+        details={"reason": f"approval_{why}", "approval_id": approval_id},
+    )

@@ -1,0 +1,69 @@
+"""Approvals as the commands print them."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+from fumehood.v1 import approval_service_pb2 as pb
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from fumehood_server.cli.json_output import JsonObject, level_name
+from fumehood_server.cli.output import json_or_text
+
+
+def approval_json(message: pb.Approval) -> JsonObject:
+    """One approval."""
+    return {
+        "approval_id": message.approval_id,
+        "state": pb.ApprovalState.Name(message.state).removeprefix("APPROVAL_STATE_").lower(),
+        "call_id": message.call_id,
+        "tool": message.tool,
+        "plugin": message.plugin,
+        "side_effects": level_name(message.side_effects),
+        "arguments": json_or_text(message.arguments_json),
+        "arguments_json": message.arguments_json,
+        "asked_arguments_json": message.asked_arguments_json,
+        "digest": message.digest,
+        "caller": _party(message.caller),
+        "request_id": message.context.request_id,
+        "session_id": message.context.session_id,
+        "requirements": [
+            {
+                "rule": each.rule,
+                "approvals": each.approvals,
+                "approvers": list(each.approvers),
+                "self_approval": each.self_approval,
+            }
+            for each in message.requirements
+        ],
+        "decisions": [
+            {
+                "choice": pb.ApprovalChoice.Name(each.choice).removeprefix("APPROVAL_CHOICE_").lower(),
+                "by": _party(each.by),
+                "reason": each.reason,
+                "digest": each.digest,
+                "edited_digest": each.edited_digest,
+                "decided_at": _time(each.decided_at),
+            }
+            for each in message.decisions
+        ],
+        "requested_at": _time(message.requested_at),
+        "expires_at": _time(message.expires_at),
+    }
+
+
+def asker_text(party: JsonObject) -> str:
+    """Who it is, in a word or two."""
+    return str(party["name"] or f"{party['connection']} (no name)")
+
+
+def _party(message: pb.ApprovalParty) -> JsonObject:
+    return {
+        "name": message.name,
+        "authenticated_by": message.authenticated_by,
+        "connection": message.connection,
+    }
+
+
+def _time(message: Timestamp) -> str:
+    return message.ToDatetime(UTC).isoformat(timespec="milliseconds")

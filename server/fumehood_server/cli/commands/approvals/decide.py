@@ -1,0 +1,96 @@
+"""`fumehood approvals approve`, `deny` and `withdraw`."""
+
+from __future__ import annotations
+
+import click
+
+from fumehood_server.cli.address import address_option
+
+
+@click.command(short_help="Let a call run.")
+@click.argument("approval_id", metavar="ID")
+@click.option("--reason", default="", metavar="TEXT", help="Why. It is recorded, and the caller is not told.")
+@click.option("--arguments", "whole", metavar="JSON|@FILE|-", help="Arguments to run it with in place of its own.")
+@click.option("--digest", default="", help="Of the approval as you looked at it. Without it, as it is now.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@address_option
+def approve(approval_id: str, reason: str, whole: str | None, digest: str, as_json: bool, address: str | None) -> None:
+    """Let one call run, once, with exactly the arguments that are shown.
+
+    \b
+    Examples:
+      fumehood approvals approve approval-1f3c… --reason "as agreed"
+      fumehood approvals approve approval-1f3c… --arguments '{"amount": 10}'
+    """
+    import orjson
+
+    from fumehood_server.cli.arguments import read_whole
+
+    text = "" if whole is None else orjson.dumps(read_whole(whole)).decode()
+    _decide("approve", approval_id, reason=reason, digest=digest, arguments=text, as_json=as_json, address=address)
+
+
+@click.command(short_help="Keep a call from running.")
+@click.argument("approval_id", metavar="ID")
+@click.option("--reason", required=True, metavar="TEXT", help="Why. The caller is told.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@address_option
+def deny(approval_id: str, reason: str, as_json: bool, address: str | None) -> None:
+    """Keep one call from running. Its caller is told that it was denied, and why.
+
+    \b
+    Example:
+      fumehood approvals deny approval-1f3c… --reason "wrong account"
+    """
+    _decide("deny", approval_id, reason=reason, as_json=as_json, address=address)
+
+
+@click.command(short_help="Take an approval back.")
+@click.argument("approval_id", metavar="ID")
+@click.option("--reason", default="", metavar="TEXT", help="Why. The caller is told.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@address_option
+def withdraw(approval_id: str, reason: str, as_json: bool, address: str | None) -> None:
+    """Take an approval back that waits, or that was given and not used.
+
+    \b
+    Example:
+      fumehood approvals withdraw approval-1f3c…
+    """
+    _decide("withdraw", approval_id, reason=reason, as_json=as_json, address=address)
+
+
+def _decide(
+    choice: str,
+    approval_id: str,
+    *,
+    reason: str,
+    as_json: bool,
+    address: str | None,
+    digest: str = "",
+    arguments: str = "",
+) -> None:
+    from fumehood.v1 import approval_service_pb2 as pb
+
+    from fumehood_server.cli import output
+    from fumehood_server.cli.approval_json import approval_json
+    from fumehood_server.cli.client import SidecarClient
+
+    with SidecarClient(address) as client:
+        if not digest and choice != "withdraw":
+            (found,) = client.list_approvals(approval_id)
+            digest = found.digest
+        request = pb.DecideApprovalRequest(
+            approval_id=approval_id,
+            choice=pb.ApprovalChoice.Value(f"APPROVAL_CHOICE_{choice.upper()}"),
+            digest=digest,
+            reason=reason,
+            arguments_json=arguments,
+        )
+        decided = approval_json(client.decide_approval(request))
+    if as_json:
+        output.print_json(decided)
+        return
+    output.say(f"{decided['approval_id']} of {decided['tool']} is {decided['state']}.")
+    if decided["state"] == "pending":
+        output.note("It waits for more approvals.")

@@ -1,0 +1,119 @@
+"""`fumehood policy`: what the permission rules of fumehood.toml would say of a call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fumehood_server.cli.address import address_option
+from fumehood_server.cli.complete import tool_names
+from fumehood_server.cli.journal_file import config_option
+
+if TYPE_CHECKING:
+    from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.config import SidecarConfig
+    from fumehood_server.model.plugin import RegisteredTool
+
+
+@click.group(short_help="Try the permission rules of fumehood.toml.")
+def policy() -> None:
+    """Try the permission rules of fumehood.toml, before or after a sidecar has taken them up."""
+
+
+@policy.command("test", short_help="What the rules say of a call. Nothing runs.")
+@click.argument("tool", shell_complete=tool_names)
+@click.argument("arguments", metavar="JSON|@FILE|-", default="{}")
+@click.option("--caller", default="", metavar="NAME", help="Who calls. Without it, a caller without a name.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@config_option
+@address_option
+def test_call(
+    tool: str, arguments: str, caller: str, as_json: bool, config_path: Path | None, address: str | None
+) -> None:
+    """Say whether a call would run, need an approval or be denied, and which rules say so. Nothing runs.
+
+    The rules are those of fumehood.toml as it is now. The sidecar that serves is asked for the tool's level and plugin.
+
+    \b
+    Examples:
+      fumehood policy test transfer '{"amount": 5000}'
+      fumehood policy test write_file @arguments.json --caller builder --json
+    """
+    import orjson
+
+    from fumehood_server.cli import output
+    from fumehood_server.cli.arguments import read_whole
+    from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.config import find_config, load_config
+    from fumehood_server.policy import RuleSet
+
+    text = orjson.dumps(read_whole(arguments)).decode()
+    config = load_config(find_config(config_path))
+    with SidecarClient(address) as client:
+        registered = _registered(client, tool, config)
+    rules = RuleSet(config.rules)
+    verdict = rules.decide(registered, caller, text)
+    matched = rules.decide(registered, caller, text, every=True).matched
+    if as_json:
+        output.print_json(
+            {
+                "tool": tool,
+                "caller": caller,
+                "permission": verdict.permission.value,
+                "rules": list(verdict.rules),
+                "matched": list(matched),
+                "requirements": [
+                    {
+                        "rule": each.rule,
+                        "approvals": each.approvals,
+                        "approvers": list(each.approvers),
+                        "self_approval": each.self_approval,
+                    }
+                    for each in verdict.requirements
+                ],
+                "policy_version": rules.version,
+            }
+        )
+        return
+    style = output.PERMISSION_STYLES.get(verdict.permission.value, "")
+    output.say(output.Part(verdict.permission.value, fg=style), f": decided by {', '.join(verdict.rules)}")
+    for each in verdict.requirements:
+        who = " of " + ", ".join(each.approvers) if each.approvers else ""
+        output.say(f"  {each.rule} asks for {each.approvals} approval{'s' if each.approvals > 1 else ''}{who}")
+    others = [each for each in matched if each not in verdict.rules]
+    if others:
+        output.say(f"  also fits: {', '.join(others)}")
+
+
+def _registered(client: SidecarClient, name: str, config: SidecarConfig) -> RegisteredTool:
+    """The tool as the sidecar describes it, with the permission that the file gives it."""
+    from fumehood_sandbox import Level
+
+    from fumehood_server.cli.commands.tools import with_near_names
+    from fumehood_server.cli.configured import configured_plugins
+    from fumehood_server.cli.failure import CommandError
+    from fumehood_server.cli.json_output import level_name
+    from fumehood_server.model.plugin import RegisteredTool, ToolGrant
+    from fumehood_server.model.tool import DEFAULT_PERMISSION, ToolDefinition
+
+    try:
+        tool = client.get_tool(name)
+    except CommandError as error:
+        raise with_near_names(error, name, client) from error
+    level = Level(level_name(tool.definition.side_effects))
+    declared = tool.declared_name or name
+    plugins = [each.config for each in configured_plugins(config) if each.name == tool.plugin]
+    grant = plugins[0].tools.get(declared, ToolGrant()) if plugins else ToolGrant()
+    return RegisteredTool(
+        definition=ToolDefinition(name=declared, description="", input_schema_json="{}", side_effects=level),
+        definition_digest=tool.definition_digest,
+        plugin=tool.plugin,
+        plugin_version=tool.plugin_version,
+        permission=grant.permission or DEFAULT_PERMISSION[level],
+        permission_set=grant.permission is not None,
+        timeout_s=1.0,
+        spec=None,
+        alias="" if declared == name else name,
+    )

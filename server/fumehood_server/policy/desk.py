@@ -1,0 +1,357 @@
+"""Approvals of one sidecar: asks the journal for each change, wakes who waits for one, and ends those out of time.
+
+The journal is what they lie in. Here is only which of them are open, and until when: one timer for all, and a future
+for each caller that waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from fumehood_server.errors import JournalUnavailableError
+from fumehood_server.model.approval_changes import Change, Decide, Expire, Request
+from fumehood_server.model.approval_events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalWithdrawn,
+)
+from fumehood_server.model.approvals import (
+    Approval,
+    ApprovalRefusedError,
+    ApprovalState,
+    Asked,
+    Choice,
+    Decision,
+    Subject,
+)
+from fumehood_server.model.caller import Authentication, Caller
+from fumehood_server.model.events import About, Event, payload_of
+from fumehood_server.model.policy import Requirement
+from fumehood_server.model.tool import Payloads
+from fumehood_server.policy.interfaces import ApprovalJournal, DeskSettings
+from fumehood_server.policy.open_approvals import OpenApprovals
+
+POLL_S = 0.5
+"""Between two looks for what other sidecars have decided, while something is open here."""
+RETRY_S = 1.0
+"""Before the journal is tried again."""
+_US = 1_000_000
+_CHANGES = 256
+_SIDECAR = Caller(name="", authenticated_by=Authentication.NONE, connection="sidecar")
+_RANDOM_BYTES = 12
+
+
+class ApprovalDesk:
+    """An async context manager; for one event loop."""
+
+    def __init__(self, journal: ApprovalJournal, settings: Callable[[], DeskSettings]) -> None:
+        """`settings` gives those in force."""
+        self._journal = journal
+        self._settings = settings
+        self._open = OpenApprovals()
+        self._waiting: dict[str, set[asyncio.Future[Approval]]] = {}
+        self._wake = asyncio.Event()
+        self._changes = asyncio.Event()
+        self._seen = -1
+        """Position up to which changes were read."""
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin with those that are open."""
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Leave them open."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    # For calls.
+
+    async def obtain(self, asked: Asked) -> Approval:
+        """The approval of a call: the one that it was given or waits for, else a new one.
+
+        One that is used is that of a call which another sidecar has. One for anything else, as of a definition that has
+        changed since, is withdrawn.
+
+        Raises:
+            JournalUnavailableError: it can't be had or recorded.
+            ApprovalRefusedError: too many are open.
+        """
+        found = await self._journal.of_call(asked.call_id)
+        if found is not None and found.state is ApprovalState.USED and self._may_run_elsewhere(found):
+            return found
+        if found is not None and found.asked == asked.subject and found.state is not ApprovalState.USED:
+            self._note(found)
+            return found
+        if found is not None and found.state.is_open:
+            with contextlib.suppress(ApprovalRefusedError):
+                await self.withdraw(found, "the call has changed since: arguments, definition, plugin or policy")
+        settings = self._settings()
+        if len(self._open) >= settings.max_open:
+            raise ApprovalRefusedError("too_many", f"{settings.max_open} approvals are open, as many as may be")
+        if self._open.count_of(asked.subject, asked.connection) >= max(1, settings.max_open // 2):
+            raise ApprovalRefusedError("too_many", "half of the approvals that may be open are this caller's")
+        return await self._request(asked, settings)
+
+    def _may_run_elsewhere(self, used: Approval) -> bool:
+        """Whether another sidecar may have the call, whose id stands for it for some time after its start."""
+        # It began before the approval's time was over. Ids of this sidecar's calls were looked up before.
+        return self._journal.shared and used.expires_us + self._journal.window_us > time.time_ns() // 1_000
+
+    async def _request(self, asked: Asked, settings: DeskSettings) -> Approval:
+        now_us = time.time_ns() // 1_000
+        subject = asked.subject
+        approval = Approval(
+            approval_id=f"approval-{os.urandom(_RANDOM_BYTES).hex()}",
+            call_id=asked.call_id,
+            run_id=asked.run_id,
+            context=dict(asked.context),
+            plugin=asked.plugin,
+            side_effects=asked.side_effects,
+            state=ApprovalState.PENDING,
+            subject=subject,
+            arguments_json=asked.arguments_json,
+            asked=subject,
+            asked_json=asked.arguments_json,
+            connection=asked.connection,
+            requirements=asked.requirements,
+            requested_us=now_us,
+            expires_us=now_us + round(settings.decide_within_s * _US),
+            use_within_us=round(settings.use_within_s * _US),
+            payloads=asked.payloads.value,
+        )
+        digested, kept = payload_of(asked.arguments_json.encode(errors="surrogatepass"), asked.payloads)
+        event = ApprovalRequested(
+            approval_id=approval.approval_id,
+            digest=approval.digest,
+            arguments_hash="" if asked.payloads is Payloads.OFF else subject.arguments_sha256,
+            arguments=digested,
+            side_effects=asked.side_effects,
+            definition=subject.definition,
+            plugin=subject.plugin,
+            policy=subject.policy,
+            rules=tuple(each.rule for each in asked.requirements),
+            caller=subject.caller,
+            authenticated_by=subject.caller_authenticated_by,
+            connection=asked.connection,
+            expires_us=approval.expires_us,
+        )
+        return await self._change(Request(approval), event, _about(approval), kept)
+
+    async def decided(self, approval: Approval) -> Approval:
+        """The approval once it is no longer pending."""
+        if approval.state is not ApprovalState.PENDING:
+            return approval
+        future: asyncio.Future[Approval] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(approval.approval_id, set())
+        waiting.add(future)
+        try:
+            current = await self._journal.find(approval.approval_id)  # decided before anybody waited here
+            if current is not None:
+                self._note(current)
+            return await future
+        finally:
+            waiting.discard(future)
+            if not waiting:
+                self._waiting.pop(approval.approval_id, None)
+
+    def used(self, approval: Approval) -> None:
+        """A call has begun with it."""
+        self._note(replace(approval, state=ApprovalState.USED))
+
+    async def of_call(self, call_id: str) -> Approval | None:
+        """The newest of a call. Raises JournalUnavailableError."""
+        return await self._journal.of_call(call_id)
+
+    async def withdraw(self, approval: Approval, reason: str) -> Approval:
+        """Take it back on the sidecar's own word. Raises as `decide`."""
+        return await self.decide(approval, Choice.WITHDRAW, _SIDECAR, reason=reason, digest=approval.digest)
+
+    # For who decides.
+
+    async def decide(
+        self,
+        approval: Approval,
+        choice: Choice,
+        by: Caller,
+        *,
+        reason: str,
+        digest: str,
+        edited: Subject | None = None,
+        edited_json: str = "",
+        requirements: tuple[Requirement, ...] = (),
+    ) -> Approval:
+        """Record somebody's decision of what has this digest. Whether they may decide was asked before.
+
+        Raises:
+            ApprovalRefusedError: it is decided, withdrawn, used or expired, or no longer what they saw.
+            JournalUnavailableError: it can't be recorded.
+        """
+        decision = Decision(
+            choice=choice,
+            by=by.name,
+            authenticated_by=by.authenticated_by.value,
+            connection=by.connection,
+            reason=reason,
+            digest=digest,
+            at_us=time.time_ns() // 1_000,
+            edited=edited,
+            edited_json=edited_json,
+        )
+        kept: tuple[bytes, ...] = ()
+        event: Event
+        if choice is Choice.WITHDRAW:
+            event = ApprovalWithdrawn(
+                approval_id=approval.approval_id,
+                by=by.name,
+                authenticated_by=by.authenticated_by.value,
+                connection=by.connection,
+                reason=reason,
+            )
+        else:
+            event = ApprovalDecided(
+                approval_id=approval.approval_id,
+                choice=choice.value,
+                digest=digest,
+                by=by.name,
+                authenticated_by=by.authenticated_by.value,
+                connection=by.connection,
+                reason=reason,
+            )
+            if edited is not None:
+                payloads = Payloads(approval.payloads)
+                event.edited_digest = edited.digest
+                event.arguments_hash = "" if payloads is Payloads.OFF else edited.arguments_sha256
+                event.arguments, kept = payload_of(edited_json.encode(errors="surrogatepass"), payloads)
+        change = Decide(approval.approval_id, decision, requirements)
+        return await self._change(change, event, _about(approval), kept)
+
+    async def find(self, approval_id: str) -> Approval | None:
+        """One of them. Raises JournalUnavailableError."""
+        return await self._journal.find(approval_id)
+
+    async def open(self, after: int, *, limit: int) -> tuple[int, Sequence[Approval]]:
+        """Some of those that wait or can be used, the longest unchanged first, and the position to go on after.
+
+        None: there are no more. Raises JournalUnavailableError.
+        """
+        return await self._journal.open(after, limit=limit)
+
+    async def size(self) -> int:
+        """A position that is after every change so far. Raises JournalUnavailableError."""
+        return await self._journal.size()
+
+    async def changed(self, after: int) -> tuple[int, Sequence[Approval]]:
+        """Those that were changed after a position, once there are any. Raises JournalUnavailableError."""
+        while True:
+            self._changes.clear()
+            position, found = await self._journal.changed(after, limit=_CHANGES)
+            if found:
+                return position, found
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S if self._journal.shared else None):
+                    await self._changes.wait()
+
+    # Behind them.
+
+    async def _change(self, change: Change, event: Event, about: About, payloads: tuple[bytes, ...] = ()) -> Approval:
+        approval = await self._journal.change(change, event, about, payloads)
+        self._note(approval)
+        return approval
+
+    def _note(self, approval: Approval) -> None:
+        """Keep when it expires, and wake who waits for it."""
+        approval_id = approval.approval_id
+        if self._open.note(approval) or (self._journal.shared and approval.state.is_open):
+            self._wake.set()
+        if approval.state is not ApprovalState.PENDING:
+            for each in self._waiting.get(approval_id, ()):
+                if not each.done():
+                    each.set_result(approval)
+        self._changes.set()
+
+    async def _run(self) -> None:
+        is_loaded = False
+        while True:
+            try:
+                if not is_loaded:
+                    await self._load()
+                    is_loaded = True
+                if self._journal.shared:
+                    await self._read_changes()
+                await self._expire()
+            except JournalUnavailableError:
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._sleep_s()):
+                    await self._wake.wait()
+
+    async def _load(self) -> None:
+        self._seen = await self._journal.size() - 1
+        after = -1
+        while True:
+            after, found = await self._journal.open(after, limit=_CHANGES)
+            if not found:
+                return
+            for each in found:
+                self._note(each)
+
+    async def _read_changes(self) -> None:
+        while True:
+            self._seen, found = await self._journal.changed(self._seen, limit=_CHANGES)
+            for each in found:
+                self._note(each)
+            if not found:
+                return
+
+    def _sleep_s(self) -> float | None:
+        """Until something is to be done. None: nothing is."""
+        due = self._open.next_due()
+        if due is None:
+            return None
+        until_s = max(due[0] / _US - time.time(), 0.001)
+        return min(until_s, POLL_S) if self._journal.shared else until_s
+
+    async def _expire(self) -> None:
+        while (due := self._open.next_due()) is not None and due[0] <= time.time_ns() // 1_000:
+            approval_id = due[1]
+            found = await self._journal.find(approval_id)
+            if found is None:
+                self._open.forget(approval_id)
+                continue
+            if found.state.is_open and found.expires_us == due[0]:
+                event = ApprovalExpired(approval_id=approval_id, was=found.state.value)
+                try:
+                    await self._change(Expire(approval_id), event, _about(found))
+                    continue
+                except ApprovalRefusedError:  # somebody else was quicker
+                    found = await self._journal.find(approval_id) or found
+            self._note(found)
+
+
+def _about(approval: Approval) -> About:
+    return About(
+        call_id=approval.call_id,
+        run_id=approval.run_id,
+        tool=approval.asked.tool,
+        plugin=approval.plugin,
+        context=approval.context,
+        numbered=False,
+    )
+
+
+__all__ = ["ApprovalDesk"]

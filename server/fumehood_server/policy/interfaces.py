@@ -1,0 +1,51 @@
+"""What the desk asks of the journal and of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fumehood_server.model.approval_changes import Change
+from fumehood_server.model.approvals import Approval
+from fumehood_server.model.events import About, Event
+
+
+class ApprovalJournal(Protocol):
+    """Where approvals lie. Every method may raise `JournalUnavailableError`."""
+
+    shared: bool
+    """Whether other sidecars change them as well."""
+    window_us: int
+    """How long a call's id stands for that call."""
+
+    async def change(self, change: Change, event: Event, about: About, payloads: tuple[bytes, ...] = ()) -> Approval:
+        """Record an event, and what it says of an approval, now.
+
+        Raises:
+            ApprovalRefusedError: the approval can't be changed so.
+        """
+
+    async def find(self, approval_id: str) -> Approval | None:
+        """One of them."""
+
+    async def of_call(self, call_id: str) -> Approval | None:
+        """The newest of a call."""
+
+    async def open(self, after: int, *, limit: int) -> tuple[int, Sequence[Approval]]:
+        """The first open ones whose last change is after a position, and the position of the last of them."""
+
+    async def changed(self, after: int, *, limit: int) -> tuple[int, Sequence[Approval]]:
+        """Those that were changed after a position, and the position up to which that is."""
+
+    async def size(self) -> int:
+        """How many events there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeskSettings:
+    """`[approvals]`."""
+
+    decide_within_s: float
+    use_within_s: float
+    max_open: int

@@ -1,0 +1,254 @@
+"""`fumehood.v1.ApprovalService`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+from fumehood.v1 import approval_service_pb2 as pb
+
+from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
+from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Choice, is_same, may_count
+from fumehood_server.model.caller import Authentication, Caller
+from fumehood_server.policy import ApprovalDesk
+from fumehood_server.rpc.admission import MAX_NAME_BYTES
+from fumehood_server.rpc.approval_messages import CHOICES, approval_message
+from fumehood_server.rpc.authentication import asking
+from fumehood_server.rpc.hang_up import hang_ups_end_it
+from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
+from fumehood_server.rpc.stream_slots import StreamSlots
+from fumehood_server.rpc.unread import STREAM_BYTES
+
+if TYPE_CHECKING:
+    from fumehood_server.rpc.server_context import ServerContext
+
+SERVICE = pb.DESCRIPTOR.services_by_name["ApprovalService"].full_name
+
+MAX_WATCHERS = 64
+MAX_WATCHERS_OF_CONNECTION = 16
+MAX_REASON_BYTES = 4096
+_PORTION = 64
+_CHOICES = {number: choice for choice, number in CHOICES.items()}
+_CLOSED = frozenset({"decided", "denied", "expired", "withdrawn", "used", "approved"})
+
+_Request = TypeVar("_Request")
+_Context = grpc.aio.ServicerContext[_Request, bytes]
+
+
+class ApprovalService:
+    """The methods. Each returns or writes serialised messages, or raises RefusedError."""
+
+    def __init__(self, server: ServerContext) -> None:
+        """Serve the approvals of this sidecar, where it keeps any."""
+        self._server = server
+        self._watchers = StreamSlots("watchers of approvals", total=MAX_WATCHERS, connection=MAX_WATCHERS_OF_CONNECTION)
+
+    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
+        """The service for `add_generic_rpc_handlers`."""
+        reader = self._server.reader
+        handlers = {
+            "ListApprovals": reader.unary(self.list_approvals, pb.ListApprovalsRequest),
+            "WatchApprovals": reader.streaming(self.watch_approvals, pb.WatchApprovalsRequest),
+            "DecideApproval": reader.unary(self.decide_approval, pb.DecideApprovalRequest),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    async def list_approvals(
+        self, request: pb.ListApprovalsRequest, context: _Context[pb.ListApprovalsRequest]
+    ) -> bytes:
+        """See approval_service.proto, as for every method."""
+        desk, by = self._desk(), asking().admitted
+        self._server.unread.check(context.peer())
+        _check_name("tool", request.tool)
+        response = pb.ListApprovalsResponse()
+        with _unavailable():
+            if request.approval_id:
+                found = await self._find(desk, request.approval_id, by)
+                response.approvals.append(approval_message(found))
+                return response.SerializeToString()
+            count, filters = page_size(request.page_size), (SERVICE, request.tool)
+            after = int(read_token(request.page_token, filters) or -1)
+            size = 0
+            while len(response.approvals) < count and size < MAX_PAGE_BYTES:
+                limit = min(count - len(response.approvals), _PORTION)
+                after, some = await desk.open(after, limit=limit)
+                if not some:
+                    return response.SerializeToString()
+                for each in some:
+                    if request.tool in {"", each.asked.tool} and self._may_see(each, by):
+                        response.approvals.append(approval_message(each))
+                        size += len(each.arguments_json) + len(each.asked_json)
+            response.next_page_token = make_token(str(after), filters)
+        return response.SerializeToString()
+
+    async def watch_approvals(
+        self, request: pb.WatchApprovalsRequest, context: _Context[pb.WatchApprovalsRequest]
+    ) -> None:
+        """Open ones, and then changes."""
+        desk, by = self._desk(), asking().admitted
+        _check_name("tool", request.tool)
+
+        def is_wanted(approval: Approval) -> bool:
+            return request.tool in {"", approval.asked.tool} and self._may_see(approval, by)
+
+        with self._watchers.take(context.peer()):
+            await self._send(_watched(desk, is_wanted), context)
+
+    async def decide_approval(
+        self, request: pb.DecideApprovalRequest, context: _Context[pb.DecideApprovalRequest]
+    ) -> bytes:
+        """Approve, deny or withdraw."""
+        desk, by = self._desk(), asking().admitted
+        self._server.unread.check(context.peer())
+        choice = _CHOICES.get(request.choice)
+        if choice is None:
+            raise _invalid("choice is required: APPROVE, DENY or WITHDRAW")
+        if len(request.reason.encode()) > MAX_REASON_BYTES:
+            raise _invalid(f"reason is longer than {MAX_REASON_BYTES} bytes")
+        if choice is not Choice.WITHDRAW and not request.digest:
+            raise _invalid("digest is required: that of the approval as it was looked at")
+        if request.arguments_json and choice is not Choice.APPROVE:
+            raise _invalid("arguments_json is for an approval")
+        with _unavailable():
+            found = await self._find(desk, request.approval_id, by)
+            self._check_allowed(found, by, choice)
+            try:
+                decided = await self._decide(desk, found, choice, by, request)
+            except ApprovalRefusedError as exc:
+                raise _refusal(exc) from exc
+        return pb.DecideApprovalResponse(approval=approval_message(decided)).SerializeToString()
+
+    async def _decide(
+        self, desk: ApprovalDesk, found: Approval, choice: Choice, by: Caller, request: pb.DecideApprovalRequest
+    ) -> Approval:
+        digest, reason = request.digest, request.reason
+        if not request.arguments_json:
+            return await desk.decide(found, choice, by, reason=reason, digest=digest or found.digest)
+        edit = await self._server.executor.edit(found, request.arguments_json)
+        return await desk.decide(
+            found,
+            choice,
+            by,
+            reason=reason,
+            digest=digest,
+            edited=edit.subject,
+            edited_json=edit.arguments_json,
+            requirements=edit.requirements,
+        )
+
+    def _check_allowed(self, found: Approval, by: Caller, choice: Choice) -> None:
+        asker = found.asked.caller
+        is_asker = is_same(found.asker, by.name, by.connection) or (not asker and not by.name)
+        if choice is Choice.WITHDRAW and is_asker:
+            return
+        if not self._may_approve(by, found.asked.tool):
+            who = by.name or f"a caller without a name on {by.connection}"
+            text = f"{who} may not approve calls of {found.asked.tool}"
+            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text))
+        if choice is Choice.APPROVE and not may_count(found, by.name, by.connection):
+            rules = ", ".join(each.rule for each in found.requirements)
+            text = (
+                f"an approval by {by.name or 'a caller without a name'} does not count for this call (rules: {rules})"
+            )
+            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"rules": rules}))
+
+    def _may_approve(self, by: Caller, tool: str) -> bool:
+        """Whether the rules about callers say so. Who has shown nothing of who it is may not, whatever they say."""
+        return by.authenticated_by is not Authentication.NONE and self._server.callers.may_approve(by, tool)
+
+    def _may_see(self, found: Approval, by: Caller) -> bool:
+        """Whether it is this one's to decide, or to wait for: arguments are nobody else's business."""
+        return self._may_approve(by, found.asked.tool) or is_same(found.asker, by.name, by.connection)
+
+    async def _find(self, desk: ApprovalDesk, approval_id: str, by: Caller) -> Approval:
+        _check_name("approval_id", approval_id)
+        found = await desk.find(approval_id)
+        if found is None or not self._may_see(found, by):
+            text = f'there is no approval "{approval_id[:128]}"'
+            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_FOUND, text))
+        return found
+
+    async def _send(self, messages: AsyncGenerator[bytes, None], context: _Context[Any]) -> None:
+        """Write messages until the caller leaves or the sidecar has drained.
+
+        Raises:
+            RefusedError: the journal can't be read.
+        """
+        turn, unread, caller = self._server.pacer.turn, self._server.unread, context.peer()
+        refused: list[RefusedError] = []  # past a task group, which would wrap it
+
+        async def send() -> None:
+            try:
+                async with contextlib.aclosing(messages):
+                    with _unavailable():
+                        async for message in messages:
+                            await turn()
+                            size = len(message) + STREAM_BYTES
+                            unread.add(caller, size)
+                            try:
+                                await context.write(message)
+                            finally:
+                                unread.remove(caller, size)
+            except RefusedError as exc:
+                refused.append(exc)
+
+        with hang_ups_end_it():
+            await self._server.drain.until_end(send())
+        if refused:
+            raise refused[0]
+
+    def _desk(self) -> ApprovalDesk:
+        desk = self._server.approvals
+        if desk is None:
+            text = 'this sidecar keeps no approvals: its operator has set [journal] store = "off" in fumehood.toml'
+            raise RefusedError(Refusal(RefusalReason.JOURNAL_OFF, text))
+        return desk
+
+
+async def _watched(desk: ApprovalDesk, is_wanted: Callable[[Approval], bool]) -> AsyncGenerator[bytes, None]:
+    """Serialised messages. Raises JournalUnavailableError."""
+    seen, after = await desk.size() - 1, -1
+    while after < seen:
+        after, some = await desk.open(after, limit=_PORTION)
+        for each in some:
+            if is_wanted(each):
+                yield pb.WatchApprovalsResponse(approval=approval_message(each)).SerializeToString()
+        if not some:
+            break
+    seen = max(seen, after)
+    yield pb.WatchApprovalsResponse(is_current=True).SerializeToString()
+    while True:
+        seen, some = await desk.changed(seen)
+        for each in some:
+            if is_wanted(each):
+                yield pb.WatchApprovalsResponse(approval=approval_message(each)).SerializeToString()
+
+
+def _refusal(error: ApprovalRefusedError) -> RefusedError:
+    if error.reason in {"invalid", "not_permitted"}:
+        return _invalid(str(error))
+    reason = RefusalReason.APPROVAL_CLOSED if error.reason in _CLOSED else RefusalReason.APPROVAL_CHANGED
+    if error.reason == "not_found":
+        reason = RefusalReason.APPROVAL_NOT_FOUND
+    return RefusedError(Refusal(reason, str(error), {"state": error.reason}))
+
+
+def _check_name(name: str, value: str) -> None:
+    if len(value.encode()) > MAX_NAME_BYTES:
+        raise _invalid(f"{name} is longer than {MAX_NAME_BYTES} bytes")
+
+
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(Refusal(RefusalReason.REQUEST_INVALID, message))
+
+
+@contextlib.contextmanager
+def _unavailable() -> Iterator[None]:
+    """Refuse where the journal can't be used."""
+    try:
+        yield
+    except JournalUnavailableError as exc:
+        text = f"approvals can't be read or recorded: {exc}"
+        raise RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, text)) from exc
