@@ -6,34 +6,27 @@ import asyncio
 import contextlib
 import functools
 import gc
-import os
-import stat
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
-from pathlib import Path
 from typing import cast
 
-import fumehood_sandbox
 import uvloop
-from fumehood_sandbox import Backend, SandboxUnavailableError
-from structlog.typing import FilteringBoundLogger
 
 from fumehood_server.allocator import trimmed_memory, use_one_arena
-from fumehood_server.callers import CallerRules, TokenFileError, TokenStore
+from fumehood_server.callers import CallerRules, TokenStore
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
-from fumehood_server.config.config import SandboxConfig, ServerConfig, SidecarConfig
+from fumehood_server.config.config import SidecarConfig
 from fumehood_server.config.config_file import JournalStore
-from fumehood_server.config.listen import SocketAccess
 from fumehood_server.config.load import load_config
 from fumehood_server.config_reload import ConfigReloader, ReadConfig
 from fumehood_server.errors import FumehoodError, RefusedError
 from fumehood_server.journal.approvals import ApprovalRecords
 from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.off import NoJournal
+from fumehood_server.log_lines import forward_plugin_line, held_up, loop_fields, tokens_unusable
+from fumehood_server.machine import connection_settings, make_state_folder, sandbox_problem
 from fumehood_server.model.plugin import WorkerSpec
-from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason
 from fumehood_server.observation import Sampler
 from fumehood_server.plugin_requests import PluginRequests
@@ -46,33 +39,19 @@ from fumehood_server.recording import Recording, recording_of
 from fumehood_server.request_records import RequestRecords
 from fumehood_server.rpc import (
     Admission,
-    ConnectionSettings,
     RefusalRecords,
     RequestReader,
     ResultWriter,
     ServedCertificates,
     ServerContext,
     UnreadAnswers,
-    connections_that_fit,
     disconnect_unread,
-    make_socket_folder,
-    raise_descriptor_limit,
     serving,
 )
 from fumehood_server.secrets import SecretStore
 from fumehood_server.signals import orders
-from fumehood_server.telemetry import LoopFigures, LoopWatchdog, configure_logging, get_logger, open_telemetry
-from fumehood_server.workers import LogLine, LogSink, Pools, WorkerSettings
-
-
-class StateFolderError(FumehoodError):
-    """The state folder can't be used. The operator must make it writable, or name another."""
-
-    def __init__(self, folder: Path, problem: str) -> None:
-        """Keep the folder."""
-        super().__init__(f"can't keep state in {printable(folder)}: {problem}")
-        self.folder = folder
-
+from fumehood_server.telemetry import LoopWatchdog, configure_logging, get_logger, open_telemetry
+from fumehood_server.workers import LogSink, Pools, WorkerSettings
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread keeps the interpreter's lock from the event loop's (sys.setswitchinterval). With Python's 5 ms each
@@ -144,10 +123,10 @@ async def _serve(
     log = get_logger()
     stop, hangup = asyncio.Event(), asyncio.Event()
     watchdog = LoopWatchdog(
-        functools.partial(_held_up, log), lambda period: log.info("loop_figures", **_loop_fields(period))
+        functools.partial(held_up, log), lambda period: log.info("loop_figures", **loop_fields(period))
     )
     with orders(stop, hangup, flush):
-        _make_state_folder(config)
+        make_state_folder(config)
         async with recording_of(config) as recording:
             served = await _serve_recorded(
                 config,
@@ -161,7 +140,7 @@ async def _serve(
                 watchdog=watchdog,
             )
     if served:
-        log.info("stopped", **_loop_fields(watchdog.figures))
+        log.info("stopped", **loop_fields(watchdog.figures))
     return 0
 
 
@@ -188,7 +167,7 @@ async def _serve_recorded(
 
     certificates = None if server.tls is None else await ServedCertificates.read(server.tls)
     callers = CallerRules(config.callers)
-    logs = LogSink(_forward)
+    logs = LogSink(forward_plugin_line)
     refusals, request_records = RefusalRecords(journal), RequestRecords(journal)
     plugin_requests = PluginRequests(
         SecretStore(config.secrets),
@@ -199,7 +178,7 @@ async def _serve_recorded(
     )
     settings = WorkerSettings(idle_s=server.idle_stop_s, start_timeout_s=server.start_timeout_s)
     async with Pools(logs, settings, verify=verify, plugin_requests=plugin_requests, journal=journal) as pools:
-        sandbox = _sandbox_problem(config.sandbox, log)
+        sandbox = sandbox_problem(config.sandbox, log)
         if sandbox is not None:
             log.error("sandbox_unavailable", message=sandbox.message, remedy=sandbox.remedy)
         catalog = await _unless(
@@ -277,12 +256,12 @@ async def _serve_recorded(
                     refusals=refusals,
                     approvals=approvals,
                     callers=callers,
-                    tokens=TokenStore(server.token_file, functools.partial(_tokens_unusable, log)),
+                    tokens=TokenStore(server.token_file, functools.partial(tokens_unusable, log)),
                 ),
                 listen=server.listen,
                 socket_access=server.socket_access,
                 reflect=server.reflection,
-                settings=_connection_settings(server, log),
+                settings=connection_settings(server, log),
                 allow_anonymous=server.allow_anonymous,
                 certificates=certificates,
             ) as rpc,
@@ -358,40 +337,6 @@ async def _approvals(
         yield desk
 
 
-def _make_state_folder(config: SidecarConfig) -> None:
-    folder = config.server.state_dir
-    # Without mounts a plugin's own user must pass through it to its copy. What else lies there has rights of its own.
-    traversed = os.geteuid() == 0 and config.sandbox.minimum is Backend.LANDLOCK
-    holds_socket = any(each.path is not None and each.path.parent == folder for each in config.server.listen)
-    try:
-        if not folder.exists():
-            make_socket_folder(folder, config.server.socket_access if holds_socket else SocketAccess())
-            folder.chmod(stat.S_IMODE(folder.stat().st_mode) | (0o011 if traversed else 0))
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise StateFolderError(folder, error.strerror or str(error)) from error
-
-
-def _tokens_unusable(log: FilteringBoundLogger, problem: TokenFileError) -> None:
-    """No token holds until it is mended."""
-    log.error("tokens_unusable", problem=str(problem), remedy=problem.remedy)
-
-
-def _held_up(log: FilteringBoundLogger, seconds: float, culprit: str, times: int) -> None:
-    """The watchdog's line: everybody waited so long."""
-    log.warning("loop_held_up", ms=round(seconds * 1000, 1), culprit=culprit, times=times)
-
-
-def _loop_fields(figures: LoopFigures) -> dict[str, object]:
-    return {
-        "loop_longest_ms": round(figures.longest_s * 1000, 1),
-        "loop_longest_culprit": figures.culprit,
-        "loop_over_20_ms": figures.over_20_ms,
-        "loop_over_100_ms": figures.over_100_ms,
-    }
-
-
 async def _unless(stop: asyncio.Event, loading: Coroutine[object, object, Catalog]) -> Catalog | None:
     """The catalog, or None when the sidecar was told to stop before it was read."""
     async with asyncio.TaskGroup() as tasks:
@@ -401,54 +346,3 @@ async def _unless(stop: asyncio.Event, loading: Coroutine[object, object, Catalo
         if not load.done():
             load.cancel()
     return None if load.cancelled() else load.result()
-
-
-def _connection_settings(server: ServerConfig, log: FilteringBoundLogger) -> ConnectionSettings:
-    """What holds for connections, with no more of them than there are descriptors for."""
-    descriptors = raise_descriptor_limit()
-    fit = connections_that_fit(server.max_connections, len(server.listen), descriptors)
-    if fit < server.max_connections:
-        log.warning(
-            "fewer_connections",
-            max_connections=fit,
-            configured=server.max_connections,
-            descriptors=descriptors,
-            remedy="raise the hard limit on open files (ulimit -Hn, LimitNOFILE=), or lower [server] max_connections",
-        )
-    return ConnectionSettings(
-        max_arguments_bytes=server.max_arguments_bytes,
-        keepalive_s=server.keepalive_s,
-        max_connections=fit,
-        idle_s=server.connection_idle_s,
-    )
-
-
-def _sandbox_problem(sandbox: SandboxConfig, log: FilteringBoundLogger) -> Reason | None:
-    """Why this machine can't sandbox. The sidecar serves all the same, so that callers are told.
-
-    What it can only do more weakly is logged once, since each receipt says no more than that.
-    """
-    try:
-        findings = fumehood_sandbox.check(sandbox.minimum).findings
-    except SandboxUnavailableError as exc:
-        return Reason("sandbox_unavailable", str(exc), exc.remedy or "run `fumehood doctor`")
-    for each in findings:
-        if each.status == "weaker" and (each.layer != "cgroup" or sandbox.cgroups):
-            message = f"{each.feature}: {each.detail}"
-            log.warning("sandbox_weaker", layer=each.layer, message=message, remedy=each.remedy)
-    return None
-
-
-def _forward(plugin: str, line: LogLine) -> None:
-    """A plugin's line in the sidecar's log. What plugins print is theirs to keep quiet: it is logged at their level."""
-    write = getattr(get_logger(), line.level)
-    write(
-        "plugin_log",
-        plugin=plugin,
-        source=line.source,
-        message=line.message,
-        worker_id=line.worker_id,
-        call_id=line.call_id,
-        dropped=line.dropped,
-        fields_json=line.fields_json,
-    )

@@ -69,6 +69,9 @@ def _listen(table: TelemetryTable, source: TomlSource) -> Listen | None:
         raise source.problem(key, exc.problem, hint) from exc
     if listen.path is not None:
         raise source.problem(key, "metrics are served over TCP alone", hint)
+    if not listen.is_local:
+        problem = f'"{table.prometheus}" can be reached from other machines, and metrics are served to whoever asks'
+        raise source.problem(key, problem, hint)
     if not listen.port:
         raise source.problem(key, "port 0 is none that a scraper could know", hint)
     return listen

@@ -119,10 +119,10 @@ def serve(
 
 def _told(error: FumehoodError) -> CommandError | None:
     """Why it can't serve, with what to do. None: it has words of its own."""
-    from fumehood_server.app import StateFolderError
     from fumehood_server.callers import CertificateError
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.journal.postgres.driver import DriverMissingError
+    from fumehood_server.machine import StateFolderError
     from fumehood_server.rpc.sockets import ListenFailedError
     from fumehood_server.telemetry.settings import TelemetryListenError, TelemetryMissingError
 
