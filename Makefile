@@ -35,9 +35,10 @@ help: ## Show this list
 
 setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/postgresql $(S)/go $(S)/wheels $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, PostgreSQL, Node and Go with what the examples need
 
-gen: $(S)/dev ## Generate the protocol's Python code anew, and what docs/sandbox.md says of the tests
+gen: $(S)/dev ## Generate the protocol's Python code anew, docs/errors.md, and what docs/sandbox.md says of the tests
 	tools/gen.sh
 	python -m tools.held_by
+	python -m tools.errors_page
 
 lint: $(S)/runtime $(S)/dev tools/npm/node_modules/.stamp ## Check style, layers, the protocol, its generated code and the promises' tests
 	ruff check .

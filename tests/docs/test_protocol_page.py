@@ -82,8 +82,14 @@ def found(pattern: str) -> set[str]:
     return {match for text in SOURCES.values() for match in re.findall(pattern, text)}
 
 
+def sent_codes() -> set[str]:
+    """Error codes that something sends: those that stand elsewhere than in their own table."""
+    texts = [text for path, text in SOURCES.items() if path.name != "taxonomy.py"]
+    return {match for text in texts for match in re.findall(r"\bCode\.([A-Z]+_[A-Z_]+)", text)}
+
+
 def test_every_code_that_can_be_sent_is_listed_and_no_other() -> None:
-    assert first_words(section("## 3.1")) == found(r"\bCode\.([A-Z]+_[A-Z_]+)")
+    assert first_words(section("## 3.1")) == sent_codes()
 
 
 def test_every_violation_is_listed_and_no_other() -> None:

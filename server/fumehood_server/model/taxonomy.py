@@ -1,7 +1,8 @@
-"""Failure taxonomy: every error code and its category."""
+"""Failure taxonomy: every error code, its category, and what it means to whom. docs/errors.md is made from it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -65,4 +66,108 @@ _CATEGORY = {
     "ORCHESTRATION": Category.ORCHESTRATION,
     "CONFIG": Category.CONFIGURATION,
     "CANCELLED": Category.CANCELLATION,
+}
+
+
+class Retry(StrEnum):
+    """Whether the same call, unchanged, may be made again. `ToolResult.error.retryable` says so of each."""
+
+    NO = "no"
+    YES = "yes"
+    BY_TOOL = "if the tool says so"
+    IF_REPEATABLE = "if it was never dispatched, or the tool is idempotent or of level `none` or `read`"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a code tells whoever gets it."""
+
+    when: str
+    act: str
+    """Who can do something about it, and what."""
+    retry: Retry = Retry.NO
+    reserved: bool = False
+    """Whether this version sends it never."""
+
+
+def _reserved(when: str, act: str = "") -> Meaning:
+    return Meaning(when, act, reserved=True)
+
+
+MEANINGS: dict[Code, Meaning] = {
+    Code.INFERENCE_ENGINE_ERROR: _reserved("an inference engine failed"),
+    Code.INFERENCE_MODEL_UNAVAILABLE: _reserved("the model can't be had now"),
+    Code.INFERENCE_CONTEXT_EXCEEDED: _reserved("the messages are more than the model's context holds"),
+    Code.INFERENCE_MALFORMED_RESPONSE: _reserved("the engine's answer can't be read"),
+    Code.TOOL_NOT_FOUND: Meaning("there is no such tool", "The model: take the name that the message suggests."),
+    Code.TOOL_EXECUTION_FAILED: Meaning(
+        "the tool failed, or its arguments don't fit its schema",
+        "The model: mend what `details` and the message name, or go on without it.",
+        Retry.BY_TOOL,
+    ),
+    Code.TOOL_TIMEOUT: Meaning(
+        "the call took longer than the tool's or the request's timeout, or waited too long for a worker or an update",
+        "The caller: ask for less, or allow more time. The operator can raise `timeout_s`.",
+        Retry.IF_REPEATABLE,
+    ),
+    Code.TOOL_UNAVAILABLE: Meaning(
+        "its process can't be had or died, the sidecar ended, or it is listed as unavailable",
+        "The operator: `reasons` or `phase` say what to mend. The caller: retry where `retryable` says so.",
+        Retry.IF_REPEATABLE,
+    ),
+    Code.TOOL_DENIED: Meaning(
+        "the operator's rules, the caller's rights or an approver forbid it",
+        "The model: go on without it. The operator can allow it; `rules` name what decided.",
+    ),
+    Code.TOOL_APPROVAL_REQUIRED: Meaning(
+        "the call waits for a person, and was to be answered at once",
+        "The caller: send it again with the same `call_id` once `approval_id` is decided.",
+    ),
+    Code.TOOL_RESOURCE_EXHAUSTED: Meaning(
+        "a limit was reached; `limit` names it",
+        "The model: ask for less. The author declares more, up to the operator's caps.",
+    ),
+    Code.TOOL_OUTCOME_UNKNOWN: Meaning(
+        "a call that may have had effects was interrupted after its dispatch",
+        "A person: find out what happened, then settle it by `ResolveCall`. Don't repeat it before.",
+    ),
+    Code.TOOL_PROTOCOL_ERROR: Meaning(
+        "the plugin broke the wire", "The author: `violation` names the rule (docs/protocol.md, 1.5)."
+    ),
+    Code.CONSTRAINT_GRAMMAR_REJECTED: _reserved("a model's output does not follow the grammar"),
+    Code.CONSTRAINT_SCHEMA_INVALID: Meaning(
+        "the tool ran, and its output does not fit its own schema", "The author: mend the output or the schema."
+    ),
+    Code.CONSTRAINT_JSON_INVALID: Meaning(
+        "the tool ran, and its structured output is not JSON", "The author: mend the output."
+    ),
+    Code.CONSTRAINT_ENUM_UNRECOGNIZED: _reserved("a value is none of those that are allowed"),
+    Code.VALIDATION_RULE_FAILED: _reserved("an output breaks a rule"),
+    Code.VALIDATION_SEMANTIC_FAILED: _reserved("a model judged an output to be wrong"),
+    Code.ORCHESTRATION_STEP_MISMATCH: _reserved("a plan and what was done differ"),
+    Code.ORCHESTRATION_ITERATION_LIMIT: _reserved("an agent's loop took too many turns"),
+    Code.ORCHESTRATION_NO_CONSENSUS: _reserved("replicas did not agree"),
+    Code.CONFIG_NO_ENGINE: _reserved("no inference engine is configured"),
+    Code.CONFIG_SCHEMA_REQUIRED: _reserved("structured output was asked for without a schema"),
+    Code.CONFIG_GRAMMAR_NOT_FOUND: _reserved("the grammar that was named is not there"),
+    Code.CONFIG_SANDBOX_UNAVAILABLE: Meaning(
+        "this machine can't enforce the tool's sandbox; nothing ran",
+        "The operator: `feature` and `remedy`, and `fumehood doctor`.",
+    ),
+    Code.CONFIG_PLUGIN_INVALID: Meaning(
+        "the plugin can't be used as it is", "The author: `fumehood plugin check` names the fault."
+    ),
+    Code.CONFIG_JOURNAL_UNAVAILABLE: Meaning(
+        "the call could not be recorded, so nothing ran",
+        "The operator: free the disk or bring back the database. It recovers by itself.",
+        Retry.YES,
+    ),
+    Code.CANCELLED_TIMEOUT: Meaning(
+        "the caller's gRPC deadline passed", "The caller: allow more time.", Retry.IF_REPEATABLE
+    ),
+    Code.CANCELLED_SIGNAL: Meaning(
+        "the caller cancelled it, or the sidecar was shut down",
+        "The caller: retry after a shutdown, elsewhere or later.",
+        Retry.IF_REPEATABLE,
+    ),
 }
