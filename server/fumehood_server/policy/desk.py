@@ -38,6 +38,7 @@ from fumehood_server.model.policy import Requirement
 from fumehood_server.model.tool import Payloads
 from fumehood_server.policy.interfaces import ApprovalJournal, DeskSettings
 from fumehood_server.policy.open_approvals import OpenApprovals
+from fumehood_server.telemetry import get_logger
 
 POLL_S = 0.5
 """Between two looks for what other sidecars have decided, while something is open here."""
@@ -293,6 +294,10 @@ class ApprovalDesk:
                     await self._read_changes()
                 await self._expire()
             except JournalUnavailableError:
+                await asyncio.sleep(RETRY_S)
+                continue
+            except Exception as exc:  # noqa: BLE001 - a fault of ours must not leave approvals without their end
+                get_logger().error("approvals_not_looked_after", exc_info=exc)
                 await asyncio.sleep(RETRY_S)
                 continue
             self._wake.clear()
