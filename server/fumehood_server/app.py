@@ -12,7 +12,7 @@ from typing import cast
 
 import uvloop
 
-from fumehood_server.allocator import trimmed_memory, use_one_arena
+from fumehood_server.allocator import trimmed_memory
 from fumehood_server.callers import CallerRules, TokenStore
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
@@ -82,7 +82,6 @@ def serve(
         ListenFailedError: an address can't be had.
         StateFolderError: the state folder can't be made or written to.
     """
-    use_one_arena()
     flush = configure_logging(config.server.log_level.value, terminal=terminal)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:

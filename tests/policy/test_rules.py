@@ -66,6 +66,13 @@ def test_what_can_not_be_told_is_restricted() -> None:
     assert [said(denied, each) for each in ({"p": ["/a"]}, {"p": []}, {})] == [ASK] * 3
 
 
+def test_a_pointer_looks_at_so_many_elements_and_not_only_finds_so_many() -> None:
+    rules = [rule("n", DENY, Condition(pointer="/p/*/n", equals=(1,)))]
+    assert [said(rules, {"p": [{}] * count}) for count in (1000, 1001)] == [ASK, DENY], "what is not seen is denied"
+    nested = {"p": [[{}] * 100] * 100}
+    assert said([rule("m", DENY, Condition(pointer="/p/*/*/n", equals=(1,)))], nested) is DENY
+
+
 def test_denial_wins_over_approval_and_that_over_leave() -> None:
     allow, ask, deny = rule("a", ALLOW), rule("b", ASK), rule("c", DENY)
     assert said([allow], {}) is ALLOW

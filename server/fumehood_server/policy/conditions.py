@@ -12,7 +12,7 @@ from fumehood_server.model.policy import Condition, Scalar
 from fumehood_server.model.schema import compile_schema
 
 MAX_VALUES = 1_000
-"""That one pointer may find. The event loop waits for the test of each."""
+"""That one pointer may look at, found or not. The event loop waits for each."""
 MAX_TEXT_CHARS = 16_384
 """Of a text that is matched by a pattern."""
 
@@ -39,9 +39,9 @@ class CompiledCondition:
     def holds(self, arguments: Any, *, restricts: bool) -> bool:  # noqa: ANN401 - any JSON value
         """Whether it does, of any value that is found where the rule restricts, and else of each. Of none, never."""
         found = 0
-        for value in _values(arguments, self._parts):
+        for value in _values(arguments, self._parts, _Budget(MAX_VALUES)):
             found += 1
-            said = None if found > MAX_VALUES else self._test(value)
+            said = None if value is _TOO_MANY else self._test(value)
             if restricts and said is not False:
                 return True
             if not restricts and said is not True:
@@ -70,16 +70,36 @@ def is_plain(pointer: str) -> bool:
 
 def value_at(value: Any, parts: Sequence[str]) -> tuple[bool, Any]:  # noqa: ANN401 - any JSON value
     """Whether there is a value, and which. For a plain pointer."""
-    for each in _values(value, parts):
+    for each in _values(value, parts, _Budget(1)):
         return True, each
     return False, None
 
 
-def _values(value: Any, parts: Sequence[str]) -> Iterator[Any]:  # noqa: ANN401 - any JSON value
+class _Budget:
+    """How many more elements a pointer may look at."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+_TOO_MANY = object()
+"""Stands for all that a pointer did not look at any more."""
+
+
+def _values(value: Any, parts: Sequence[str], budget: _Budget) -> Iterator[Any]:  # noqa: ANN401 - any JSON value
+    """What the pointer finds; at the end of the budget `_TOO_MANY`, once."""
     for place, part in enumerate(parts):
         if part == "*" and isinstance(value, dict | list):
             for each in value.values() if isinstance(value, dict) else value:
-                yield from _values(each, parts[place + 1 :])
+                if budget.left <= 0:
+                    if budget.left == 0:
+                        yield _TOO_MANY
+                    budget.left = -1
+                    return
+                budget.left -= 1
+                yield from _values(each, parts[place + 1 :], budget)
             return
         if isinstance(value, dict) and part in value:
             value = value[part]
