@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fumehood_server.model.approval_changes import Decide, Expire, Use
+from fumehood_server.model.approval_changes import MAX_DECISIONS, Decide, Expire, Use
 from fumehood_server.model.approvals import (
     Approval,
     ApprovalRefusedError,
@@ -160,3 +160,17 @@ def test_one_that_was_given_is_for_one_call_of_exactly_that() -> None:
         other = replace(SUBJECT, **{name: "other"})
         assert refusal(given, Use("approval-1", "c1", other.digest)) == "changed", name
     assert refusal(given, word("eve", Choice.DENY)) == "decided"
+
+
+def test_edits_again_and_again_neither_pile_up_nor_go_on_for_ever() -> None:
+    approval = of(Requirement(rule="r", approvals=2))
+    text = '"' + "x" * 10_000 + '"'
+    for number in range(MAX_DECISIONS):
+        edited = replace(SUBJECT, arguments_sha256=f"{number:064}")
+        change = word("ann", digest=approval.digest, edited=edited, edited_json=text)
+        approval = after(approval, change)
+        assert len(approval.to_json()) < 5 * len(text) + 1_000 * (number + 1)
+    assert approval.state is ApprovalState.PENDING
+    with pytest.raises(ApprovalRefusedError, match="64 times"):
+        after(approval, word("ann", digest=approval.digest, edited=SUBJECT, edited_json=text))
+    assert after(approval, word("ann", Choice.DENY, digest=approval.digest)).state is ApprovalState.DENIED

@@ -12,6 +12,9 @@ from typing import Protocol
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError, ApprovalState, Choice, Decision, is_same
 from fumehood_server.model.policy import Requirement
 
+MAX_DECISIONS = 64
+"""Of one approval that is still open: each edit asks everybody anew, and all of it is read and written each time."""
+
 
 class Change(Protocol):
     """What an event says of an approval. The database asks it, under its lock, what follows."""
@@ -68,7 +71,14 @@ class Decide:
             return _closed(found, ApprovalState.DENIED, decision)
         if any(each.decider == decision.decider for each in _standing(found)) and decision.edited is None:
             raise ApprovalRefusedError("decided", f"{decision.by or 'you'} approved {self.approval_id} already")
-        found = replace(found, decisions=(*found.decisions, decision))
+        if len(found.decisions) >= MAX_DECISIONS:
+            raise ApprovalRefusedError(
+                "decided", f"{self.approval_id} was decided about {MAX_DECISIONS} times: deny it"
+            )
+        earlier = found.decisions
+        if decision.edited is not None:  # the events keep what earlier ones put in its place
+            earlier = tuple(replace(each, edited_json="") for each in earlier)
+        found = replace(found, decisions=(*earlier, decision))
         if decision.edited is not None:
             asked_for = self.requirements or found.requirements
             edited, text = decision.edited, decision.edited_json
