@@ -6,7 +6,8 @@ import contextlib
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from fumehood_sandbox import Limits
@@ -61,3 +62,11 @@ def line_of(process: subprocess.Popen[str]) -> str:
     ready, _, _ = select.select([process.stdout], [], [], BOUND_S)
     assert ready
     return process.stdout.readline().strip()
+
+
+def within(bound_s: float, condition: Callable[[], bool]) -> bool:
+    """Whether it comes true. For what the kernel does in its own time and tells nobody."""
+    until = time.monotonic() + bound_s
+    while not (true := condition()) and time.monotonic() < until:
+        time.sleep(0.001)
+    return true
