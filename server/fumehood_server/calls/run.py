@@ -278,7 +278,8 @@ async def _attempt(
     retried: bool,
 ) -> InvocationResult:
     """One attempt, on a worker that is the call's for so long."""
-    with await acquire_worker(call, tool, spec, needs.pools, needs.turns, since=since) as worker:
+    again = progress.sent > 0
+    with await acquire_worker(call, tool, spec, needs.pools, needs.turns, since=since, again=again) as worker:
         await needs.records.attempt(call, progress, worker.worker_id, worker.receipt, retried=retried)
         result = progress.result = await invoke_tool(
             call,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from types import TracebackType
 
 from fumehood_server.calls.call import Call
-from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound
+from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound, Deadline
 from fumehood_server.calls.turns import Turns
+from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.tool import ExecutionMode
 from fumehood_server.model.worker import Worker, WorkerLease, WorkerPools
@@ -37,11 +40,12 @@ class Place:
 
 
 async def acquire_worker(
-    call: Call, tool: RegisteredTool, spec: WorkerSpec, pools: WorkerPools, turns: Turns, *, since: float
+    call: Call, tool: RegisteredTool, spec: WorkerSpec, pools: WorkerPools, turns: Turns, *, since: float, again: bool
 ) -> Place:
     """The tool's turn, if its calls run one at a time, and a place on a worker. Waits only where there is none.
 
-    `since`: when it began to wait, on the event loop's clock.
+    `since`: when it began to wait, on the event loop's clock. `again`: whether it was sent to a worker before. That
+    one's death can put the next start off for longer than the call has waited since, so it waits for that, once.
 
     Raises:
         EndedEarlyError: the call was cancelled or met its deadline before.
@@ -55,9 +59,20 @@ async def acquire_worker(
     try:
         lease = pools.try_acquire(spec)
         if lease is None:
-            lease = await call.wait_for(lambda: pools.acquire(spec), deadline)
+            lease = await _acquire(call, spec, pools, deadline, again=again)
     except BaseException:
         if sequential:
             turns.give_back(name)
         raise
     return Place(lease, turns if sequential else None, name)
+
+
+async def _acquire(call: Call, spec: WorkerSpec, pools: WorkerPools, deadline: Deadline, *, again: bool) -> WorkerLease:
+    try:
+        return await call.wait_for(lambda: pools.acquire(spec), deadline)
+    except WorkerUnavailableError as exc:
+        wait_s = exc.error.details.get("retry_after_s")
+        if not again or not isinstance(wait_s, float):
+            raise
+    await call.wait_for(functools.partial(asyncio.sleep, wait_s), deadline)
+    return await call.wait_for(lambda: pools.acquire(spec), deadline)
