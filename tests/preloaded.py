@@ -60,7 +60,10 @@ class Popen(subprocess.Popen[AnyStr]):
             return
         pipes = rest[3:9]  # as in subprocess: p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite
         streams: list[int] = [own if pipe == -1 else pipe for own, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
+        umask = os.umask(0o077)
+        os.umask(umask)
         start = {
+            "umask": umask,
             "command": [os.fspath(each) for each in args[len(PYTHON) :]],
             "environment": dict(os.environ if env is None else env),
             "folder": os.fspath(cwd or os.getcwd()),  # noqa: PTH109 - as a string
@@ -133,6 +136,7 @@ def _fork_server() -> socket.socket:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     subprocess.run(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment, check=True)
     theirs.close()
+    atexit.register(ours.close)
     return ours
 
 
@@ -219,6 +223,7 @@ def _prepared(connection: int, streams: Sequence[int]) -> list[str]:
         os.dup2(stream, number)
     os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)  # noqa: PTH208
     os.chdir(start["folder"])
+    os.umask(start["umask"])
     os.environ.clear()
     os.environ.update(start["environment"])
     lines = "PYTHONUNBUFFERED" in os.environ or os.isatty(1)

@@ -102,6 +102,7 @@ class RefusalReason(StrEnum):
     TOO_MANY_STREAMS = "TOO_MANY_STREAMS"
     DRAINING = "DRAINING"
     RELOAD_REFUSED = "RELOAD_REFUSED"
+    STATE_UNWRITABLE = "STATE_UNWRITABLE"
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,16 @@ def test_every_method_that_is_not_for_every_caller_is_an_operators() -> None:
     methods = {f"/{service}/{method}" for service, names in services.items() for method in names}
     assert {each for each in FOR_EVERY_CALLER if each.startswith("/fumehood.")} <= methods
     assert {each.rpartition("/")[2] for each in methods - FOR_EVERY_CALLER} == {
-        *("ResolveCall", "ListPlugins", "GetPlugin", "ReloadPlugin", "ReloadConfig", "TailPluginLogs"),
+        *(
+            "ResolveCall",
+            "ListPlugins",
+            "GetPlugin",
+            "ReloadPlugin",
+            "ReloadConfig",
+            "TailPluginLogs",
+            "DisablePlugin",
+            "EnablePlugin",
+        ),
         *("ListEvents", "WatchEvents", "VerifyJournal", "ReplayRun", "ForkRun"),
     }
 

@@ -164,8 +164,22 @@ def test_a_reload_answers_with_the_plugin_and_one_that_is_refused_says_why(sidec
     assert (done.status, done.error["code"]) == (2, "RELOAD_REFUSED")
 
 
+def test_a_plugin_is_disabled_and_enabled_by_commands(sidecar: Sidecar) -> None:
+    done = fumehood("plugin", "disable", "sample", "--reason", "broken", "--cancel-calls", address=sidecar.target)
+    assert (done.status, done.stdout.splitlines()[0]) == (0, "sample is disabled, 0 calls cancelled.")
+    failed = fumehood("call", "say", "text=x", "--json", address=sidecar.target)
+    assert (failed.status, failed.json["error"]["code"]) == (1, "TOOL_UNAVAILABLE")
+    assert "sample was disabled by unix:: broken" in fumehood("plugin", "list", address=sidecar.target).stdout
+    done = fumehood("plugin", "disable", "sample", "--json", address=sidecar.target)
+    assert (done.json["plugin"]["state"], done.json["cancelled_calls"]) == ("unavailable", 0)
+    done = fumehood("plugin", "enable", "sample", address=sidecar.target)
+    assert (done.status, done.stdout.splitlines()[0]) == (0, "sample is enabled.")
+    assert fumehood("plugin", "enable", "sample", "--json", address=sidecar.target).json["plugin"]["state"] == "serving"
+    assert fumehood("call", "say", "text=x", address=sidecar.target).status == 0
+
+
 def test_an_unknown_plugin_is_status_2(sidecar: Sidecar) -> None:
-    for command in ("show", "logs", "reload"):
+    for command in ("show", "logs", "reload", "disable", "enable"):
         done = fumehood("plugin", command, "nobody", "--json", address=sidecar.target)
         assert (done.status, done.error["code"]) == (2, "PLUGIN_NOT_FOUND")
 

@@ -61,7 +61,9 @@ SERVICES = {
         "ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool", "CallTools", "Session",
         "CancelCall", "GetCall", "ResolveCall",
     },
-    "PluginService": {"ListPlugins", "GetPlugin", "ReloadPlugin", "ReloadConfig", "TailPluginLogs"},
+    "PluginService": {
+        "ListPlugins", "GetPlugin", "ReloadPlugin", "EnablePlugin", "DisablePlugin", "ReloadConfig", "TailPluginLogs",
+    },
     "JournalService": {"ListEvents", "WatchEvents", "VerifyJournal", "ReplayRun", "ForkRun"},
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -212,8 +213,12 @@ def test_moved_mounts_are_found_and_what_they_cover_is_not(folder: Path) -> None
     )
     script = 'IFS=:; for each in $PLACES; do cat $each/name; echo; done; cat "$1"/name; cat "$0" >&2'
     program = Executable(("/bin/sh", "-c", script, str(second / "hidden" / "name"), "/run/somewhere/first"))
-    with launch(given, program, timeout_s=BOUND_S, backend=Backend.LANDLOCK) as process:
-        out, err = read_to_end(process)
+    old_umask = os.umask(0o077)  # of the launcher, whose folders the program's user must get through
+    try:
+        with launch(given, program, timeout_s=BOUND_S, backend=Backend.LANDLOCK) as process:
+            out, err = read_to_end(process)
+    finally:
+        os.umask(old_umask)
     assert out == "first\nsecond\nfirst"
     assert "Permission denied" in err
 

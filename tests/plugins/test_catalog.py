@@ -15,8 +15,9 @@ from fumehood_server.errors import PluginInvalidError, WorkerUnavailableError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.plugin import PluginState, WorkerSpec
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.plugins.catalog import MAX_DESCRIBES, Catalog
+from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.plugins.lock import read_lock
+from fumehood_server.plugins.reader import MAX_DESCRIBES
 
 from .support import (
     ONE,

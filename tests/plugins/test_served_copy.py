@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sidecar(folder: Path) -> Iterator[Sidecar]:
     grants = f'max_side_effects = "write"\nwrite = ["{folder.parent}/notes"]\n'
     grants += '[plugin.tools.overwrite]\npermission = "allow"\n'
-    with running_sidecar([(folder, grants)]) as started:
+    # A strict umask of the sidecar's keeps no plugin from its own code.
+    strict = ("/bin/sh", "-c", 'umask 077; exec "$0" "$@"', sys.executable, "-P")
+    with running_sidecar([(folder, grants)], interpreter=strict) as started:
         yield started
 
 

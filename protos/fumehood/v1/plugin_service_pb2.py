@@ -26,7 +26,7 @@ from fumehood.v1 import tool_pb2 as fumehood_dot_v1_dot_tool__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fumehood/v1/plugin_service.proto\x12\x0b\x66umehood.v1\x1a\x16\x66umehood/v1/tool.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12ListPluginsRequest\";\n\x13ListPluginsResponse\x12$\n\x07plugins\x18\x01 \x03(\x0b\x32\x13.fumehood.v1.Plugin\" \n\x10GetPluginRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"8\n\x11GetPluginResponse\x12#\n\x06plugin\x18\x01 \x01(\x0b\x32\x13.fumehood.v1.Plugin\"#\n\x13ReloadPluginRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\";\n\x14ReloadPluginResponse\x12#\n\x06plugin\x18\x01 \x01(\x0b\x32\x13.fumehood.v1.Plugin\"\x15\n\x13ReloadConfigRequest\"_\n\x14ReloadConfigResponse\x12\x15\n\radded_plugins\x18\x01 \x03(\t\x12\x17\n\x0fremoved_plugins\x18\x02 \x03(\t\x12\x17\n\x0f\x63hanged_plugins\x18\x03 \x03(\t\"D\n\x15TailPluginLogsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05lines\x18\x02 \x01(\r\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\"\xbc\x01\n\x16TailPluginLogsResponse\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\r\n\x05level\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\tworker_id\x18\x05 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\x12\x0f\n\x07\x64ropped\x18\x07 \x01(\x04\x12\x13\n\x0b\x66ields_json\x18\x08 \x01(\t\"\x9a\x03\n\x06Plugin\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\'\n\x05state\x18\x06 \x01(\x0e\x32\x18.fumehood.v1.PluginState\x12/\n\x07reasons\x18\x07 \x03(\x0b\x32\x1e.fumehood.v1.UnavailableReason\x12\x32\n\x10max_side_effects\x18\x08 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x12\n\ntool_count\x18\t \x01(\r\x12 \n\x05tools\x18\n \x03(\x0b\x32\x11.fumehood.v1.Tool\x12$\n\x07workers\x18\x0b \x03(\x0b\x32\x13.fumehood.v1.Worker\x12\x30\n\tsandboxes\x18\x0c \x03(\x0b\x32\x1d.fumehood.v1.EffectiveSandbox\x12)\n\x06grants\x18\r \x01(\x0b\x32\x19.fumehood.v1.PluginGrants\"~\n\x0cPluginGrants\x12\x16\n\x0ereadable_paths\x18\x01 \x03(\t\x12\x16\n\x0ewritable_paths\x18\x02 \x03(\t\x12\r\n\x05hosts\x18\x03 \x03(\t\x12\x14\n\x0c\x64\x65nied_hosts\x18\x04 \x03(\t\x12\x19\n\x11private_addresses\x18\x05 \x03(\t\"\xc6\x01\n\x06Worker\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12.\n\x0cside_effects\x18\x03 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x17\n\x0f\x63\x61lls_in_flight\x18\x04 \x01(\r\x12\x14\n\x0c\x63\x61lls_served\x18\x05 \x01(\x04\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nprocess_id\x18\x07 \x01(\x03\"\x95\x02\n\x10\x45\x66\x66\x65\x63tiveSandbox\x12.\n\x0cside_effects\x18\x01 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x16\n\x0ereadable_paths\x18\x02 \x03(\t\x12\x16\n\x0ewritable_paths\x18\x03 \x03(\t\x12\r\n\x05hosts\x18\x04 \x03(\t\x12\x13\n\x0b\x65nvironment\x18\x05 \x03(\t\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.fumehood.v1.Limits\x12,\n\x07receipt\x18\x07 \x01(\x0b\x32\x1b.fumehood.v1.SandboxReceipt\x12\x0f\n\x07secrets\x18\x08 \x03(\t\x12\x19\n\x11private_addresses\x18\t \x03(\t*}\n\x0bPluginState\x12\x1c\n\x18PLUGIN_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14PLUGIN_STATE_SERVING\x10\x01\x12\x1c\n\x18PLUGIN_STATE_UNAVAILABLE\x10\x02\x12\x18\n\x14PLUGIN_STATE_REFUSED\x10\x03\x32\xb4\x03\n\rPluginService\x12P\n\x0bListPlugins\x12\x1f.fumehood.v1.ListPluginsRequest\x1a .fumehood.v1.ListPluginsResponse\x12J\n\tGetPlugin\x12\x1d.fumehood.v1.GetPluginRequest\x1a\x1e.fumehood.v1.GetPluginResponse\x12S\n\x0cReloadPlugin\x12 .fumehood.v1.ReloadPluginRequest\x1a!.fumehood.v1.ReloadPluginResponse\x12S\n\x0cReloadConfig\x12 .fumehood.v1.ReloadConfigRequest\x1a!.fumehood.v1.ReloadConfigResponse\x12[\n\x0eTailPluginLogs\x12\".fumehood.v1.TailPluginLogsRequest\x1a#.fumehood.v1.TailPluginLogsResponse0\x01\x42;\n\x0b\x66umehood.v1B\x12PluginServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fumehood/v1/plugin_service.proto\x12\x0b\x66umehood.v1\x1a\x16\x66umehood/v1/tool.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12ListPluginsRequest\";\n\x13ListPluginsResponse\x12$\n\x07plugins\x18\x01 \x03(\x0b\x32\x13.fumehood.v1.Plugin\" \n\x10GetPluginRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"8\n\x11GetPluginResponse\x12#\n\x06plugin\x18\x01 \x01(\x0b\x32\x13.fumehood.v1.Plugin\"#\n\x13ReloadPluginRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\";\n\x14ReloadPluginResponse\x12#\n\x06plugin\x18\x01 \x01(\x0b\x32\x13.fumehood.v1.Plugin\"J\n\x14\x44isablePluginRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x14\n\x0c\x63\x61ncel_calls\x18\x03 \x01(\x08\"U\n\x15\x44isablePluginResponse\x12#\n\x06plugin\x18\x01 \x01(\x0b\x32\x13.fumehood.v1.Plugin\x12\x17\n\x0f\x63\x61ncelled_calls\x18\x02 \x01(\r\"#\n\x13\x45nablePluginRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\";\n\x14\x45nablePluginResponse\x12#\n\x06plugin\x18\x01 \x01(\x0b\x32\x13.fumehood.v1.Plugin\"\x15\n\x13ReloadConfigRequest\"_\n\x14ReloadConfigResponse\x12\x15\n\radded_plugins\x18\x01 \x03(\t\x12\x17\n\x0fremoved_plugins\x18\x02 \x03(\t\x12\x17\n\x0f\x63hanged_plugins\x18\x03 \x03(\t\"D\n\x15TailPluginLogsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05lines\x18\x02 \x01(\r\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\"\xbc\x01\n\x16TailPluginLogsResponse\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\r\n\x05level\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\tworker_id\x18\x05 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\x12\x0f\n\x07\x64ropped\x18\x07 \x01(\x04\x12\x13\n\x0b\x66ields_json\x18\x08 \x01(\t\"\x9a\x03\n\x06Plugin\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\'\n\x05state\x18\x06 \x01(\x0e\x32\x18.fumehood.v1.PluginState\x12/\n\x07reasons\x18\x07 \x03(\x0b\x32\x1e.fumehood.v1.UnavailableReason\x12\x32\n\x10max_side_effects\x18\x08 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x12\n\ntool_count\x18\t \x01(\r\x12 \n\x05tools\x18\n \x03(\x0b\x32\x11.fumehood.v1.Tool\x12$\n\x07workers\x18\x0b \x03(\x0b\x32\x13.fumehood.v1.Worker\x12\x30\n\tsandboxes\x18\x0c \x03(\x0b\x32\x1d.fumehood.v1.EffectiveSandbox\x12)\n\x06grants\x18\r \x01(\x0b\x32\x19.fumehood.v1.PluginGrants\"~\n\x0cPluginGrants\x12\x16\n\x0ereadable_paths\x18\x01 \x03(\t\x12\x16\n\x0ewritable_paths\x18\x02 \x03(\t\x12\r\n\x05hosts\x18\x03 \x03(\t\x12\x14\n\x0c\x64\x65nied_hosts\x18\x04 \x03(\t\x12\x19\n\x11private_addresses\x18\x05 \x03(\t\"\xc6\x01\n\x06Worker\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12.\n\x0cside_effects\x18\x03 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x17\n\x0f\x63\x61lls_in_flight\x18\x04 \x01(\r\x12\x14\n\x0c\x63\x61lls_served\x18\x05 \x01(\x04\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nprocess_id\x18\x07 \x01(\x03\"\x95\x02\n\x10\x45\x66\x66\x65\x63tiveSandbox\x12.\n\x0cside_effects\x18\x01 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x16\n\x0ereadable_paths\x18\x02 \x03(\t\x12\x16\n\x0ewritable_paths\x18\x03 \x03(\t\x12\r\n\x05hosts\x18\x04 \x03(\t\x12\x13\n\x0b\x65nvironment\x18\x05 \x03(\t\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.fumehood.v1.Limits\x12,\n\x07receipt\x18\x07 \x01(\x0b\x32\x1b.fumehood.v1.SandboxReceipt\x12\x0f\n\x07secrets\x18\x08 \x03(\t\x12\x19\n\x11private_addresses\x18\t \x03(\t*}\n\x0bPluginState\x12\x1c\n\x18PLUGIN_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14PLUGIN_STATE_SERVING\x10\x01\x12\x1c\n\x18PLUGIN_STATE_UNAVAILABLE\x10\x02\x12\x18\n\x14PLUGIN_STATE_REFUSED\x10\x03\x32\xe1\x04\n\rPluginService\x12P\n\x0bListPlugins\x12\x1f.fumehood.v1.ListPluginsRequest\x1a .fumehood.v1.ListPluginsResponse\x12J\n\tGetPlugin\x12\x1d.fumehood.v1.GetPluginRequest\x1a\x1e.fumehood.v1.GetPluginResponse\x12S\n\x0cReloadPlugin\x12 .fumehood.v1.ReloadPluginRequest\x1a!.fumehood.v1.ReloadPluginResponse\x12S\n\x0cReloadConfig\x12 .fumehood.v1.ReloadConfigRequest\x1a!.fumehood.v1.ReloadConfigResponse\x12V\n\rDisablePlugin\x12!.fumehood.v1.DisablePluginRequest\x1a\".fumehood.v1.DisablePluginResponse\x12S\n\x0c\x45nablePlugin\x12 .fumehood.v1.EnablePluginRequest\x1a!.fumehood.v1.EnablePluginResponse\x12[\n\x0eTailPluginLogs\x12\".fumehood.v1.TailPluginLogsRequest\x1a#.fumehood.v1.TailPluginLogsResponse0\x01\x42;\n\x0b\x66umehood.v1B\x12PluginServiceProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fumehood.v1.plugin_service_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013fumehood.v1B\022PluginServiceProtoP\001Z\026fumehood/v1;fumehoodv1'
-  _globals['_PLUGINSTATE']._serialized_start=1782
-  _globals['_PLUGINSTATE']._serialized_end=1907
+  _globals['_PLUGINSTATE']._serialized_start=2043
+  _globals['_PLUGINSTATE']._serialized_end=2168
   _globals['_LISTPLUGINSREQUEST']._serialized_start=106
   _globals['_LISTPLUGINSREQUEST']._serialized_end=126
   _globals['_LISTPLUGINSRESPONSE']._serialized_start=128
@@ -48,22 +48,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RELOADPLUGINREQUEST']._serialized_end=316
   _globals['_RELOADPLUGINRESPONSE']._serialized_start=318
   _globals['_RELOADPLUGINRESPONSE']._serialized_end=377
-  _globals['_RELOADCONFIGREQUEST']._serialized_start=379
-  _globals['_RELOADCONFIGREQUEST']._serialized_end=400
-  _globals['_RELOADCONFIGRESPONSE']._serialized_start=402
-  _globals['_RELOADCONFIGRESPONSE']._serialized_end=497
-  _globals['_TAILPLUGINLOGSREQUEST']._serialized_start=499
-  _globals['_TAILPLUGINLOGSREQUEST']._serialized_end=567
-  _globals['_TAILPLUGINLOGSRESPONSE']._serialized_start=570
-  _globals['_TAILPLUGINLOGSRESPONSE']._serialized_end=758
-  _globals['_PLUGIN']._serialized_start=761
-  _globals['_PLUGIN']._serialized_end=1171
-  _globals['_PLUGINGRANTS']._serialized_start=1173
-  _globals['_PLUGINGRANTS']._serialized_end=1299
-  _globals['_WORKER']._serialized_start=1302
-  _globals['_WORKER']._serialized_end=1500
-  _globals['_EFFECTIVESANDBOX']._serialized_start=1503
-  _globals['_EFFECTIVESANDBOX']._serialized_end=1780
-  _globals['_PLUGINSERVICE']._serialized_start=1910
-  _globals['_PLUGINSERVICE']._serialized_end=2346
+  _globals['_DISABLEPLUGINREQUEST']._serialized_start=379
+  _globals['_DISABLEPLUGINREQUEST']._serialized_end=453
+  _globals['_DISABLEPLUGINRESPONSE']._serialized_start=455
+  _globals['_DISABLEPLUGINRESPONSE']._serialized_end=540
+  _globals['_ENABLEPLUGINREQUEST']._serialized_start=542
+  _globals['_ENABLEPLUGINREQUEST']._serialized_end=577
+  _globals['_ENABLEPLUGINRESPONSE']._serialized_start=579
+  _globals['_ENABLEPLUGINRESPONSE']._serialized_end=638
+  _globals['_RELOADCONFIGREQUEST']._serialized_start=640
+  _globals['_RELOADCONFIGREQUEST']._serialized_end=661
+  _globals['_RELOADCONFIGRESPONSE']._serialized_start=663
+  _globals['_RELOADCONFIGRESPONSE']._serialized_end=758
+  _globals['_TAILPLUGINLOGSREQUEST']._serialized_start=760
+  _globals['_TAILPLUGINLOGSREQUEST']._serialized_end=828
+  _globals['_TAILPLUGINLOGSRESPONSE']._serialized_start=831
+  _globals['_TAILPLUGINLOGSRESPONSE']._serialized_end=1019
+  _globals['_PLUGIN']._serialized_start=1022
+  _globals['_PLUGIN']._serialized_end=1432
+  _globals['_PLUGINGRANTS']._serialized_start=1434
+  _globals['_PLUGINGRANTS']._serialized_end=1560
+  _globals['_WORKER']._serialized_start=1563
+  _globals['_WORKER']._serialized_end=1761
+  _globals['_EFFECTIVESANDBOX']._serialized_start=1764
+  _globals['_EFFECTIVESANDBOX']._serialized_end=2041
+  _globals['_PLUGINSERVICE']._serialized_start=2171
+  _globals['_PLUGINSERVICE']._serialized_end=2780
 # @@protoc_insertion_point(module_scope)

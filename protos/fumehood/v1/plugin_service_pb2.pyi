@@ -185,6 +185,112 @@ class ReloadPluginResponse(_message.Message):
 Global___ReloadPluginResponse: _TypeAlias = ReloadPluginResponse  # noqa: Y015
 
 @_typing.final
+class DisablePluginRequest(_message.Message):
+    """Asks for a plugin to be taken out of service."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    CANCEL_CALLS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The plugin's name, or its folder as `Plugin.path` shows it. Required."""
+    reason: _builtins.str
+    """Why, for those who meet it: callers are told, the journal keeps it. At most 1,024 bytes."""
+    cancel_calls: _builtins.bool
+    """Whether to cancel the plugin's calls that are under way, those that wait included. False lets them finish; those
+    that have no process yet are refused one.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        cancel_calls: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_calls", b"cancel_calls", "name", b"name", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DisablePluginRequest: _TypeAlias = DisablePluginRequest  # noqa: Y015
+
+@_typing.final
+class DisablePluginResponse(_message.Message):
+    """The plugin that was taken out of service."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    CANCELLED_CALLS_FIELD_NUMBER: _builtins.int
+    cancelled_calls: _builtins.int
+    """How many calls were cancelled."""
+    @_builtins.property
+    def plugin(self) -> Global___Plugin:
+        """The plugin, with everything."""
+
+    def __init__(
+        self,
+        *,
+        plugin: Global___Plugin | None = ...,
+        cancelled_calls: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_calls", b"cancelled_calls", "plugin", b"plugin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DisablePluginResponse: _TypeAlias = DisablePluginResponse  # noqa: Y015
+
+@_typing.final
+class EnablePluginRequest(_message.Message):
+    """Asks for a plugin to be put back into service."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The plugin's name, or its folder as `Plugin.path` shows it. Required."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnablePluginRequest: _TypeAlias = EnablePluginRequest  # noqa: Y015
+
+@_typing.final
+class EnablePluginResponse(_message.Message):
+    """The plugin that was put back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def plugin(self) -> Global___Plugin:
+        """The plugin, with everything. It need not be available: `reasons` say what else stands in the way."""
+
+    def __init__(
+        self,
+        *,
+        plugin: Global___Plugin | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugin", b"plugin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnablePluginResponse: _TypeAlias = EnablePluginResponse  # noqa: Y015
+
+@_typing.final
 class ReloadConfigRequest(_message.Message):
     """Asks for the configuration to be read again."""
 

@@ -58,6 +58,16 @@ class PluginServiceStub:
                 request_serializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigRequest.SerializeToString,
                 response_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigResponse.FromString,
                 _registered_method=True)
+        self.DisablePlugin = channel.unary_unary(
+                '/fumehood.v1.PluginService/DisablePlugin',
+                request_serializer=fumehood_dot_v1_dot_plugin__service__pb2.DisablePluginRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.DisablePluginResponse.FromString,
+                _registered_method=True)
+        self.EnablePlugin = channel.unary_unary(
+                '/fumehood.v1.PluginService/EnablePlugin',
+                request_serializer=fumehood_dot_v1_dot_plugin__service__pb2.EnablePluginRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.EnablePluginResponse.FromString,
+                _registered_method=True)
         self.TailPluginLogs = channel.unary_stream(
                 '/fumehood.v1.PluginService/TailPluginLogs',
                 request_serializer=fumehood_dot_v1_dot_plugin__service__pb2.TailPluginLogsRequest.SerializeToString,
@@ -105,6 +115,23 @@ class PluginServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DisablePlugin(self, request, context):
+        """Takes a plugin out of service, at once and until EnablePlugin, over restarts and reloads: its tools are listed as
+        unavailable (`disabled`), no process of it is started any more, and those that run end with their calls. Where a
+        restart would not know of it, since `state_dir` can't be written, it is disabled all the same, and the answer is
+        FAILED_PRECONDITION, reason STATE_UNWRITABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EnablePlugin(self, request, context):
+        """Puts a plugin back into service. One that isn't disabled stays as it is. FAILED_PRECONDITION as DisablePlugin.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TailPluginLogs(self, request, context):
         """Streams what a plugin writes to stderr and logs: the last lines first, then new ones until the caller leaves.
         """
@@ -134,6 +161,16 @@ def add_PluginServiceServicer_to_server(servicer, server):
                     servicer.ReloadConfig,
                     request_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigRequest.FromString,
                     response_serializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigResponse.SerializeToString,
+            ),
+            'DisablePlugin': grpc.unary_unary_rpc_method_handler(
+                    servicer.DisablePlugin,
+                    request_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.DisablePluginRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_plugin__service__pb2.DisablePluginResponse.SerializeToString,
+            ),
+            'EnablePlugin': grpc.unary_unary_rpc_method_handler(
+                    servicer.EnablePlugin,
+                    request_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.EnablePluginRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_plugin__service__pb2.EnablePluginResponse.SerializeToString,
             ),
             'TailPluginLogs': grpc.unary_stream_rpc_method_handler(
                     servicer.TailPluginLogs,
@@ -253,6 +290,60 @@ class PluginService:
             '/fumehood.v1.PluginService/ReloadConfig',
             fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigRequest.SerializeToString,
             fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DisablePlugin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fumehood.v1.PluginService/DisablePlugin',
+            fumehood_dot_v1_dot_plugin__service__pb2.DisablePluginRequest.SerializeToString,
+            fumehood_dot_v1_dot_plugin__service__pb2.DisablePluginResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EnablePlugin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fumehood.v1.PluginService/EnablePlugin',
+            fumehood_dot_v1_dot_plugin__service__pb2.EnablePluginRequest.SerializeToString,
+            fumehood_dot_v1_dot_plugin__service__pb2.EnablePluginResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,6 +52,14 @@ class PluginServiceStub:
     wrong (metadata: `file`, `line`, `key`), when what it changes needs a restart (metadata: `restart`, keys separated
     by ", "), or when a plugin that it adds or changes is refused; nothing has changed then.
     """
+    DisablePlugin: _grpc.UnaryUnaryMultiCallable[_plugin_service_pb2.DisablePluginRequest, _plugin_service_pb2.DisablePluginResponse]
+    """Takes a plugin out of service, at once and until EnablePlugin, over restarts and reloads: its tools are listed as
+    unavailable (`disabled`), no process of it is started any more, and those that run end with their calls. Where a
+    restart would not know of it, since `state_dir` can't be written, it is disabled all the same, and the answer is
+    FAILED_PRECONDITION, reason STATE_UNWRITABLE.
+    """
+    EnablePlugin: _grpc.UnaryUnaryMultiCallable[_plugin_service_pb2.EnablePluginRequest, _plugin_service_pb2.EnablePluginResponse]
+    """Puts a plugin back into service. One that isn't disabled stays as it is. FAILED_PRECONDITION as DisablePlugin."""
     TailPluginLogs: _grpc.UnaryStreamMultiCallable[_plugin_service_pb2.TailPluginLogsRequest, _plugin_service_pb2.TailPluginLogsResponse]
     """Streams what a plugin writes to stderr and logs: the last lines first, then new ones until the caller leaves."""
 
@@ -79,6 +87,14 @@ class PluginServiceAsyncStub(PluginServiceStub):
     wrong (metadata: `file`, `line`, `key`), when what it changes needs a restart (metadata: `restart`, keys separated
     by ", "), or when a plugin that it adds or changes is refused; nothing has changed then.
     """
+    DisablePlugin: _aio.UnaryUnaryMultiCallable[_plugin_service_pb2.DisablePluginRequest, _plugin_service_pb2.DisablePluginResponse]  # type: ignore[assignment]
+    """Takes a plugin out of service, at once and until EnablePlugin, over restarts and reloads: its tools are listed as
+    unavailable (`disabled`), no process of it is started any more, and those that run end with their calls. Where a
+    restart would not know of it, since `state_dir` can't be written, it is disabled all the same, and the answer is
+    FAILED_PRECONDITION, reason STATE_UNWRITABLE.
+    """
+    EnablePlugin: _aio.UnaryUnaryMultiCallable[_plugin_service_pb2.EnablePluginRequest, _plugin_service_pb2.EnablePluginResponse]  # type: ignore[assignment]
+    """Puts a plugin back into service. One that isn't disabled stays as it is. FAILED_PRECONDITION as DisablePlugin."""
     TailPluginLogs: _aio.UnaryStreamMultiCallable[_plugin_service_pb2.TailPluginLogsRequest, _plugin_service_pb2.TailPluginLogsResponse]  # type: ignore[assignment]
     """Streams what a plugin writes to stderr and logs: the last lines first, then new ones until the caller leaves."""
 
@@ -127,6 +143,26 @@ class PluginServiceServicer(metaclass=_abc_1.ABCMeta):
         wrong (metadata: `file`, `line`, `key`), when what it changes needs a restart (metadata: `restart`, keys separated
         by ", "), or when a plugin that it adds or changes is refused; nothing has changed then.
         """
+
+    @_abc_1.abstractmethod
+    def DisablePlugin(
+        self,
+        request: _plugin_service_pb2.DisablePluginRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plugin_service_pb2.DisablePluginResponse, _abc.Awaitable[_plugin_service_pb2.DisablePluginResponse]]:
+        """Takes a plugin out of service, at once and until EnablePlugin, over restarts and reloads: its tools are listed as
+        unavailable (`disabled`), no process of it is started any more, and those that run end with their calls. Where a
+        restart would not know of it, since `state_dir` can't be written, it is disabled all the same, and the answer is
+        FAILED_PRECONDITION, reason STATE_UNWRITABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def EnablePlugin(
+        self,
+        request: _plugin_service_pb2.EnablePluginRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plugin_service_pb2.EnablePluginResponse, _abc.Awaitable[_plugin_service_pb2.EnablePluginResponse]]:
+        """Puts a plugin back into service. One that isn't disabled stays as it is. FAILED_PRECONDITION as DisablePlugin."""
 
     @_abc_1.abstractmethod
     def TailPluginLogs(

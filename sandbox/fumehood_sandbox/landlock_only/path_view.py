@@ -93,12 +93,14 @@ def make_path_view(runtime: tuple[Mount, ...], grants: tuple[str, ...], owner: t
         scratch, view = f"{base}/scratch", f"{base}/view"
         Path(base).chmod(_TRAVERSABLE)
         Path(scratch).mkdir(mode=0o700)
-        Path(view).mkdir(mode=0o755)
+        _make_open(Path(view))
         if owner is not None:
             _give_away(scratch, owner)
         for target, source in sources.items():
             link = Path(view + target)
-            link.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            for folder in reversed(link.parents):
+                if folder.is_relative_to(view) and not folder.exists():
+                    _make_open(folder)
             link.symlink_to(source)
     except BaseException as error:
         if base:
@@ -109,6 +111,12 @@ def make_path_view(runtime: tuple[Mount, ...], grants: tuple[str, ...], owner: t
         raise
     kept = (*(mount.target for mount in runtime if mount.source == mount.target), *grants)
     return PathView(base, scratch, view, tuple(sources), kept)
+
+
+def _make_open(folder: Path) -> None:
+    """Make a folder that others may pass through, whatever the umask is."""
+    folder.mkdir()
+    folder.chmod(0o755)
 
 
 def _check_apart(base: str, shown: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Self
 
@@ -153,6 +153,11 @@ class Executor:
             call.cancel(CancelReason.CALLER, note, by)
             self._needs.records.cancel_requested(call)
         return True
+
+    def cancel_tools(self, tools: Collection[str], note: str, by: str) -> int:
+        """Cancel the calls of these tools that are under way, on an operator's word. How many there were."""
+        found = [call.request.call_id for call in self._registry.calls() if call.request.tool in tools]
+        return sum(self.cancel(call_id, note, by) for call_id in found)
 
     def close_admission(self) -> None:
         """Refuse new calls from now on, and end those that wait for an approval: they have not begun."""

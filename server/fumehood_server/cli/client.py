@@ -212,6 +212,16 @@ class SidecarClient:
         request = plugin_pb.ReloadPluginRequest(name=name)
         return self._ask(lambda: self._plugins.ReloadPlugin(request, timeout=RELOAD_TIMEOUT_S)).plugin
 
+    def disable_plugin(self, name: str, reason: str, *, cancel_calls: bool) -> plugin_pb.DisablePluginResponse:
+        """Take a plugin out of service."""
+        request = plugin_pb.DisablePluginRequest(name=name, reason=reason, cancel_calls=cancel_calls)
+        return self._ask(lambda: self._plugins.DisablePlugin(request, timeout=LOOKUP_TIMEOUT_S))
+
+    def enable_plugin(self, name: str) -> plugin_pb.Plugin:
+        """Put a plugin back into service."""
+        request = plugin_pb.EnablePluginRequest(name=name)
+        return self._ask(lambda: self._plugins.EnablePlugin(request, timeout=LOOKUP_TIMEOUT_S)).plugin
+
     def reload_config(self) -> plugin_pb.ReloadConfigResponse:
         """Have the configuration read again."""
         request = plugin_pb.ReloadConfigRequest()
@@ -323,6 +333,7 @@ _TODO_BY_REASON = {
     "RUN_NOT_FOUND": "See `fumehood journal list`. A call's --run is to be what `journal replay RUN --from` printed.",
     "RUN_NOT_FORKABLE": "`fumehood journal show RUN --json` lists its events with their positions.",
     "FORK_MISMATCH": "Make the run's calls as they were recorded, or fork it at an earlier event.",
+    "STATE_UNWRITABLE": "Let the sidecar's user write to its `state_dir`, and say it again.",
     "RELOAD_REFUSED": "What was there before still serves, if it did. Mend what it names and reload again.",
 }
 

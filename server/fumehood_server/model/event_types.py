@@ -41,6 +41,8 @@ EVENTS: Mapping[str, type[Event]] = {
         operation_events.WorkerStartFailed,
         operation_events.PluginPinned,
         operation_events.PluginChanged,
+        operation_events.PluginDisabled,
+        operation_events.PluginEnabled,
         operation_events.ConfigurationLoaded,
         operation_events.ConfigurationReloaded,
     )

@@ -113,6 +113,28 @@ class PluginChanged(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class PluginDisabled(Event):
+    """An operator took a plugin out of service."""
+
+    TYPE: ClassVar[str] = "plugin_disabled"
+    by: str
+    authenticated_by: str
+    """See `Authentication`."""
+    reason: str
+    cancelled_calls: int
+    """How many of its calls were cancelled with it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PluginEnabled(Event):
+    """An operator put a plugin back into service."""
+
+    TYPE: ClassVar[str] = "plugin_enabled"
+    by: str
+    authenticated_by: str
+
+
+@dataclass(slots=True, kw_only=True)
 class ConfigurationLoaded(Event):
     """The configuration that a start has read."""
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
-from fumehood_server.config.config import PluginConfig, SidecarConfig
+from fumehood_server.config.config import SidecarConfig
 from fumehood_server.errors import FumehoodError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.plugin import PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
 from fumehood_server.model.tool import Availability, Reason
 from fumehood_server.plugins.acceptance import accept_or_refuse, serves_its_pin
 from fumehood_server.plugins.availability import AvailabilityScan, damaged_copy
 from fumehood_server.plugins.config_change import ConfigReloaded, check_refused, compare_registrations
+from fumehood_server.plugins.disabled import FILE_NAME, Disabled, DisabledPlugins
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.plugins.index import RegistrationIndex
-from fumehood_server.plugins.loading import Describe, Described, LoadedPlugin, load_plugin
+from fumehood_server.plugins.loading import Describe, LoadedPlugin
 from fumehood_server.plugins.lock import Lock, Pinned, pin_plugins, read_lock
 from fumehood_server.plugins.manifest import try_manifest
 from fumehood_server.plugins.pin_records import PinRecords
-from fumehood_server.plugins.refusal import PluginRefusedError
+from fumehood_server.plugins.reader import PluginReader
 from fumehood_server.plugins.registration import Registration, register
 from fumehood_server.plugins.store import CopyDamagedError, PluginSources, PluginStore
 
@@ -31,10 +31,6 @@ STORE_NAME = "plugins"
 
 Running = Callable[[], Collection[str]]
 """Digests of the plugins of which processes run."""
-
-MAX_DESCRIBES = 2
-"""Plugins described at a time. Each is an interpreter that imports a plugin: more only compete for the processor."""
-_MAX_READS = 4
 
 
 class Log(Protocol):
@@ -79,19 +75,18 @@ class Catalog:
         self._config = config
         self._sources = sources
         self._running = running
-        self._describe = describe
         self._locked = locked
         self._log = log
         self._sandbox = sandbox
         self._pins = pins
         self._environments = Environments(environments_folder(config))
+        self._reader = PluginReader(sources, describe, self._environments, locked=locked)
+        self._disabled = DisabledPlugins(config.server.state_dir / FILE_NAME)
         self._lock = Lock()
         self._former: dict[str, LoadedPlugin] = {}
         """What was served before the last reload, by digest: calls that found their tool then may still need a worker.
         """
         self._writing = asyncio.Lock()
-        self._describing = asyncio.Semaphore(MAX_DESCRIBES)
-        self._reading = asyncio.Semaphore(_MAX_READS)
         self._index = RegistrationIndex()
 
     @classmethod
@@ -169,6 +164,9 @@ class Catalog:
         Call it right before each start of a worker. What it finds is what listings tell from then on, until the plugin
         is reloaded or a later start finds its files in order.
         """
+        disabled = self._disabled.find(spec.plugin)
+        if disabled is not None:
+            return disabled.as_reason(spec.plugin)
         registration = self._index.plugin(spec.plugin)
         loaded = registration.loaded if registration is not None else None
         current = loaded is not None and loaded.digest == spec.plugin_digest
@@ -202,14 +200,14 @@ class Catalog:
         async with self._writing:
             old = self._index.plugin(name) or await self._renamed_to(name)
             if old is None:
-                raise RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f"there is no plugin {name!r}"))
+                raise _not_found(name)
             self._lock = await asyncio.to_thread(read_lock, self._config.lock_path)
-            read = await self._read(old.config, self._config, self._lock)
+            read = await self._reader.read_one(old.config, self._config, self._lock)
             others = [each for each in self._index.registrations if each.config is not old.config]
             new = accept_or_refuse(old.config, read, others, self._config, self._lock)
             if new.loaded is None:
                 if old.loaded is None:
-                    self._index = self._index.replaced(old, new)
+                    self._index = self._index.replaced(old, self._disabled.in_force(new))
                 (await self._prepare_pins((new,), self._lock, ()))()
                 text = "; ".join(reason.message for reason in new.plugin.reasons)
                 self._log.warning("plugin_reload_refused", plugin=name, problem=text)
@@ -222,9 +220,7 @@ class Catalog:
             record_pins = await self._prepare_pins((new,), self._lock, {new.plugin.name} if pinned else ())
             self._former = _served(self._index.registrations)
             # `find` may have registered the old one anew meanwhile: what was read just now replaces it.
-            self._index = RegistrationIndex(
-                tuple(new if each.config is old.config else each for each in self._index.registrations)
-            )
+            self._take_up(new if each.config is old.config else each for each in self._index.registrations)
             record_pins()
             self._log_state(new, pinned=pinned)
             await self._collect_copies()
@@ -245,13 +241,13 @@ class Catalog:
         async with self._writing:
             lock = await asyncio.to_thread(read_lock, config.lock_path)
             kept = {each.config.path: each for each in self._index.registrations if serves_its_pin(each, lock)}
-            registrations = await self._read_all(config, lock, kept)
+            registrations = await self._reader.read_all(config, lock, kept)
             check_refused(self._index.registrations, registrations, config)
             lock, first_seen = await self._pin_first_seen(config, lock, registrations)
             record_pins = await self._prepare_pins(registrations, lock, first_seen)
             before, old = self._index.registrations, self._config
             self._config, self._lock, self._former = config, lock, _served(before)
-            self._index = RegistrationIndex(registrations)
+            self._take_up(registrations)
             record_pins()
             for each in registrations:
                 if each.config.path not in kept:
@@ -260,38 +256,68 @@ class Catalog:
                 before, registrations, relays_changed=old.egress.limits != config.egress.limits
             )
 
+    def disable(self, name: str, disabled: Disabled) -> Reloaded:
+        """Take a plugin out of service until `enable`: no worker of it starts from now on.
+
+        Raises:
+            RefusedError: there is no such plugin (PLUGIN_NOT_FOUND).
+        """
+        old = self._find_plugin(name)
+        self._disabled.disable(old.plugin.name, disabled)
+        new = self._disabled.in_force(old)
+        self._index = self._index.replaced(old, new)
+        self._log.warning("plugin_disabled", plugin=new.plugin.name, by=disabled.by, reason=disabled.reason)
+        return Reloaded(new.plugin, _keys(new))
+
+    def enable(self, name: str) -> RegisteredPlugin:
+        """Put a plugin back into service. One that wasn't disabled stays as it is.
+
+        Raises:
+            RefusedError: there is no such plugin (PLUGIN_NOT_FOUND).
+        """
+        old = self._find_plugin(name)
+        if not self._disabled.enable(old.plugin.name):
+            return old.plugin
+        new = self._disabled.in_force(old)
+        self._index = self._index.replaced(old, new)
+        self._log.info("plugin_enabled", plugin=new.plugin.name)
+        return new.plugin
+
+    async def save_disabled(self) -> None:
+        """Have a restart find the same plugins disabled.
+
+        Raises:
+            RefusedError: it would not (STATE_UNWRITABLE). Until then what was said holds.
+        """
+        try:
+            await self._disabled.save()
+        except OSError as exc:
+            text = (
+                f"it is so until a restart, which would not know of it: {exc.filename or 'state_dir'}: {exc.strerror}"
+            )
+            raise RefusedError(Refusal(RefusalReason.STATE_UNWRITABLE, text)) from exc
+
+    def _find_plugin(self, name: str) -> Registration:
+        found = self._index.plugin(name)
+        if found is None:
+            raise _not_found(name)
+        return found
+
     async def _load(self) -> None:
+        await asyncio.to_thread(self._disabled.read)
         lock = await asyncio.to_thread(read_lock, self._config.lock_path)
-        registrations = await self._read_all(self._config, lock, {})
+        registrations = await self._reader.read_all(self._config, lock, {})
         self._lock, first_seen = await self._pin_first_seen(self._config, lock, registrations)
         record_pins = await self._prepare_pins(registrations, self._lock, first_seen)
-        self._index = RegistrationIndex(registrations)
+        self._take_up(registrations)
         record_pins()
         for registration in registrations:
             self._log_state(registration, pinned=registration.plugin.name in first_seen)
         await self._collect_copies()
 
-    async def _read_all(
-        self, config: SidecarConfig, lock: Lock, kept: Mapping[Path, Registration]
-    ) -> tuple[Registration, ...]:
-        """Register every plugin of a configuration. Those of `kept` stay as they were read."""
-        async with asyncio.TaskGroup() as group:
-            tasks = {
-                plugin.path: group.create_task(self._read(plugin, config, lock))
-                for plugin in config.plugins
-                if plugin.path not in kept
-            }
-        reads: dict[Path, LoadedPlugin | PluginRefusedError] = {path: task.result() for path, task in tasks.items()}
-        reads |= {path: each.loaded for path, each in kept.items() if each.loaded is not None}
-
-        def register_all() -> tuple[Registration, ...]:
-            registrations: list[Registration] = []
-            for plugin in config.plugins:
-                registrations.append(accept_or_refuse(plugin, reads[plugin.path], registrations, config, lock))
-            return tuple(registrations)
-
-        # In a thread: it takes milliseconds for each plugin, and looks for programs.
-        return await asyncio.to_thread(register_all)
+    def _take_up(self, registrations: Iterable[Registration]) -> None:
+        """Serve these from now on."""
+        self._index = RegistrationIndex(tuple(map(self._disabled.in_force, registrations)))
 
     async def _pin_first_seen(
         self, config: SidecarConfig, lock: Lock, registrations: Sequence[Registration]
@@ -336,26 +362,6 @@ class Catalog:
         if removed:
             self._log.info("plugin_copies_removed", plugin_digests=removed)
 
-    async def _read(self, plugin: PluginConfig, config: SidecarConfig, lock: Lock) -> LoadedPlugin | PluginRefusedError:
-        async with self._reading:
-            try:
-                return await load_plugin(
-                    plugin.path,
-                    sources=self._sources,
-                    describe=self._describe_bounded,
-                    limits=config.limits,
-                    sandbox=config.sandbox,
-                    environments=self._environments,
-                    pins=lock.plugins.get,
-                    locked=self._locked,
-                )
-            except PluginRefusedError as exc:
-                return exc
-
-    async def _describe_bounded(self, spec: WorkerSpec) -> Described:
-        async with self._describing:
-            return await self._describe(spec)
-
     async def _renamed_to(self, name: str) -> Registration | None:
         """The refused plugin whose manifest has this name now."""
         for each in self._index.registrations:
@@ -370,7 +376,7 @@ class Catalog:
             if old.loaded is None:
                 continue
             try:
-                new = register(self._config, old.config, old.loaded)
+                new = self._disabled.in_force(register(self._config, old.config, old.loaded))
             except FumehoodError:
                 continue
             if not new.waits_for_program:
@@ -392,6 +398,10 @@ class Catalog:
             newly_pinned=pinned,
             reasons=[f"{reason.code}: {reason.message}" for reason in plugin.reasons],
         )
+
+
+def _not_found(name: str) -> RefusedError:
+    return RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f'there is no plugin "{name[:128]}"'))
 
 
 def _served(registrations: Sequence[Registration]) -> dict[str, LoadedPlugin]:

@@ -39,6 +39,8 @@ class Registration:
     """None as well while its program isn't installed."""
     damage: Reason | None = None
     """What was wrong with its copy when a worker was to be started last."""
+    enabled: RegisteredPlugin | None = None
+    """Its plugin as it would be, were it not disabled. None: it isn't."""
 
     @property
     def waits_for_program(self) -> bool:

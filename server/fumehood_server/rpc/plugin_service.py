@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from fumehood.v1 import plugin_service_pb2 as pb
 
 from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedError
+from fumehood_server.model.events import About
+from fumehood_server.model.operation_events import PluginDisabled, PluginEnabled
 from fumehood_server.model.plugin import RegisteredPlugin
+from fumehood_server.model.text import printable
+from fumehood_server.plugins.disabled import Disabled
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.plugins import log_line, plugin_detail, plugin_summary
@@ -30,6 +35,9 @@ MAX_FOLLOWERS = 64
 """Of the log of one plugin: each line is written to each of them."""
 
 MAX_FOLLOWERS_OF_CONNECTION = 16
+
+MAX_REASON_BYTES = 1024
+"""Of why a plugin is disabled: each caller of its tools is told."""
 
 MAX_RELOADS = 16
 """Of the configuration, at a time. They run one after the other, and each reads the file."""
@@ -55,6 +63,8 @@ class PluginService:
             "ListPlugins": reader.unary(self.list_plugins, pb.ListPluginsRequest),
             "GetPlugin": reader.unary(self.get_plugin, pb.GetPluginRequest),
             "ReloadPlugin": reader.unary(self.reload_plugin, pb.ReloadPluginRequest),
+            "DisablePlugin": reader.unary(self.disable_plugin, pb.DisablePluginRequest),
+            "EnablePlugin": reader.unary(self.enable_plugin, pb.EnablePluginRequest),
             "ReloadConfig": reader.unary(self.reload_config, pb.ReloadConfigRequest),
             "TailPluginLogs": reader.streaming(self.tail_plugin_logs, pb.TailPluginLogsRequest),
         }
@@ -84,6 +94,47 @@ class PluginService:
         scan = server.catalog.scan()
         plugin = self._find(reloaded.plugin.name)
         return pb.ReloadPluginResponse(plugin=plugin_detail(server, plugin, scan)).SerializeToString()
+
+    async def disable_plugin(
+        self, request: pb.DisablePluginRequest, _context: _Context[pb.DisablePluginRequest]
+    ) -> bytes:
+        """Take a plugin out of service. First nothing new runs, then what runs ends, then a restart would know."""
+        if len(request.reason.encode()) > MAX_REASON_BYTES:
+            raise RefusedError(
+                Refusal(RefusalReason.REQUEST_INVALID, f"reason is longer than {MAX_REASON_BYTES} bytes")
+            )
+        server, caller = self._server, asking().admitted
+        reason = printable(request.reason)
+        disabled = Disabled(by=caller.recorded, reason=reason, since=int(time.time()))
+        found = server.catalog.disable(_required(request.name), disabled)
+        await server.pools.retire(found.unused)
+        tools = {tool.name for tool in found.plugin.tools}
+        cancelled = server.executor.cancel_tools(tools, reason, caller.recorded) if request.cancel_calls else 0
+        server.journal.record(
+            PluginDisabled(
+                by=caller.recorded,
+                authenticated_by=caller.authenticated_by.value,
+                reason=reason,
+                cancelled_calls=cancelled,
+            ),
+            About(plugin=found.plugin.name),
+        )
+        self._on_change()
+        await server.catalog.save_disabled()
+        plugin = plugin_detail(server, found.plugin, server.catalog.scan())
+        return pb.DisablePluginResponse(plugin=plugin, cancelled_calls=cancelled).SerializeToString()
+
+    async def enable_plugin(self, request: pb.EnablePluginRequest, _context: _Context[pb.EnablePluginRequest]) -> bytes:
+        """Put a plugin back into service."""
+        server, caller = self._server, asking().admitted
+        plugin = server.catalog.enable(_required(request.name))
+        server.journal.record(
+            PluginEnabled(by=caller.recorded, authenticated_by=caller.authenticated_by.value), About(plugin=plugin.name)
+        )
+        self._on_change()
+        await server.catalog.save_disabled()
+        detail = plugin_detail(server, plugin, server.catalog.scan())
+        return pb.EnablePluginResponse(plugin=detail).SerializeToString()
 
     async def reload_config(self, _request: pb.ReloadConfigRequest, context: _Context[pb.ReloadConfigRequest]) -> bytes:
         """Take up the configuration."""

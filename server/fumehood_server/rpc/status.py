@@ -69,6 +69,9 @@ REFUSALS: dict[RefusalReason, Row] = {
     RefusalReason.RELOAD_REFUSED: Row(
         grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.CONFIGURATION
     ),
+    RefusalReason.STATE_UNWRITABLE: Row(
+        grpc.StatusCode.FAILED_PRECONDITION, retryable=True, category=Category.CONFIGURATION
+    ),
 }
 
 CATEGORIES: dict[Category, error_pb2.FailureCategory.ValueType] = {

@@ -24,10 +24,12 @@ _HERE = "fumehood_server.cli.commands.plugin"
         "list": (f"{_HERE}.list:list_plugins", "List the sidecar's plugins."),
         "show": (f"{_HERE}.show:show", "Show one plugin with its tools, workers and sandboxes."),
         "logs": (f"{_HERE}.logs:logs", "Show what a plugin wrote."),
+        "disable": (f"{_HERE}.disable:disable", "Take a plugin out of service, at once."),
+        "enable": (f"{_HERE}.enable:enable", "Put a plugin back into service."),
         "reload": (f"{_HERE}.reload:reload", "Have the sidecar read a plugin's folder again."),
     },
     short_help="Write, check, pin and watch plugins.",
-    epilog="list, show, logs and reload ask the sidecar that runs; dev starts its own; the others need none.",
+    epilog="From list on, commands ask the sidecar that runs; dev starts its own; the others need none.",
 )
 def plugin() -> None:
     """Write, check, pin and watch plugins.

@@ -1,0 +1,79 @@
+"""Reads the plugins of a configuration, side by side and within bounds: their files, their pins, what they declare."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from fumehood_server.config.config import PluginConfig, SidecarConfig
+from fumehood_server.model.plugin import WorkerSpec
+from fumehood_server.plugins.acceptance import accept_or_refuse
+from fumehood_server.plugins.environments.environments import Environments
+from fumehood_server.plugins.loading import Describe, Described, LoadedPlugin, load_plugin
+from fumehood_server.plugins.lock import Lock
+from fumehood_server.plugins.refusal import PluginRefusedError
+from fumehood_server.plugins.registration import Registration
+from fumehood_server.plugins.store import PluginSources
+
+MAX_DESCRIBES = 2
+"""Plugins described at a time. Each is an interpreter that imports a plugin: more only compete for the processor."""
+_MAX_READS = 4
+
+
+class PluginReader:
+    """For one event loop."""
+
+    def __init__(self, sources: PluginSources, describe: Describe, environments: Environments, *, locked: bool) -> None:
+        """`sources` is where plugins are run from. `locked`: whether one without a pin is refused."""
+        self._sources = sources
+        self._describe = describe
+        self._environments = environments
+        self._locked = locked
+        self._describing = asyncio.Semaphore(MAX_DESCRIBES)
+        self._reading = asyncio.Semaphore(_MAX_READS)
+
+    async def read_all(
+        self, config: SidecarConfig, lock: Lock, kept: Mapping[Path, Registration]
+    ) -> tuple[Registration, ...]:
+        """Register every plugin of a configuration. Those of `kept` stay as they were read."""
+        async with asyncio.TaskGroup() as group:
+            tasks = {
+                plugin.path: group.create_task(self.read_one(plugin, config, lock))
+                for plugin in config.plugins
+                if plugin.path not in kept
+            }
+        reads: dict[Path, LoadedPlugin | PluginRefusedError] = {path: task.result() for path, task in tasks.items()}
+        reads |= {path: each.loaded for path, each in kept.items() if each.loaded is not None}
+
+        def register_all() -> tuple[Registration, ...]:
+            registrations: list[Registration] = []
+            for plugin in config.plugins:
+                registrations.append(accept_or_refuse(plugin, reads[plugin.path], registrations, config, lock))
+            return tuple(registrations)
+
+        # In a thread: it takes milliseconds for each plugin, and looks for programs.
+        return await asyncio.to_thread(register_all)
+
+    async def read_one(
+        self, plugin: PluginConfig, config: SidecarConfig, lock: Lock
+    ) -> LoadedPlugin | PluginRefusedError:
+        """Read a plugin, or why it is refused."""
+        async with self._reading:
+            try:
+                return await load_plugin(
+                    plugin.path,
+                    sources=self._sources,
+                    describe=self._describe_bounded,
+                    limits=config.limits,
+                    sandbox=config.sandbox,
+                    environments=self._environments,
+                    pins=lock.plugins.get,
+                    locked=self._locked,
+                )
+            except PluginRefusedError as exc:
+                return exc
+
+    async def _describe_bounded(self, spec: WorkerSpec) -> Described:
+        async with self._describing:
+            return await self._describe(spec)
