@@ -117,7 +117,7 @@ class ScratchMounts:
             folder = "/".join(parts[:depth])
             if not os.path.isdir(folder):  # noqa: PTH112 - pathlib is an import
                 os.mkdir(folder)  # noqa: PTH102 - likewise
-                os.chmod(folder, 0o755)  # noqa: PTH101 - the launcher's umask may close it to the program's user
+                os.chmod(folder, 0o755)  # noqa: PTH101, S103 - the umask may close it to others
         if not is_folder:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         arguments = (tree, b"\0", AT_FDCWD, os.fsencode(path) + b"\0", MOVE_MOUNT_F_EMPTY_PATH)
