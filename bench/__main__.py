@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.harness.processes import ROOT
 from bench.harness.report import Report, print_tables, write_json
 from bench.harness.rounds import FULL, QUICK, Effort
-from bench.scenarios import batches, calls, catalog, choices, isolation, journal, limits, ready, start
+from bench.scenarios import batches, calls, catalog, choices, isolation, journal, limits, policy, ready, start
 
 Measure = Callable[[Effort, Path], Awaitable[Report]]
 
@@ -26,6 +26,7 @@ SCENARIOS: dict[str, Measure] = {
     "isolation": isolation.measure,
     "choices": choices.measure,
     "journal": journal.measure,
+    "policy": policy.measure,
 }
 
 
