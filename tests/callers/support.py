@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,11 @@ def bearer(token: str) -> Metadata:
     return (("authorization", f"Bearer {token}"),)
 
 
-def certified(authority: trustme.CA, *names: str, common_name: str | None = None) -> Pair:
+def certified(
+    authority: trustme.CA, *names: str, common_name: str | None = None, not_after: datetime | None = None
+) -> Pair:
     """A certificate of these names."""
-    made = authority.issue_cert(*names, common_name=common_name)
+    made = authority.issue_cert(*names, common_name=common_name, not_after=not_after)
     return Pair(b"".join(each.bytes() for each in made.cert_chain_pems), made.private_key_pem.bytes())
 
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from fumehood.v1 import journal_service_pb2 as journal_pb
 from fumehood.v1 import plugin_service_pb2 as plugin_pb
+from fumehood.v1 import tool_service_pb2 as tool_pb
 from fumehood_server.callers import CertificateError, read_certificates
 from fumehood_server.config.callers import TlsConfig
 
@@ -206,6 +208,26 @@ async def test_a_token_beside_a_certificate_says_who_calls_and_a_wrong_one_is_re
         assert await said(Services(channel), mutual.token(), call_id="by-token") == "yes"
         assert await problem(said(Services(channel), bearer("fh_0"))) == "token_unknown"
     assert await name_recorded(mutual, "by-token") == ("reader", "token")
+
+
+async def test_a_certificate_that_expires_is_refused_on_its_open_connection_and_stream(mutual: TlsHouse) -> None:
+    expires = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3)
+    pair = certified(mutual.authority, "billing.example", not_after=expires)
+    async with tls_channel(mutual.target, mutual.authority, pair) as channel:
+        services = Services(channel)
+        assert await said(services) == "yes", "control"
+        session: Any = services.tools.Session(timeout=BOUND_S)
+        request = tool_pb.SessionRequest(call=tool_pb.CallToolRequest(tool="say", arguments_json='{"text":"yes"}'))
+        await session.write(request)
+        assert (await session.read()).finished.content[0].text == "yes", "control"
+        await asyncio.sleep((expires - datetime.now(UTC)).total_seconds())  # nothing tells of it
+        assert await problem(said(services)) == "certificate_expired"
+        await session.write(request)
+        refused = await session.read()
+        assert (refused.refused.error.code, json.loads(refused.refused.error.details_json)) == (
+            "UNAUTHENTICATED",
+            {"problem": "certificate_expired"},
+        )
 
 
 async def test_a_caller_that_is_taken_out_of_the_file_is_refused_on_its_open_connection(mutual: TlsHouse) -> None:

@@ -12,7 +12,7 @@ from fumehood.v1 import approval_service_pb2, journal_service_pb2, plugin_servic
 SERVER = {
     "callers": {
         "Authenticator", "CallerRules", "CertificateError", "CertificateFiles", "Presented", "TokenFileError",
-        "TokenStore", "read_certificates",
+        "TokenStore", "expiry_of", "read_certificates",
     },
     "calls": {"Call", "Executor"},
     "cli": {"main"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ class Presented(NamedTuple):
     """Every `authorization` of its metadata."""
     certificate_names: Sequence[str] = ()
     """Subject alternative names and common name of a certificate that the authority vouches for."""
+    certificate_expires: float = 0.0
+    """When that certificate does: POSIX time in seconds. TLS itself has looked when the connection began."""
 
 
 class Authenticator:
@@ -56,6 +59,8 @@ class Authenticator:
                 authenticated_by=Authentication.TOKEN,
                 connection=presented.connection,
             )
+        if presented.certificate_names and time.time() >= presented.certificate_expires:
+            raise _refused("certificate_expired", "the certificate has expired since the connection began")
         names = self._rules.of_certificate(presented.certificate_names)
         if len(names) == 1:
             return Caller(

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import grpc
 
-from fumehood_server.callers import Authenticator, Presented
+from fumehood_server.callers import Authenticator, Presented, expiry_of
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.caller import Caller, CallerRights
 from fumehood_server.rpc.refusals import RefusalRecords
@@ -165,12 +165,14 @@ class AuthenticatedHandlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] #
 
     def _presented(self, context: _Context) -> Presented:
         authorization = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+        if not self._certificates or authorization:
+            return Presented(connection=context.peer(), authorization=authorization)
+        shown = context.auth_context()
         names: list[str] = []
-        if self._certificates and not authorization:
-            shown = context.auth_context()
-            for key in ("x509_subject_alternative_name", "x509_common_name"):
-                names += [each.decode(errors="replace") for each in shown.get(key, ()) if each]
-        return Presented(connection=context.peer(), authorization=authorization, certificate_names=names)
+        for key in ("x509_subject_alternative_name", "x509_common_name"):
+            names += [each.decode(errors="replace") for each in shown.get(key, ()) if each]
+        expires = expiry_of(b"".join(shown.get("x509_pem_cert", ()))) if names else 0.0
+        return Presented(connection=context.peer(), certificate_names=names, certificate_expires=expires)
 
 
 def _authorised(caller: Caller, rights: CallerRights, *, operator: bool) -> Caller:
