@@ -1,15 +1,17 @@
 """Fork server for tests: processes of our Python code whose imports are done already.
 
 Several hundred tests start a sidecar or a command, and importing it is most of what each costs: a second of
-processor. A `Popen` here is a fork of a process that has imported the sidecar and done nothing else. In every other
-respect it is the process that `subprocess.Popen` would start: one of its own, with one thread, its own arguments,
-environment, folder and streams and no descriptor beside them, that runs the same code as `__main__` and takes signals.
-What is forked has neither opened a channel nor started a thread, so gRPC and uvloop start in the child as they would
-in a new process. It ends with a status of its own after its threads and exit functions; only the modules are not torn
-down, one by one, since a fork would copy all their memory for that.
+processor. A `Popen` here is a fork of a process that has imported the sidecar and tried what the machine can enforce,
+as any process does once that starts sandboxes, and done nothing else: that trial is more than half of what the start of
+a sidecar costs then. In every other respect it is the process that `subprocess.Popen` would start: one of its own, with
+one thread, its own arguments, environment, folder and streams and no descriptor beside them, that runs the same code as
+`__main__` and takes signals. What is forked has neither opened a channel nor started a thread, so gRPC and uvloop start
+in the child as they would in a new process, and it finds its cgroups and makes its namespaces by itself. It ends with a
+status of its own after its threads and exit functions; only the modules are not torn down, one by one, since a fork
+would copy all their memory for that.
 
 What depends on the interpreter's start, end or memory (a variable for Python itself, other users, a program before it)
-is a new process as ever; tests of that use `subprocess` itself.
+or on what the machine has (a PATH, a mount namespace) is a new process as ever; tests of that use `subprocess` itself.
 """
 
 from __future__ import annotations
@@ -125,7 +127,8 @@ def _can_be_forked(args: Any, env: Mapping[str, str] | None) -> bool:
     if isinstance(args, str) or tuple(args[:2]) != PYTHON or args[2] not in {"-c", "-m"}:
         return False
     changed = {key for key, value in (env or {}).items() if os.environ.get(key) != value}
-    return not any(key.startswith(("PYTHON", "LD_", "LC_", "LANG")) for key in changed - _OF_THE_INTERPRETER)
+    new = ("PYTHON", "LD_", "LC_", "LANG", "PATH")
+    return not any(key.startswith(new) for key in changed - _OF_THE_INTERPRETER)
 
 
 @functools.cache
@@ -144,7 +147,6 @@ def _serve(requests: int) -> None:
     """Fork a child for each request, and tell its pid and its end, until the other side is closed."""
     # Python took it for ignored if pytest's process ignores it, as those of xdist do.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _import_everything()
     connections: dict[int, tuple[int, int]] = {}  # a child's pidfd → its pid, and where its status is sent
     events = select.poll()
     events.register(requests, select.POLLIN)
@@ -189,8 +191,13 @@ def _import_everything() -> None:
     for stage in stage_files._PARTS:  # compiled once, as modules are
         stage_files._code(stage)
     assert len(os.listdir("/proc/self/task")) == 1, "what is imported starts no threads"  # noqa: PTH208
-    gc.collect()
-    gc.freeze()
+
+
+def _try_the_machine() -> None:
+    """Starts sandboxes, and the thread that does so: what comes after is to be done by a fork, which has neither."""
+    sandbox = importlib.import_module("fumehood_sandbox")
+    with contextlib.suppress(sandbox.SandboxUnavailableError):  # each fork finds that for itself
+        sandbox.check()
 
 
 def _become(connection: int, streams: Sequence[int]) -> NoReturn:
@@ -245,4 +252,10 @@ def _run(option: str, what: str, *arguments: str) -> None:
 if __name__ == "__main__":
     if os.fork():
         os._exit(0)  # nobody's child: there are tests that look at all children of their process
+    _import_everything()
+    _try_the_machine()
+    gc.collect()
+    gc.freeze()
+    if os.fork():
+        os._exit(0)
     _serve(int(sys.argv[1]))

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from tests import preloaded
 from tests.sidecar import running_sidecar
 
 _HIDDEN = 'mount -t tmpfs none /sys/fs/cgroup && exec "$0" "$@"'
@@ -17,8 +16,7 @@ _WITHOUT_CGROUPS = ("unshare", "--mount", "--propagation", "private", "sh", "-c"
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root: cgroups are hidden in a mount namespace")
 @pytest.mark.parametrize("prefix", [_WITHOUT_CGROUPS, ()])
 def test_missing_cgroups_are_logged_once_with_the_remedy(prefix: tuple[str, ...]) -> None:
-    interpreter = (*prefix, sys.executable) if prefix else preloaded.PYTHON
-    with running_sidecar(interpreter=interpreter) as sidecar:
+    with running_sidecar(interpreter=(*prefix, sys.executable)) as sidecar:
         sidecar.logged(event="serving")  # which comes after
         found = [line for line in sidecar.log() if line["event"] == "sandbox_weaker"]
     assert [line["layer"] for line in found] == (["cgroup"] if prefix else [])
