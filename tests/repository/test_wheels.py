@@ -66,7 +66,7 @@ def installed(wheels: Path, name: str, *, others: tuple[str, ...] = ()) -> Itera
 
 
 def copy_dependencies(site: Path, others: tuple[str, ...]) -> None:
-    """Copy what is pinned from this environment: nothing is downloaded by a test."""
+    """What is pinned, from this environment: nothing is downloaded by a test. Linked where both lie on one disk."""
     lines = (ROOT / "constraints/runtime.txt").read_text().splitlines()
     for name in (line.partition("==")[0] for line in lines if not line.startswith("#")):
         if others and name not in others:
@@ -81,7 +81,10 @@ def copy_dependencies(site: Path, others: tuple[str, ...]) -> None:
                 continue
             target = site / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)  # with its time, which its bytecode knows it by
+            try:
+                target.hardlink_to(source)
+            except OSError:
+                shutil.copy2(source, target)  # with its time, which its bytecode knows it by
 
 
 def test_fumehood_installs_the_sidecar_which_serves_and_calls(wheels: Path) -> None:
