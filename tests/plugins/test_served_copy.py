@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import sys
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -87,9 +88,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sidecar(folder: Path) -> Iterator[Sidecar]:
     grants = f'max_side_effects = "write"\nwrite = ["{folder.parent}/notes"]\n'
     grants += '[plugin.tools.overwrite]\npermission = "allow"\n'
-    # A strict umask of the sidecar's keeps no plugin from its own code.
-    strict = ("/bin/sh", "-c", 'umask 077; exec "$0" "$@"', sys.executable, "-P")
-    with running_sidecar([(folder, grants)], interpreter=strict) as started:
+    with contextlib.ExitStack() as stack:
+        old_umask = os.umask(0o077)  # the sidecar's, which keeps no plugin from its own code
+        try:
+            started = stack.enter_context(running_sidecar([(folder, grants)]))
+        finally:
+            os.umask(old_umask)
         yield started
 
 
