@@ -170,7 +170,7 @@ def test_scratch_is_the_programs_own_and_gone_afterwards(folder: Path) -> None:
     os.makedirs("a/b")
     open("a/file", "w").write("x")
     fd = os.open(".", os.O_RDONLY)
-    for _ in range(2000):  # deeper than any path can be long, and than Python can recurse
+    for _ in range(1100):  # deeper than any path can be long, and than Python can recurse
         os.mkdir("deep-enough-to-be-too-long", dir_fd=fd)
         below = os.open("deep-enough-to-be-too-long", os.O_RDONLY, dir_fd=fd)
         os.close(fd)
