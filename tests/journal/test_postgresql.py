@@ -25,7 +25,7 @@ from fumehood_server.journal.recovery import recover
 from fumehood_server.journal.retention import prune_events_slice
 from fumehood_server.journal.store import EventFilter, NewerJournalError, NoJournalError, StoreError, load_tree
 from fumehood_server.journal.verify import verify
-from fumehood_server.model.events import About, Event, OutcomeResolved
+from fumehood_server.model.events import About, Event, ExecuteTakenOver, LimitReached, OutcomeResolved
 
 from tests.postgresql import PostgresServer
 
@@ -73,7 +73,7 @@ def test_two_writers_in_turn_make_one_log_that_either_key_verifies(database: Dat
             at += len(group)
             Checkpointer(signer)(store)
     # An entry of a call that the other sidecar began is that one's.
-    assert {each for each in refused(all_entries) if each} <= {"another sidecar has recorded how it ended"}
+    assert {each for each in refused(all_entries) if each} <= {"another sidecar runs it, or has recorded how it ended"}
     size = sum(not each for each in refused(all_entries[:at]))
     assert_whole(database, size, ONE)
     assert_whole(database, size, OTHER)
@@ -135,6 +135,43 @@ def test_calls_of_the_dead_are_settled_once_and_those_of_the_living_are_not(data
     with contextlib.closing(database.open_reader()) as reader:
         assert reader.counts().calls == reader.counts().ended == 4
     assert_whole(database, 12, OTHER)
+
+
+def test_a_call_is_taken_over_once_and_from_the_dead_alone(database: DatabasePlace) -> None:
+    def claim(call_id: str, *, number: int) -> Entry:
+        taken = ExecuteTakenOver(from_sidecar="one")
+        return encode(taken, about(call_id), time_us=STARTED_US, sidecar="0b", number=number)
+
+    def told(call_id: str) -> Entry:
+        return event(LimitReached(limit="x", value=1, usage=1, unit="", bound="", ended_by=""), call_id)
+
+    with (
+        contextlib.closing(database.open_store("one")) as one,
+        contextlib.closing(database.open_store("other")) as other,
+        contextlib.closing(database.open_store("third")) as third,
+    ):
+        one.write([*call("left")[:2], told("left"), *call("ended"), *call("settled")[:2]])
+        living = claim("left", number=4)
+        other.write([living])
+        one.close()
+        tries = [claim("left", number=3), claim("left", number=4), claim("ended", number=4), claim("none", number=1)]
+        other.write(tries)
+        late = claim("left", number=4)
+        third.write([late])
+        assert [bool(each) for each in refused([living, *tries, late])] == [True, True, False, True, True, True]
+        assert recover(third, database.open_reader, sidecar="third") == 1  # what is "other"'s now stays open
+        with contextlib.closing(database.open_store("one")) as back:
+            said = [told("left"), event(ATTEMPT, "left"), event(end(), "left"), told("settled"), told("ended")]
+            back.write(said)
+            assert [bool(each) for each in refused(said)] == [True, True, True, True, False]
+        rest = [event(ATTEMPT, "left"), event(end(), "left")]
+        other.write(rest)
+        assert refused(rest) == ["", ""]
+        Checkpointer(ONE)(other)
+    with contextlib.closing(database.open_reader()) as reader:
+        assert reader.counts().calls == reader.counts().ended == 3
+        assert reader.calls(["left"])["left"].owner == "other"
+    assert_whole(database, 13, ONE)
 
 
 def test_who_is_cut_off_writes_nothing_before_it_is_known_to_live(database: DatabasePlace) -> None:

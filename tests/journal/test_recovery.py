@@ -97,7 +97,7 @@ def test_what_may_run_again_is_left_open_until_its_time_is_over(tmp_path: Path, 
         assert marked.until_us == now_us + (again or 3_600_000_000)
         # The next sidecar comes when its time is over; the one after it finds nothing.
         late = InterruptedCalls(0.0)
-        late.keeps(reader.calls(["sent"])["sent"], decode(reader.events_of_call("sent")[0].body), 0)
+        late.keeps(reader.calls(["sent"])["sent"], lambda: decode(reader.events_of_call("sent")[0].body), 0)
         end_late(store, reader, sidecar="0e0f", interrupted=late)
         assert (len(late), outcome(reader, "sent")["code"]) == (0, "TOOL_OUTCOME_UNKNOWN")
         assert recover(store, place.open_reader, sidecar="0e0f", interrupted=InterruptedCalls(3600.0)) == 0

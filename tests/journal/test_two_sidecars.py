@@ -14,26 +14,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import psycopg
 import pytest
 from fumehood.v1 import journal_service_pb2 as jpb
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
 from fumehood_server.config.database import Database
+from fumehood_server.journal.encoding import decode
 from fumehood_server.journal.keys import public_keys
 from fumehood_server.journal.place import DatabasePlace
+from fumehood_server.journal.postgres.ownership import lock_key
 from fumehood_server.journal.store import EventFilter
 from fumehood_server.journal.verify import verify
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.cli.command import fumehood
 from tests.postgresql import PostgresServer, kept_files, running_server
-from tests.rpc.support import ToolClient, call, metadata_of, reason_of, text_of
+from tests.rpc.support import ToolClient, call, reason_of, text_of
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 
 CODE = """
 import time
 from pathlib import Path
-from fumehood_sdk import Plugin
+from fumehood_sdk import Context, Plugin
 
 plugin = Plugin("ledger", version="1.0.0")
 
@@ -52,10 +55,32 @@ def enter(folder: str, line: str, until: str = "") -> str:
     return _run(folder, line, until)
 
 
+@plugin.tool(side_effects="write", idempotent=True, isolation="process")
+def put(folder: str, line: str, ctx: Context, until: str = "") -> int:
+    \"\"\"The same, and may be done twice.\"\"\"
+    with (Path(folder) / "entries").open("a") as file:
+        file.write(f"{line}:{ctx.attempt}\\n")
+    _run(folder, line, until)
+    return ctx.attempt
+
+
 @plugin.tool(side_effects="read", isolation="process")
 def look(folder: str, line: str, until: str = "") -> str:
     \"\"\"Waits until a file is there.\"\"\"
     return _run(folder, line, until)
+"""
+KEEP = """
+from fumehood_sdk import Context, Plugin
+
+plugin = Plugin("alone", version="1.0.0")
+
+
+@plugin.tool(side_effects="write", idempotent=True, isolation="process", timeout_s=3600)
+def keep(ctx: Context) -> None:
+    \"\"\"Does nothing for long.\"\"\"
+    ctx.update("here")
+    while True:
+        pass
 """
 BOUND_S = 30.0
 
@@ -80,12 +105,19 @@ class Pair:
         return path.read_text().split() if path.exists() else []
 
 
-def start(stack: contextlib.ExitStack, at: Path, entries: Path, url: str, more: str = "") -> Sidecar:
+def start(
+    stack: contextlib.ExitStack, at: Path, entries: Path, url: str, more: str = "", *, alone: bool = False
+) -> Sidecar:
+    """`alone`: with a tool that the others don't have."""
     at.mkdir(exist_ok=True)
     plugin = write_plugin(at / "plugin", "ledger", CODE)
     grants = f'max_side_effects = "write"\nwrite = ["{entries}"]\nread = ["{entries.parent / "r"}"]\n'
-    grants += '[plugin.tools.enter]\npermission = "allow"\n'
-    return stack.enter_context(running_sidecar([(plugin, grants)], more=f'[journal]\nstore = "{url}"\n{more}', at=at))
+    grants += "".join(f'[plugin.tools.{each}]\npermission = "allow"\n' for each in ("enter", "put"))
+    plugins = [(plugin, grants)]
+    if alone:
+        allowed = 'max_side_effects = "write"\n[plugin.tools.keep]\npermission = "allow"\n'
+        plugins.append((write_plugin(at / "alone", "alone", KEEP), allowed))
+    return stack.enter_context(running_sidecar(plugins, more=f'[journal]\nstore = "{url}"\n{more}', at=at))
 
 
 @contextlib.contextmanager
@@ -170,17 +202,6 @@ async def test_a_call_that_runs_on_the_other_is_followed_and_another_under_its_i
     assert pair.entries().count("slow") == 1
 
 
-async def test_a_call_is_not_left_open_for_another_attempt_where_nobody_knows_by_whom(pair: Pair) -> None:
-    request = call("look", pair.arguments("retry"), call_id="retry")
-    request.retry.after_crash = True
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await pair.clients[0].tools.CallTool(request, timeout=BOUND_S)
-    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-    assert (reason_of(caught.value), metadata_of(caught.value)["why"]) == ("RETRY_REFUSED", "journal_shared")
-    request.ClearField("retry")
-    assert text_of((await pair.clients[0].tools.CallTool(request, timeout=BOUND_S)).result) == "retry"
-
-
 async def test_a_watcher_sees_what_the_other_sidecar_records(pair: Pair) -> None:
     async with pair.sidecars[1].channel() as channel, asyncio.timeout(BOUND_S):
         watching = JournalServiceStub(channel).WatchEvents(jpb.WatchEventsRequest())
@@ -260,6 +281,108 @@ async def test_calls_of_a_killed_sidecar_are_settled_by_the_other(pair: Pair) ->
     both = await asyncio.gather(*(each.tools.ResolveCall(settle) for each in pair.clients), return_exceptions=True)
     codes = [each.code() for each in both if isinstance(each, grpc.aio.AioRpcError)]
     assert codes == [grpc.StatusCode.FAILED_PRECONDITION]
+
+
+async def test_calls_of_a_killed_sidecar_run_on_the_others_where_their_callers_asked_for_that(pair: Pair) -> None:
+    def asked(line: str, tool: str = "put") -> pb.CallToolRequest:
+        request = call(tool, pair.arguments(line, waits=True), call_id=line)
+        request.retry.after_crash = True
+        return request
+
+    one, other = pair.clients
+    names = ("again", "followed", "raced", "read")
+    requests = [asked("again"), asked("followed"), asked("raced"), asked("read", "look")]
+    with contextlib.ExitStack() as stack:
+        third = await asyncio.to_thread(start, stack, pair.folder.parent / "d", pair.folder, pair.url)
+        async with third.channel() as channel:
+            client = ToolClient(third, channel)
+            control = call("put", pair.arguments("control", waits=True), call_id="control")
+            running = [asyncio.ensure_future(client.tools.CallTool(each)) for each in (*requests, control)]
+            async with asyncio.timeout(BOUND_S):
+                began = {f"{each}:1" for each in (*names[:3], "control")}
+                while not began <= set(pair.entries()):  # noqa: ASYNC110 - nothing tells what a tool has done
+                    await asyncio.sleep(0.01)
+            await found(other, "read")
+            followed = asyncio.ensure_future(one.tools.CallTool(requests[1], timeout=BOUND_S))
+            assert (await found(one, "again")).state == pb.CALL_STATE_RUNNING
+            for each in (*names, "control"):
+                pair.let_go(each)
+            third.signal(signal.SIGKILL)
+            third.wait()
+            await asyncio.gather(*running, return_exceptions=True)
+    assert (await found(other, "again", wait=True)).state == pb.CALL_STATE_INTERRUPTED
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await other.tools.CallTool(call("put", pair.arguments("again"), call_id="again"), timeout=BOUND_S)
+    assert reason_of(raised.value) == "CALL_ID_IN_USE"
+    again, read, *raced = await asyncio.gather(
+        other.tools.CallTool(requests[0], timeout=BOUND_S),
+        one.tools.CallTool(requests[3], timeout=BOUND_S),
+        *(each.tools.CallTool(requests[2], timeout=BOUND_S) for each in pair.clients),
+    )
+    results = [each.result for each in (again, await followed, *raced)]
+    assert [(each.details_json, each.attempts) for each in results] == [("2", 2)] * 4
+    assert text_of(read.result) == "read"
+    unknown = (await other.tools.CallTool(control, timeout=BOUND_S)).result
+    assert (unknown.error.code, unknown.attempts) == ("TOOL_OUTCOME_UNKNOWN", 1)
+    ran = [each for each in pair.entries() if each.partition(":")[0] in {*names, "control"}]
+    assert sorted(ran) == sorted([*(f"{each}:{attempt}" for each in names[:3] for attempt in (1, 2)), "control:1"])
+    with contextlib.closing(DatabasePlace(Database(pair.url)).open_reader()) as reader:
+        for name in names[:3]:
+            events = [decode(each.body) for each in reader.events_of_call(name)]
+            kinds = ["execute_start", "execute_attempt", "execute_taken_over", "execute_attempt", "execute_end"]
+            assert [(each["type"], each["number"]) for each in events] == [*zip(kinds, range(1, 6), strict=True)]
+            assert events[2]["data"] == {"from_sidecar": events[0]["sidecar"]}
+            assert [each["data"]["attempt"] for each in events if each["type"] == "execute_attempt"] == [1, 2]
+            assert len({each["sidecar"] for each in events[2:]}) == 1
+        assert verify(reader, public_keys(pair.sidecars[0].folder / ".fumehood")).fault is None
+
+
+async def test_who_was_cut_off_has_the_outcome_of_who_went_on_and_what_nobody_can_go_on_with_stays_open(
+    pair: Pair,
+) -> None:
+    other = pair.clients[1]
+    put, kept = call("put", pair.arguments("cut", waits=True), call_id="cut"), call("keep", {}, call_id="kept")
+    for each in (put, kept):
+        each.retry.after_crash = True
+    with contextlib.ExitStack() as stack:
+        third = await asyncio.to_thread(start, stack, pair.folder.parent / "f", pair.folder, pair.url, alone=True)
+        async with third.channel() as channel, asyncio.timeout(BOUND_S):
+            client = ToolClient(third, channel)
+            keeping = client.tools.StreamTool(pb.StreamToolRequest(call=kept))
+            while not (await keeping.read()).HasField("update"):
+                pass
+            running = asyncio.ensure_future(client.tools.CallTool(put))
+            while "cut:1" not in pair.entries():  # noqa: ASYNC110 - nothing tells what a tool has done
+                await asyncio.sleep(0.01)
+            third.signal(signal.SIGSTOP)
+            cut_off(pair.url, "cut")
+            pair.let_go("cut")  # its worker is not stopped, so that both attempts end
+            result = (await other.tools.CallTool(put, timeout=BOUND_S)).result
+            assert (result.details_json, result.attempts) == ("2", 2)
+            third.signal(signal.SIGCONT)
+            late = (await running).result
+            assert (late.details_json, late.attempts, late.error.code) == ("2", 2, "")
+            third.signal(signal.SIGKILL)
+            third.wait()
+    while True:
+        left = (await other.tools.CallTool(kept, timeout=BOUND_S)).result.error
+        if left.caused_by.code:
+            break
+    assert (left.code, left.retryable, left.caused_by.code) == ("TOOL_OUTCOME_UNKNOWN", True, "TOOL_NOT_FOUND")
+    assert json.loads(left.details_json)["reason"] == "running_elsewhere"
+    assert (await found(other, "kept")).state == pb.CALL_STATE_INTERRUPTED
+
+
+def cut_off(url: str, call_id: str) -> None:
+    """End the connection of the sidecar that runs a call."""
+    with contextlib.closing(DatabasePlace(Database(url)).open_reader()) as reader:
+        owner = reader.calls([call_id])[call_id].owner
+    sql = (
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid::bigint = %s "
+        "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    with psycopg.connect(url, autocommit=True) as admin:
+        assert admin.execute(sql, (lock_key(owner) % (1 << 32),)).rowcount == 1
 
 
 @pytest.mark.parametrize("how", ["restarted", "frozen"])

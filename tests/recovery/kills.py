@@ -123,6 +123,8 @@ class _Run:
     chance: random.Random
     longest_s: float
     seen: Seen
+    other: Sidecar | None
+    """Lives all the time, where sidecars share the journal."""
 
 
 def kill_again_and_again(
@@ -130,8 +132,8 @@ def kill_again_and_again(
 ) -> Seen:
     """Do it. `folder` is empty and short, and any user may pass through it.
 
-    `url`: of the PostgreSQL database where the journal lies. Another sidecar then lives there all the time, and settles
-    calls of those that are killed as well.
+    `url`: of the PostgreSQL database where the journal lies. Another sidecar then lives there all the time, settles
+    calls of those that are killed as well, and is sent some of them again.
 
     Raises:
         LostError: what was promised is not so.
@@ -148,10 +150,11 @@ def kill_again_and_again(
     more = f'[journal]\nstore = "{url}"\n' if url else ""
     place = place_of(folder / ".fumehood", Database(url) if url else None)
     with contextlib.ExitStack() as stack:
+        other = None
         if url:
             (folder / "other").mkdir()
-            stack.enter_context(running_sidecar(more=more, at=folder / "other"))
-        run = _Run(folder, entries, place, plugin, more, chance, longest_s, seen)
+            other = stack.enter_context(running_sidecar([plugin], more=more, at=folder / "other"))
+        run = _Run(folder, entries, place, plugin, more, chance, longest_s, seen, other)
         return _kill(run, kills, say)
 
 
@@ -171,7 +174,7 @@ def _kill(run: _Run, kills: int, say: Callable[[str], None]) -> Seen:
                 asyncio.run(_one_life(sidecar, run, turn, chance.uniform(0.0, run.longest_s)))
         say(f"{turn + 1}: {len(seen.acknowledged)} acknowledged, {len(seen.unanswered)} to be repeated")
     with running_sidecar([run.plugin], more=run.more, at=folder) as sidecar:
-        asyncio.run(_settle(sidecar, seen, run.entries))
+        asyncio.run(_settle(sidecar, run))
         asyncio.run(_compare(sidecar, seen, list(seen.acknowledged)))
         sidecar.signal()
         sidecar.wait()
@@ -181,8 +184,8 @@ def _kill(run: _Run, kills: int, say: Callable[[str], None]) -> Seen:
 
 async def _one_life(sidecar: Sidecar, run: _Run, turn: int, life_s: float) -> None:
     """Check what the last one left, put on load, and kill it."""
-    seen, entries = run.seen, run.entries
-    await _settle(sidecar, seen, entries)
+    seen = run.seen
+    await _settle(sidecar, run)
     async with sidecar.channel() as channel:
         stub = ToolServiceStub(channel)
         callers = [
@@ -212,8 +215,7 @@ async def _call(stub: Stub, run: _Run, name: str, *, in_session: bool) -> None:
         call_id = f"{name}-{number}"
         arguments = json.dumps({"folder": str(entries), "line": call_id})
         request = pb.CallToolRequest(tool=TOOLS[number % len(TOOLS)], arguments_json=arguments, call_id=call_id)
-        # A session's client has no word for it, and where sidecars share a journal it is refused.
-        if request.tool == "put" and session is None and not run.place.shared:
+        if request.tool == "put" and session is None:  # a session's client has no word for it
             request.retry.after_crash = True
         try:
             if session is None:
@@ -228,11 +230,13 @@ async def _call(stub: Stub, run: _Run, name: str, *, in_session: bool) -> None:
             seen.fresh[call_id] = time.monotonic()
 
 
-async def _settle(sidecar: Sidecar, seen: Seen, entries: Path) -> None:
+async def _settle(sidecar: Sidecar, run: _Run) -> None:
     """Repeat each call that was not answered, under its id, and look at the effects."""
-    async with sidecar.channel() as channel:
-        stub = ToolServiceStub(channel)
+    seen, entries = run.seen, run.entries
+    async with sidecar.channel() as channel, (run.other or sidecar).channel() as other:
+        stubs = ToolServiceStub(channel), ToolServiceStub(other)
         for call_id, request in list(seen.unanswered.items()):
+            stub = run.chance.choice(stubs)
             said = _said((await stub.CallTool(request, timeout=CALL_S, wait_for_ready=True)).result)
             seen.repeated[said[1] or "succeeded"] += 1
             if request.retry.after_crash and (said[1] or not (entries / call_id).exists()):

@@ -259,7 +259,7 @@ class CallRecords:
         """The call has its outcome. Returns what its caller is told: that one, once it is on disk where it must be.
 
         Raises:
-            CallTakenError: it never began, and its id is that of another sidecar's call.
+            CallTakenError: its id is that of another sidecar's call: it never began, or that one has gone on with it.
         """
         if not self._journal.recording:
             return outcome
@@ -310,6 +310,8 @@ class CallRecords:
             return outcome
         try:
             await self._journal.commit(event, _about(call), kept, documents)
+        except CallTakenError:
+            raise
         except JournalUnavailableError as exc:
             return _unrecorded(outcome, str(exc))
         return outcome

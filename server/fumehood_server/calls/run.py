@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -18,7 +19,15 @@ from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.records import CallRecords
 from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.steps.acquire import acquire_worker
-from fumehood_server.calls.steps.again import check_retry, check_unchanged, checked_error, error_of, go_on
+from fumehood_server.calls.steps.again import (
+    after_taken,
+    check_here,
+    check_retry,
+    check_unchanged,
+    checked_error,
+    error_of,
+    go_on,
+)
 from fumehood_server.calls.steps.allow import check_caller
 from fumehood_server.calls.steps.answer import failed, log_outcome, outcome_of
 from fumehood_server.calls.steps.approve import ApprovalParts, approve, check_used
@@ -86,28 +95,30 @@ async def run_call(call: Call, needs: CallDependencies) -> CallOutcome:
     Raises:
         RefusedError: its id is another call's, or its run is a fork whose record has another call there. Nothing else.
     """
-    try:
-        return await _run(call, needs)
-    except CallTakenError as exc:
-        return await _repeat_taken(call, needs, exc)
+    taken: CallTakenError | None = None
+    progress = Progress()
+    while True:
+        try:
+            return await _run(call, needs, progress, taken)
+        except CallTakenError as exc:
+            taken, progress = exc, after_taken(progress, str(exc))
 
 
-async def _run(call: Call, needs: CallDependencies) -> CallOutcome:
+async def _run(
+    call: Call, needs: CallDependencies, progress: Progress, taken: CallTakenError | None = None
+) -> CallOutcome:
     """Take the call through its steps, record and log how it ended, and return its one outcome.
+
+    `taken`: it is known that its id is another sidecar's call's.
 
     Raises:
         RefusedError: as `run_call`.
         CallTakenError: its id is that of another sidecar's call.
     """
-    progress = Progress()
     try:
-        is_allowed = needs.rights.may_call(call.request.identity, call.request.tool)
-        if is_allowed and is_fork_id(call.request.context.request_id):
-            prepared_hash = await _prepared_hash(call, needs)
-            served = await serve_recorded(call, needs.forks, needs.journal, needs.repeats, prepared_hash)
-            if served is not None:
-                return served
-        found = await recall(call, needs.journal, needs.repeats)
+        found = await (_first_found(call, needs) if taken is None else _found_taken(call, needs, taken))
+        if isinstance(found, CallOutcome):
+            return found
         if found is not None:
             repeated = await _repeat(call, found, needs, progress)
             if repeated is not None:
@@ -151,35 +162,55 @@ async def _end(call: Call, needs: CallDependencies, progress: Progress, checked:
     return outcome
 
 
+async def _first_found(call: Call, needs: CallDependencies) -> RecordedCall | CallOutcome | None:
+    """The call that this one repeats, or what a fork's record has in its place. None: it is new, as far as is known."""
+    is_allowed = needs.rights.may_call(call.request.identity, call.request.tool)
+    if is_allowed and is_fork_id(call.request.context.request_id):
+        prepared_hash = await _prepared_hash(call, needs)
+        served = await serve_recorded(call, needs.forks, needs.journal, needs.repeats, prepared_hash)
+        if served is not None:
+            return served
+    return await recall(call, needs.journal, needs.repeats)
+
+
+async def _found_taken(call: Call, needs: CallDependencies, taken: CallTakenError) -> RecordedCall:
+    """Another sidecar's call, whose id this one has."""
+    with _another_call():
+        return await recall_taken(call, needs.journal, needs.repeats, taken)
+
+
 async def _repeat(call: Call, found: RecordedCall, needs: CallDependencies, progress: Progress) -> CallOutcome | None:
-    """The outcome of the call that this one repeats. Nothing runs, and nothing is recorded anew.
+    """The outcome of the call that this one repeats: what it has, or what another sidecar gives it meanwhile.
 
-    None: it has none, and this one goes on in its place.
+    Nothing runs, and nothing is recorded anew. None: its sidecar died, and this one goes on in its place.
     """
-    prepared_hash = await _prepared_hash(call, needs)
-    if found.state is RecordedState.INTERRUPTED:
-        check_same(found, call.request.arguments_json, prepared_hash)
-        if go_on(call, found, progress, needs.journal):
-            return None
-    return await _recorded(call, found, needs, prepared_hash)
+    request, journal = call.request, needs.journal
+    with _another_call():
+        prepared_hash = await _prepared_hash(call, needs)
+    while found.outcome is None:
+        check_same(found, request.arguments_json, prepared_hash)
+        if found.state is RecordedState.INTERRUPTED:
+            if journal.shared:
+                check_here(found, find_tool(needs.tools, request.tool, lambda _: False))
+            if await go_on(call, found, progress, journal):
+                return None
+        if not journal.shared:
+            break
+        with _another_call():
+            later = await follow(call, found, journal, needs.repeats)
+        if later is None:
+            break
+        found = later
+    return recorded_outcome(found, request.arguments_json, prepared_hash)
 
 
-async def _repeat_taken(call: Call, needs: CallDependencies, taken: CallTakenError) -> CallOutcome:
-    """The outcome of another sidecar's call, whose id this one has."""
+@contextlib.contextmanager
+def _another_call() -> Iterator[None]:
+    """What goes wrong in the block is told to who asks, and is not the outcome of the call that has the id."""
     try:
-        found = await recall_taken(call, needs.journal, needs.repeats, taken)
-        return await _recorded(call, found, needs, await _prepared_hash(call, needs))
+        yield
     except StepFailedError as exc:
-        return outcome_of(call, Progress(), failed(exc.error))
-
-
-async def _recorded(call: Call, found: RecordedCall, needs: CallDependencies, prepared_hash: str) -> CallOutcome:
-    """The outcome that the call has, or that another sidecar gives it meanwhile."""
-    arguments = call.request.arguments_json
-    if found.outcome is None and needs.journal.shared:
-        recorded_outcome(found, arguments, prepared_hash)  # refused before it waits
-        found = await follow(call, found, needs.journal, needs.repeats)
-    return recorded_outcome(found, arguments, prepared_hash)
+        raise NotBegunError(exc.error) from exc
 
 
 async def _prepared_hash(call: Call, needs: CallDependencies) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from fumehood_server.journal.entry import CallChange, CallRow, CallState, Entry
+from fumehood_server.journal.entry import CallChange, CallClaim, CallRow, CallState, Entry
 from fumehood_server.model.events import (
     About,
     Document,
@@ -22,6 +22,7 @@ from fumehood_server.model.events import (
     ExecuteAttempt,
     ExecuteEnd,
     ExecuteStart,
+    ExecuteTakenOver,
     OutcomeResolved,
 )
 
@@ -62,9 +63,10 @@ def encode(
         about.call_id or about.run_id,
         about.tool,
         about.plugin,
-        _call_of(event, about, time_us),
+        _call_of(event, about, time_us, number),
         payloads,
         documents,
+        bool(about.call_id) and number > 0,
     )
 
 
@@ -93,7 +95,7 @@ def has_effects(side_effects: str) -> bool:
     return side_effects not in _NO_EFFECTS
 
 
-def _call_of(event: Event, about: About, time_us: int) -> CallRow | CallChange | None:
+def _call_of(event: Event, about: About, time_us: int, number: int) -> CallRow | CallChange | CallClaim | None:
     """What the event says of its call's state."""
     if isinstance(event, ExecuteStart):
         return CallRow(
@@ -111,4 +113,6 @@ def _call_of(event: Event, about: About, time_us: int) -> CallRow | CallChange |
         return CallChange(about.call_id, CallState.DISPATCHED)
     if isinstance(event, OutcomeResolved):
         return CallChange(about.call_id, CallState.RESOLVED)
+    if isinstance(event, ExecuteTakenOver):
+        return CallClaim(about.call_id, event.from_sidecar, number - 1)
     return None

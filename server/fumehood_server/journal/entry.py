@@ -51,6 +51,17 @@ class CallChange:
     state: CallState
 
 
+@dataclass(frozen=True, slots=True)
+class CallClaim:
+    """That a sidecar goes on with a call which another one left when it died."""
+
+    call_id: str
+    owner: str
+    """Who left it: the claim holds only while that one is dead."""
+    events: int
+    """How many events of the call there are, so that the claim's number is the next one."""
+
+
 @dataclass(slots=True)
 class Entry:
     """One event to be written."""
@@ -64,10 +75,12 @@ class Entry:
     """The call that it is about, else the run, else empty."""
     tool: str
     plugin: str
-    call: CallRow | CallChange | None = None
+    call: CallRow | CallChange | CallClaim | None = None
     payloads: tuple[bytes, ...] = ()
     """What one event speaks of by SHA-256, and retention may remove: arguments, a result, updates."""
     documents: tuple[Document, ...] = ()
+    of_call: bool = False
+    """Whether it is one of the numbered events of the call that it is about: who runs that call records them."""
     approval: Change | None = None
     """What it says of an approval."""
     settled: Approval | None = None

@@ -29,6 +29,7 @@ from fumehood_server.model.events import (
     EventsLost,
     ExecuteEnd,
     ExecuteStart,
+    ExecuteTakenOver,
     SidecarStopped,
 )
 from fumehood_server.model.forks import Fork
@@ -240,9 +241,18 @@ class StoredJournal:
         """See `fumehood_server.model.events.Journal`."""
         return self._interrupted is not None
 
-    def take_over(self, call: RecordedCall) -> bool:
+    async def take_over(self, call: RecordedCall, about: About) -> bool:
         """See `fumehood_server.model.events.Journal`."""
-        return self._interrupted is not None and self._interrupted.take(call.call_id)
+        # Of those in this sidecar only the first asks the database; recovery finds the call again if it is still left.
+        if self._interrupted is None or not self._interrupted.take(call.call_id):
+            return False
+        if self.shared:
+            try:
+                await self.commit(ExecuteTakenOver(from_sidecar=call.sidecar), about)
+            except CallTakenError:
+                return False
+            self._recent.add(call.call_id)
+        return True
 
     def may_know(self, call_id: str) -> bool:
         """See `fumehood_server.model.events.Journal`."""

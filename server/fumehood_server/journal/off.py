@@ -68,7 +68,7 @@ class NoJournal:
         """No approval is kept, so none is used."""
         raise ApprovalRefusedError("not_found", "this sidecar keeps no approvals")
 
-    def take_over(self, call: RecordedCall) -> bool:  # noqa: ARG002 - as in the protocol
+    async def take_over(self, call: RecordedCall, about: About) -> bool:  # noqa: ARG002 - as in the protocol
         """There is none."""
         return False
 

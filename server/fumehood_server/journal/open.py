@@ -51,15 +51,15 @@ def open_journal(
     """
     sidecar = secrets.token_hex(4)
     recovered_at: float | None = None
-    # Where several share it, nobody would own a call that is left open.
-    interrupted = None if place.shared else InterruptedCalls(window_s)
+    interrupted = InterruptedCalls(window_s)
 
     def recover_calls(store: Store) -> None:
         nonlocal recovered_at
+        known = interrupted.found
         ended = recover(store, place.open_reader, sidecar=sidecar, interrupted=interrupted)
         recovered_at = time.monotonic()
-        if ended or interrupted:
-            on_recovered(ended, len(interrupted or ()))
+        if ended or interrupted.found > known:
+            on_recovered(ended, interrupted.found - known)
 
     def open_store() -> Store:
         store = place.open_store(sidecar)
@@ -79,7 +79,7 @@ def open_journal(
 
     def upkeep(store: Store) -> float | None:
         waits_s: list[float | None] = [each(store) for each in retentions]
-        if interrupted:
+        if interrupted and not place.shared:  # else whoever looks next for dead sidecars ends them
             with contextlib.closing(place.open_reader()) as reader:
                 end_late(store, reader, sidecar=sidecar, interrupted=interrupted)
             waits_s.append(interrupted.due_s(time.time_ns() // 1_000))

@@ -32,18 +32,25 @@ def recover(
     Raises:
         StoreError: the journal can't be read or written.
     """
-    ended = 0
+    ended, kept = 0, set[str]()
     for owner in store.owners():
         if owner == sidecar:
             continue
         with store.taking_over(owner) as is_dead:
             if is_dead:
                 with contextlib.closing(open_reader()) as reader:
-                    ended += _end_calls_of(owner, store, reader, sidecar, interrupted)
+                    settled, left = _end_calls_of(owner, store, reader, sidecar, interrupted)
+                ended += settled
+                kept |= left
+    if interrupted is not None:
+        interrupted.keep_only(kept)
     return ended
 
 
-def _end_calls_of(owner: str, store: Store, reader: Reader, sidecar: str, interrupted: InterruptedCalls | None) -> int:
+def _end_calls_of(
+    owner: str, store: Store, reader: Reader, sidecar: str, interrupted: InterruptedCalls | None
+) -> tuple[int, set[str]]:
+    """How many were ended, and the ids of those that are left open."""
     ended, kept = 0, set[str]()
     # Those that are kept are found again: about as many as were under way at a time.
     while rows := [row for row in reader.open_calls(owner, limit=_PORTION + len(kept)) if row.call_id not in kept]:
@@ -56,7 +63,7 @@ def _end_calls_of(owner: str, store: Store, reader: Reader, sidecar: str, interr
         if over:
             store.write(_ends(over, reader, sidecar, time.time_ns() // _NS_OF_US))
         ended += len(over)
-    return ended
+    return ended, kept
 
 
 def end_late(store: Store, reader: Reader, *, sidecar: str, interrupted: InterruptedCalls) -> None:
@@ -75,7 +82,7 @@ def end_late(store: Store, reader: Reader, *, sidecar: str, interrupted: Interru
 def _is_kept(row: CallRow, reader: Reader, interrupted: InterruptedCalls | None) -> bool:
     if interrupted is None:
         return False
-    start = decode(reader.events_of_call(row.call_id)[0].body)
+    start = lambda: decode(reader.events_of_call(row.call_id)[0].body)  # noqa: E731 - read for those that are new
     return interrupted.keeps(row, start, time.time_ns() // _NS_OF_US)
 
 

@@ -21,6 +21,7 @@ EVENTS: Mapping[str, type[Event]] = {
         events.ExecuteAttempt,
         events.ExecuteValues,
         events.ExecuteRetry,
+        events.ExecuteTakenOver,
         events.CancelRequested,
         events.EgressRequested,
         events.SecretRequested,

@@ -181,6 +181,14 @@ class ExecuteRetry(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class ExecuteTakenOver(Event):
+    """A sidecar goes on with a call that another one left when it died. Only where several share the journal."""
+
+    TYPE: ClassVar[str] = "execute_taken_over"
+    from_sidecar: str
+
+
+@dataclass(slots=True, kw_only=True)
 class ExecuteEnd(Event):
     """A call has its one outcome."""
 
@@ -418,10 +426,16 @@ class Journal(Protocol):
 
     @property
     def keeps_interrupted(self) -> bool:
-        """Whether a call that may run again is left open for that by the sidecar after this one."""
+        """Whether a call that may run again is left open for that by a sidecar after this one."""
 
-    def take_over(self, call: RecordedCall) -> bool:
-        """Go on with an interrupted call: its events are numbered on. False: it is no longer to be had."""
+    async def take_over(self, call: RecordedCall, about: About) -> bool:
+        """Go on with an interrupted call: its events are numbered on in `about`. False: it is not to be had now.
+
+        Where several sidecars share the journal, that is on disk when it returns, and no other one goes on with it.
+
+        Raises:
+            JournalUnavailableError: it could not be put there in time. It may be there all the same.
+        """
 
     async def find(self, call_id: str) -> RecordedCall | None:
         """The newest call of this id, those that have just ended included.

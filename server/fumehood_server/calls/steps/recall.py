@@ -21,7 +21,7 @@ from fumehood_server.model.call import Block, CallError, CallOutcome, CallReques
 from fumehood_server.model.caller import recorded_name
 from fumehood_server.model.events import Journal
 from fumehood_server.model.forks import is_fork_id
-from fumehood_server.model.recorded import RecordedCall
+from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.validation.canonical import canonical_sha256
 
@@ -65,7 +65,7 @@ async def recall_taken(call: Call, journal: Journal, repeats: Repeats, taken: Ca
 
     Raises:
         StepFailedError: the journal can't be read.
-        RefusedError: that call was of another tool.
+        RefusedError: that call was of another tool, or of another caller.
     """
     tool = call.request.tool
     try:
@@ -80,8 +80,8 @@ async def recall_taken(call: Call, journal: Journal, repeats: Repeats, taken: Ca
     return found
 
 
-async def follow(call: Call, found: RecordedCall, journal: Journal, repeats: Repeats) -> RecordedCall:
-    """A call that another sidecar runs, once it has its outcome, or at the end of this one's time.
+async def follow(call: Call, found: RecordedCall, journal: Journal, repeats: Repeats) -> RecordedCall | None:
+    """A call that another sidecar runs, once it has its outcome or its sidecar has died. None: this one's time is over.
 
     Raises:
         EndedEarlyError: this one was cancelled, or its caller's deadline has passed.
@@ -90,14 +90,16 @@ async def follow(call: Call, found: RecordedCall, journal: Journal, repeats: Rep
     deadline = call.deadline(Bound.WAIT, call.admitted_at, FOLLOW_S)
     pause_s = _LOOK_S
     try:
-        while found.outcome is None and deadline.at > time.monotonic():
+        while deadline.at > time.monotonic():
             wait_s = min(pause_s, max(deadline.at - time.monotonic(), 0.0))
             await call.wait_for(functools.partial(asyncio.sleep, wait_s), deadline)
             pause_s = min(pause_s * 2, _LONGEST_LOOK_S)
             found = await _find(call, journal, repeats) or found
+            if found.outcome is not None or found.state is RecordedState.INTERRUPTED:
+                return found
     except JournalUnavailableError as exc:
         raise StepFailedError(not_run(found.tool, f"the call that has its call_id can't be read: {exc}")) from exc
-    return found
+    return None
 
 
 async def _find(call: Call, journal: Journal, repeats: Repeats) -> RecordedCall | None:
@@ -116,13 +118,21 @@ def recorded_outcome(found: RecordedCall, arguments_json: str, prepared_hash: st
     check_same(found, arguments_json, prepared_hash)
     if found.outcome is not None:
         return _without_result(found, found.outcome) if found.removed else found.outcome
-    error = CallError(
-        code=Code.TOOL_OUTCOME_UNKNOWN,
-        message=f"Another sidecar runs {found.tool[:64]}, or lost sight of it. Ask GetCall for it later.",
-        retryable=True,
-        details={"reason": "running_elsewhere", "sidecar": found.sidecar},
+    error = running_elsewhere(
+        found, f"Another sidecar runs {found.tool[:64]}, or lost sight of it. Ask GetCall for it later."
     )
     return CallOutcome(call_id=found.call_id, tool=found.tool, content=(Block(text=error.message),), error=error)
+
+
+def running_elsewhere(found: RecordedCall, message: str, cause: CallError | None = None) -> CallError:
+    """A call of another sidecar's that has no outcome yet, and does not get it here."""
+    return CallError(
+        code=Code.TOOL_OUTCOME_UNKNOWN,
+        message=message,
+        retryable=True,
+        details={"reason": "running_elsewhere", "sidecar": found.sidecar},
+        caused_by=cause,
+    )
 
 
 def check_same(found: RecordedCall, arguments_json: str, prepared_hash: str) -> None:

@@ -35,7 +35,7 @@ def hold(connection: BoundedConnection, sidecar: str, earlier_pid: int | None) -
                     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid = %s "
                     "AND classid::bigint = %s AND objid::bigint = %s"
                 )
-                connection.execute(sql, (earlier_pid, _CLASS, _key(sidecar) % (1 << 32)))
+                connection.execute(sql, (earlier_pid, _CLASS, lock_key(sidecar) % (1 << 32)))
     raise StoreError("the sidecar's earlier connection to PostgreSQL has not ended yet")
 
 
@@ -52,10 +52,16 @@ def taken_over(connection: BoundedConnection, sidecar: str) -> Iterator[bool]:
                 _try(connection, "pg_advisory_unlock", sidecar)
 
 
+def is_dead(connection: BoundedConnection, sidecar: str) -> bool:
+    """Whether a sidecar is dead. Until the end of the transaction that this is called in, it can't come back."""
+    return _try(connection, "pg_try_advisory_xact_lock", sidecar)
+
+
 def _try(connection: BoundedConnection, function: str, sidecar: str) -> bool:
-    row = connection.execute(f"SELECT {function}(%s, %s)".encode(), (_CLASS, _key(sidecar))).fetchone()
+    row = connection.execute(f"SELECT {function}(%s, %s)".encode(), (_CLASS, lock_key(sidecar))).fetchone()
     return row is not None and bool(row[0])
 
 
-def _key(sidecar: str) -> int:
+def lock_key(sidecar: str) -> int:
+    """The second half of its lock's key."""
     return int.from_bytes(hashlib.sha256(sidecar.encode()).digest()[:4], "big", signed=True)

@@ -1,8 +1,8 @@
 """A batch of events as rows: which are appended, at which positions, and which are refused.
 
-Refused is what another sidecar has settled meanwhile: the start of a call whose id is another call's, and what would
-end or go on with a call that somebody else has ended. Under the lock of the log's head, so that nothing changes while
-it is decided.
+Refused is what another sidecar has settled meanwhile: the start of a call whose id is another call's, what would end or
+go on with a call that somebody else has ended or goes on with, and going on with one whose sidecar may live. Under the
+lock of the log's head, so that nothing changes while it is decided.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from fumehood_server.journal.approval_rows import ApprovalRows
-from fumehood_server.journal.entry import CallChange, CallRow, CallState, Entry, filed
+from fumehood_server.journal.entry import CallChange, CallClaim, CallRow, CallState, Entry, filed
 from fumehood_server.journal.tree import Tile, Tree
 
 TAKEN = "its call_id is another call's"
-SETTLED = "another sidecar has recorded how it ended"
+SETTLED = "another sidecar runs it, or has recorded how it ended"
+NOT_LEFT = "its sidecar lives, or another one goes on with it"
 UNKNOWN_CALL = "its start is not recorded"
 _ENDS = frozenset({CallState.ENDED, CallState.UNKNOWN})
 
@@ -46,10 +47,12 @@ class Rows:
     window_us: int
     """How long an id stands for its call."""
     approvals: ApprovalRows = field(default_factory=ApprovalRows)
+    left: Mapping[str, int] = field(default_factory=dict)
+    """Of calls of the batch that a dead sidecar left, how many events each has."""
     first_body: bytes = b""
     events: list[tuple[object, ...]] = field(default_factory=list)
     calls: dict[str, CallRow] = field(default_factory=dict)
-    changes: dict[str, tuple[CallState, int | None]] = field(default_factory=dict)
+    changes: dict[str, tuple[CallState, int | None, str]] = field(default_factory=dict)
     payloads: list[tuple[object, ...]] = field(default_factory=list)
     documents: dict[bytes, bytes] = field(default_factory=dict)
     tiles: list[Tile] = field(default_factory=list)
@@ -64,6 +67,10 @@ class Rows:
             entry.refused = self._begin(call, position)
         elif type(call) is CallChange:
             entry.refused = self._change(call, position)
+        elif type(call) is CallClaim:
+            entry.refused = self._claim(call)
+        elif entry.of_call:
+            entry.refused = self._tell(entry.subject)
         if entry.refused:
             return
         self.approvals.keep(entry, position)
@@ -101,20 +108,42 @@ class Rows:
         found = self.known.get(change.call_id)
         if found is None:
             return UNKNOWN_CALL
+        owner = found.owner
         if change.state is CallState.RESOLVED:
             if found.state is not CallState.UNKNOWN:
                 return SETTLED
         elif found.owner not in self.mine or found.end_position is not None:
             return SETTLED
-        found.state = change.state
+        else:
+            owner = self.owner  # what a dead one says of it when it comes back is not its call's any more
+        found.state, found.owner = change.state, owner
         if change.state in _ENDS:
             found.end_position = position
-        row = self.calls.get(change.call_id)
-        if row is None:
-            self.changes[change.call_id] = found.state, found.end_position
-        else:
-            row.state, row.end_position = found.state, found.end_position
+        self._changed(change.call_id, found)
         return ""
+
+    def _claim(self, claim: CallClaim) -> str:
+        """Make the call this sidecar's, with all that happened to it before."""
+        found = self.known.get(claim.call_id)
+        if found is None or found.owner != claim.owner or found.end_position is not None:
+            return NOT_LEFT
+        if self.left.get(claim.call_id) != claim.events:
+            return NOT_LEFT
+        found.owner = self.owner
+        self._changed(claim.call_id, found)
+        return ""
+
+    def _tell(self, call_id: str) -> str:
+        """Whether this sidecar may say something more of a call, or why not."""
+        found = self.known.get(call_id)
+        return SETTLED if found is not None and found.owner not in self.mine else ""
+
+    def _changed(self, call_id: str, found: Known) -> None:
+        row = self.calls.get(call_id)
+        if row is None:
+            self.changes[call_id] = found.state, found.end_position, found.owner
+        else:
+            row.state, row.end_position, row.owner = found.state, found.end_position, found.owner
 
 
 def known_calls(rows: Mapping[str, tuple[str, int, int, int | None]]) -> dict[str, Known]:

@@ -12,12 +12,13 @@ import psycopg
 from fumehood_evidence.merkle import HASH_BYTES, leaf_hash
 
 from fumehood_server.journal.approval_rows import ApprovalRows, ids_of
-from fumehood_server.journal.entry import CallRow, Entry, filed
+from fumehood_server.journal.entry import CallClaim, CallRow, Entry, filed
 from fumehood_server.journal.postgres.connection import BoundedConnection, connect, told
-from fumehood_server.journal.postgres.ownership import hold, taken_over
+from fumehood_server.journal.postgres.ownership import hold, is_dead, taken_over
 from fumehood_server.journal.postgres.reader import PostgresReader
 from fumehood_server.journal.postgres.rows import Rows, known_calls
 from fumehood_server.journal.postgres.schema import MIGRATIONS, migrate
+from fumehood_server.journal.sql.columns import NOT_ENDS
 from fumehood_server.journal.sql.pruning import next_removal
 from fumehood_server.journal.sql.search import first_at
 from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, StoreError, load_tree
@@ -47,9 +48,13 @@ _APPROVAL = """
         record = excluded.record
     """
 _CHANGES = """
-    UPDATE calls SET state = changes.state, end_position = changes.end_position
-    FROM unnest(%s::text[], %s::smallint[], %s::bigint[]) AS changes (call_id, state, end_position)
+    UPDATE calls SET state = changes.state, end_position = changes.end_position, owner = changes.owner
+    FROM unnest(%s::text[], %s::smallint[], %s::bigint[], %s::text[]) AS changes (call_id, state, end_position, owner)
     WHERE calls.call_id = changes.call_id
+    """
+_EVENTS_OF_OPEN = f"""
+    SELECT 1 + count(*) FROM events WHERE subject = %s AND subject <> '' AND {NOT_ENDS}
+        AND position > (SELECT start_position FROM calls WHERE call_id = %s)
     """
 
 
@@ -137,7 +142,7 @@ class PostgresStore:
     def _head(self, entries: Sequence[Entry]) -> Iterator[Rows]:
         """A transaction with the lock of the head, and the rows to add to. They are on disk after the block."""
         connection = self._connection
-        call_ids = list({each.call.call_id for each in entries if each.call is not None})
+        call_ids = list({each.subject for each in entries if each.call is not None or each.of_call})
         try:
             with connection.pipeline():
                 head = connection.execute("SELECT version, size, reached_us, late_us FROM head FOR UPDATE")
@@ -153,6 +158,7 @@ class PostgresStore:
                 self._instance.sidecar,
                 self._instance.window_us,
                 self._approvals(ids_of(entries)),
+                self._left(entries),
             )
             yield rows
             if rows.events:
@@ -172,6 +178,18 @@ class PostgresStore:
         sql = "SELECT approval_id, record FROM approvals WHERE approval_id = ANY(%s)"
         found = self._connection.execute(sql, (approval_ids,), binary=True).fetchall()
         return ApprovalRows({approval_id: Approval.from_json(bytes(record)) for approval_id, record in found})
+
+    def _left(self, entries: Sequence[Entry]) -> dict[str, int]:
+        """How many events those calls have which dead sidecars left, of the ones that are claimed.
+
+        Until the transaction ends, none of those sidecars can come back.
+        """
+        claims = [each.call for each in entries if type(each.call) is CallClaim]
+        return {
+            each.call_id: self.rows(_EVENTS_OF_OPEN, (each.call_id, each.call_id))[0][0]
+            for each in claims
+            if is_dead(self._connection, each.owner)
+        }
 
     def _checked(self, found: list[tuple[int, int, int, int]]) -> tuple[int, int, int]:
         if len(found) != 1:
@@ -269,13 +287,13 @@ class PostgresStore:
     @contextlib.contextmanager
     def taking_over(self, owner: str) -> Iterator[bool]:
         """See `Store`."""
-        with told(self.database), taken_over(self._connection, owner) as is_dead:
-            if is_dead:
+        with told(self.database), taken_over(self._connection, owner) as taken:
+            if taken:
                 self._settles.append(owner)
             try:
-                yield is_dead
+                yield taken
             finally:
-                if is_dead:
+                if taken:
                     self._settles.remove(owner)
 
     def tree(self) -> Tree:
