@@ -52,13 +52,13 @@ async def recording_of(config: SidecarConfig) -> AsyncIterator[Recording]:
 def _journal(config: SidecarConfig) -> StoredJournal | NoJournal:
     if config.journal.store is JournalStore.OFF:
         return NO_JOURNAL
-    window_s = config.journal.call_id_window_s
+    window_s, keep_events_d = config.journal.call_id_window_s, config.journal.keep_events_d
     return open_journal(
-        place_of(config.server.state_dir, config.journal.database, window_s=window_s),
+        place_of(config.server.state_dir, config.journal.database, window_s=window_s, keep_events_d=keep_events_d),
         config.server.state_dir,
         window_s=window_s,
         keep_payloads_d=config.journal.keep_payloads_d,
-        keep_events_d=config.journal.keep_events_d,
+        keep_events_d=keep_events_d,
         on_state=_journal_state,
         on_recovered=_journal_recovered,
         hand_over=functools.partial(hand_over, config),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -23,7 +24,15 @@ from fumehood_server.journal.place import DatabasePlace
 from fumehood_server.journal.query import Bounds, EventQuery, Span
 from fumehood_server.journal.recovery import recover
 from fumehood_server.journal.retention import prune_events_slice
-from fumehood_server.journal.store import EventFilter, NewerJournalError, NoJournalError, StoreError, load_tree
+from fumehood_server.journal.store import (
+    EventFilter,
+    NewerJournalError,
+    NoJournalError,
+    Store,
+    StoreError,
+    UnequalSettingsError,
+    load_tree,
+)
 from fumehood_server.journal.verify import verify
 from fumehood_server.model.events import About, Event, ExecuteTakenOver, LimitReached, OutcomeResolved
 
@@ -172,6 +181,35 @@ def test_a_call_is_taken_over_once_and_from_the_dead_alone(database: DatabasePla
         assert reader.counts().calls == reader.counts().ended == 3
         assert reader.calls(["left"])["left"].owner == "other"
     assert_whole(database, 13, ONE)
+
+
+def test_who_would_forget_calls_earlier_or_later_than_another_that_lives_is_refused(database: DatabasePlace) -> None:
+    names = map(str, itertools.count())
+
+    def opened(window_s: int, keep_events_d: float) -> contextlib.closing[Store]:
+        place = DatabasePlace(database.database, window_s=window_s, keep_events_d=keep_events_d)
+        return contextlib.closing(place.open_store(next(names)))
+
+    with opened(3600, 36_500.0):
+        for window_s, keep_events_d, key, values in (
+            (60, 36_500.0, "call_id_window_s", "60 here and 3600 at"),
+            (3600, 0.0, "keep_events_d", "0 here and 36500 at"),
+            (3600, 36_499.5, "keep_events_d", "36499.5 here and 36500 at"),
+        ):
+            with pytest.raises(UnequalSettingsError, match=values) as caught:
+                opened(window_s, keep_events_d)
+            assert caught.value.key == key
+        with opened(3600, 36_500.0) as same, contextlib.closing(database.open_store("a command")):
+            assert same.write(call("a")) == 3
+    deadline = time.monotonic() + 30
+    while True:  # the server's processes of before have yet to find their connections closed
+        try:
+            alone = opened(60, 0.0)
+            break
+        except UnequalSettingsError:
+            assert time.monotonic() < deadline
+    with alone as store:
+        assert store.write(call("b")) == 6
 
 
 def test_who_is_cut_off_writes_nothing_before_it_is_known_to_live(database: DatabasePlace) -> None:

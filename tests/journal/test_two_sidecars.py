@@ -202,6 +202,17 @@ async def test_a_call_that_runs_on_the_other_is_followed_and_another_under_its_i
     assert pair.entries().count("slow") == 1
 
 
+async def test_a_sidecar_that_forgets_calls_earlier_does_not_start_beside_the_others(pair: Pair) -> None:
+    folder = pair.folder.parent / "g"
+    folder.mkdir()
+    config = folder / "fumehood.toml"
+    config.write_text(f'[journal]\nstore = "{pair.url}"\ncall_id_window_s = 60\n')
+    done = await asyncio.to_thread(fumehood, "serve", "--config", str(config))
+    assert done.status == 2
+    assert "`call_id_window_s` of [journal] is 60 here and 86400 at another sidecar" in done.stderr
+    assert "stop them all first" in done.stderr
+
+
 async def test_a_watcher_sees_what_the_other_sidecar_records(pair: Pair) -> None:
     async with pair.sidecars[1].channel() as channel, asyncio.timeout(BOUND_S):
         watching = JournalServiceStub(channel).WatchEvents(jpb.WatchEventsRequest())

@@ -18,7 +18,7 @@ from fumehood_server.journal.interrupted import InterruptedCalls
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.recent_ids import RecentIds, words_of
 from fumehood_server.journal.recorded import JournalReader, read_call, read_pins
-from fumehood_server.journal.store import Reader, Store, StoreError
+from fumehood_server.journal.store import Reader, Store, StoreError, UnequalSettingsError
 from fumehood_server.journal.writer import Upkeep, Writer, WriterSettings
 from fumehood_server.model.approval_changes import Change
 from fumehood_server.model.events import (
@@ -105,11 +105,14 @@ class StoredJournal:
 
         Raises:
             NewerJournalError: this sidecar would misread what is there.
+            UnequalSettingsError: another one that writes there goes by other settings.
         """
         try:
             self._first = await asyncio.to_thread(self._open_store)
             # Events are found by their times: they must not fall where the clock was set back between two sidecars.
             self._last_us = await self._reader.run(lambda reader: reader.least_time_us())
+        except UnequalSettingsError:
+            raise
         except StoreError as exc:
             self._writer.begins_with(str(exc))
         await self._writer.__aenter__()

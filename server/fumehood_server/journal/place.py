@@ -76,19 +76,23 @@ class DatabasePlace:
 
     shared = True
 
-    def __init__(self, database: Database, *, window_s: float = 0.0) -> None:
+    def __init__(self, database: Database, *, window_s: int = 0, keep_events_d: float | None = None) -> None:
         """`window_s`: how long a call's id stands for that call. For who writes.
+
+        `keep_events_d`: days after which whole events are removed. Given, both must be the same at all sidecars.
 
         Raises:
             DriverMissingError: psycopg isn't installed.
         """
         check_driver()
-        from fumehood_server.journal.postgres.reader import PostgresReader  # noqa: PLC0415 - imports the extra
+        from fumehood_server.journal.postgres.agreement import SharedSettings  # noqa: PLC0415 - imports the extra
+        from fumehood_server.journal.postgres.reader import PostgresReader  # noqa: PLC0415 - likewise
         from fumehood_server.journal.postgres.store import Instance, PostgresStore  # noqa: PLC0415 - likewise
 
         self.database = database
         self._reader, self._store, self._instance = PostgresReader, PostgresStore, Instance
-        self._window_us = round(window_s * 1e6)
+        self._window_us = window_s * 1_000_000
+        self._settings = None if keep_events_d is None else SharedSettings(window_s, keep_events_d)
         self._instances: dict[str, Instance] = {}
 
     def __str__(self) -> str:
@@ -96,7 +100,7 @@ class DatabasePlace:
 
     def open_store(self, sidecar: str) -> Store:
         """See `Place`."""
-        instance = self._instances.setdefault(sidecar, self._instance(sidecar, self._window_us))
+        instance = self._instances.setdefault(sidecar, self._instance(sidecar, self._window_us, self._settings))
         return self._store(self.database, instance)
 
     def open_reader(self) -> Reader:
@@ -110,10 +114,14 @@ class DatabasePlace:
         return {"url": url, "password": password}, environment
 
 
-def place_of(state_dir: Path, database: Database | None, *, window_s: float = 0.0) -> Place:
-    """The journal's place.
+def place_of(
+    state_dir: Path, database: Database | None, *, window_s: int = 0, keep_events_d: float | None = None
+) -> Place:
+    """The journal's place. The settings are for a sidecar: see `DatabasePlace`.
 
     Raises:
         DriverMissingError: psycopg isn't installed, and it lies in PostgreSQL.
     """
-    return FilePlace(state_dir / JOURNAL_NAME) if database is None else DatabasePlace(database, window_s=window_s)
+    if database is None:
+        return FilePlace(state_dir / JOURNAL_NAME)
+    return DatabasePlace(database, window_s=window_s, keep_events_d=keep_events_d)

@@ -23,6 +23,18 @@ class InUseError(StoreError):
     """Another process writes the journal."""
 
 
+class UnequalSettingsError(StoreError):
+    """Another sidecar on the same database has another value of a setting that must be the same. For the operator."""
+
+    def __init__(self, key: str, here: str, there: str) -> None:
+        """`key` of [journal], and its values."""
+        super().__init__(
+            f"`{key}` of [journal] is {here} here and {there} at another sidecar on the same database: "
+            "all must have the same"
+        )
+        self.key, self.here, self.there = key, here, there
+
+
 class NoJournalError(StoreError):
     """There is no journal yet."""
 

@@ -117,11 +117,12 @@ def serve(
         raise told from error
 
 
-def _told(error: FumehoodError) -> CommandError | None:
+def _told(error: FumehoodError) -> CommandError | None:  # noqa: PLR0911 - one return an error
     """Why it can't serve, with what to do. None: it has words of its own."""
     from fumehood_server.callers import CertificateError
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.journal.postgres.driver import DriverMissingError
+    from fumehood_server.journal.store import UnequalSettingsError
     from fumehood_server.machine import StateFolderError
     from fumehood_server.rpc.sockets import ListenFailedError
     from fumehood_server.telemetry.settings import TelemetryListenError, TelemetryMissingError
@@ -135,6 +136,10 @@ def _told(error: FumehoodError) -> CommandError | None:
         case TelemetryListenError():
             todo = "Stop what is there, or name another address: `prometheus` in [telemetry] of fumehood.toml."
             return CommandError(str(error), todo, code="LISTEN_FAILED", details={"address": error.address})
+        case UnequalSettingsError():
+            todo = "Give all the same in fumehood.toml. To change it, stop them all first."
+            details = {"key": f"journal.{error.key}", "here": error.here, "elsewhere": error.there}
+            return CommandError(str(error), todo, code="CONFIG_INVALID", details=details)
         case CertificateError():
             details = {"file": str(error.path), "key": f"server.tls.{error.key}"}
             return CommandError(str(error), error.remedy, code="TLS_INVALID", details=details)

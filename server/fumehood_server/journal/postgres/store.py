@@ -13,6 +13,7 @@ from fumehood_evidence.merkle import HASH_BYTES, leaf_hash
 
 from fumehood_server.journal.approval_rows import ApprovalRows, ids_of
 from fumehood_server.journal.entry import CallClaim, CallRow, Entry, filed
+from fumehood_server.journal.postgres.agreement import SharedSettings, agree
 from fumehood_server.journal.postgres.connection import BoundedConnection, connect, told
 from fumehood_server.journal.postgres.ownership import hold, is_dead, taken_over
 from fumehood_server.journal.postgres.reader import PostgresReader
@@ -65,6 +66,8 @@ class Instance:
     sidecar: str
     window_us: int
     """How long a call's id stands for the call."""
+    settings: SharedSettings | None = None
+    """What it must have like the others. None: it is no sidecar, but a command."""
     earlier_pid: int | None = None
     """The server's process of its last connection."""
     in_doubt: _InDoubt | None = None
@@ -92,6 +95,7 @@ class PostgresStore:
 
         Raises:
             StoreError: the database can't be used.
+            UnequalSettingsError: another sidecar has other settings.
             NewerJournalError: a newer sidecar wrote it.
         """
         self.database = database
@@ -103,6 +107,8 @@ class PostgresStore:
             migrate(self._connection, database)
             hold(self._connection, instance.sidecar, instance.earlier_pid)
             instance.earlier_pid = self._connection.info.backend_pid
+            if instance.settings is not None:
+                agree(self._connection, instance.settings)
             self._opened = stack.pop_all()
 
     def write(self, entries: Sequence[Entry]) -> int:
