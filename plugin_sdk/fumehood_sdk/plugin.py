@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fumehood_sdk.errors import PluginError
 from fumehood_sdk.tools.declaration import Declaration
+from fumehood_sdk.tools.preparation import Prepare
 from fumehood_sdk.tools.tool import Tool
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -63,6 +64,7 @@ class Plugin:
         isolation: str | None = None,
         sequential: bool = False,
         limits: Mapping[str, int] | None = None,
+        prepare_arguments: Prepare | None = None,
         title: str = "",
         name: str | None = None,
         description: str | None = None,
@@ -84,6 +86,10 @@ class Plugin:
                 can be forked.
             sequential: Whether calls of this tool run one at a time.
             limits: Resource limits by name, such as {"memory_bytes": 536870912}.
+            prepare_arguments: Takes what a caller sent, read from its JSON, most often a dict, and returns what the
+                tool's schema asks for, or raises `ToolError`. It accepts what models send instead: a parameter's former
+                name, JSON as text, another unit. It runs before the call is validated and permitted, in a process of
+                level "none" without the tool's grants, for 10 s at most, and must make the same of the same always.
             title: A short name for people.
             name: The tool's name. None: the function's.
             description: What the tool does. None: the docstring's first paragraph.
@@ -108,10 +114,11 @@ class Plugin:
                 isolation=isolation,
                 sequential=sequential,
                 limits=limits,
+                prepares_arguments=prepare_arguments is not None,
             )
             if tool_name in self._tools:
                 raise PluginError(f"plugin {self.name} has two tools named {tool_name!r}: rename one")
-            self._tools[tool_name] = Tool(declared, declaration, description, namespace)
+            self._tools[tool_name] = Tool(declared, declaration, description, namespace, prepare_arguments)
             return declared
 
         return declare

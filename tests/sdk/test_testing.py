@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fumehood_sdk import Blob, Context, HttpFailed, HttpRequest, HttpResponse, Plugin, Text
+from fumehood_sdk import Blob, Context, HttpFailed, HttpRequest, HttpResponse, Plugin, PluginError, Text, ToolError
 from fumehood_sdk.testing import CallLog, CallUpdate, ToolTester, replay
 
 from .plugins import kitchen
@@ -237,3 +237,41 @@ def test_a_recorded_name_with_a_prefix_is_the_tool_whose_whole_name_it_ends_with
     file = tmp_path / "calls"
     file.write_text(f'{{"fumehood_replay": 1}}\n{json.dumps(call | {"result": result})}\n')
     assert replay(file, plugin) == ("a",)
+
+
+def test_what_a_tool_is_called_with_is_prepared_as_by_the_sidecar() -> None:
+    plugin = Plugin("units", version="1")
+
+    def prepare(sent: dict[str, object]) -> dict[str, object]:
+        if "miles" in sent:
+            return {"km": round(float(str(sent["miles"])) * 1.609)}
+        if "leagues" in sent:
+            raise ToolError("no leagues", reason="unit")
+        return sent
+
+    @plugin.tool(side_effects="none", prepare_arguments=prepare)
+    def go(km: int) -> int:
+        """Goes."""
+        return km
+
+    tester = ToolTester(plugin)
+    assert tester.call("go", miles=10).details == 16
+    assert tester.call("go", km=3).details == 3
+    failed = tester.call("go", leagues=1).error
+    assert failed is not None
+    assert failed.reason == "unit"
+    wrong = tester.call_json("go", "{").error
+    assert wrong is not None
+    assert wrong.reason == "invalid_arguments"
+
+
+def test_prepare_arguments_is_a_function_without_an_event_loop() -> None:
+    async def prepare(sent: object) -> object:
+        return sent
+
+    with pytest.raises(PluginError, match="prepare_arguments= takes a function"):
+
+        @Plugin("units", version="1").tool(side_effects="none", prepare_arguments=prepare)
+        def go(km: int) -> int:
+            """Goes."""
+            return km

@@ -98,6 +98,8 @@ def test_what_the_sidecar_sends_is_read_field_by_field(frame: pb.HostFrame) -> N
             assert math.isclose(value, getattr(sent, name[:-2]).ToTimedelta().total_seconds(), abs_tol=1e-9)
         elif name in ("arguments_json", "traceparent", "tracestate"):
             assert value.decode() == getattr(sent, name)
+        elif name == "prepares":
+            assert not value
         elif name == "replay":
             assert (value is not None) == sent.HasField("replay")
             values = recorded_values.decode_replay(value or b"")
@@ -108,6 +110,19 @@ def test_what_the_sidecar_sends_is_read_field_by_field(frame: pb.HostFrame) -> N
             assert list(fields) == [field.name for field in CallContext.DESCRIPTOR.fields]
         else:
             assert value == (list(getattr(sent, name)) if isinstance(value, list) else getattr(sent, name))
+
+
+@given(U64, TEXT, TEXT, TEXT, st.integers(0, 10_000))
+def test_a_frame_to_prepare_arguments_is_read_as_one(
+    number: int, tool: str, arguments: str, call_id: str, timeout_ms: int
+) -> None:
+    message = pb.PrepareArguments(invocation_id=number, tool=tool, arguments_json=arguments, call_id=call_id)
+    message.timeout.FromMilliseconds(timeout_ms)
+    read = sidecar_frames.decode_frame(pb.HostFrame(prepare_arguments=message).SerializeToString())
+    assert isinstance(read, sidecar_frames.Invoke)
+    assert (read.prepares, read.invocation_id, read.tool) == (True, number, tool)
+    assert (read.arguments_json.decode(), read.call_id) == (arguments, call_id)
+    assert math.isclose(read.timeout_s, timeout_ms / 1000, abs_tol=1e-9)
 
 
 HEADERS = st.lists(st.builds(pb.HttpHeader, name=TEXT, value=TEXT), max_size=3)
@@ -284,6 +299,7 @@ def test_definitions_are_what_the_generated_code_reads(  # noqa: PLR0917
         isolation=isolation,
         sequential=sequential,
         limits=limits,
+        prepares_arguments=sequential,
     )
     read = ToolDefinition.FromString(declaration.encode_definition("It does.", b'{"type":"object"}', b""))
     assert (read.name, read.title, read.description) == ("a_tool", "A tool", "It does.")
@@ -293,6 +309,7 @@ def test_definitions_are_what_the_generated_code_reads(  # noqa: PLR0917
     assert (read.HasField("timeout"), read.HasField("idle_timeout")) == tuple(each is not None for each in timeouts_s)
     for field, wanted in zip((read.timeout, read.idle_timeout), timeouts_s, strict=True):
         assert wanted is None or math.isclose(field.ToTimedelta().total_seconds(), wanted, abs_tol=1e-6)
+    assert read.prepares_arguments == sequential
     assert read.isolation == {None: 0, "process": 1, "call": 2}[isolation]
     assert read.execution_mode == (2 if sequential else 1)
     names = {"cpu_s": "cpu_seconds"}

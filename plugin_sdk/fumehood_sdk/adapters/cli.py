@@ -53,6 +53,7 @@ class CliTool:
     )
 
     is_async = False
+    preparation = None
     interruptible = False
     """Cancelling it ends the program. An exception raised in between would leave the program running."""
 

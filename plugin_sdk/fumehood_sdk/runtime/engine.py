@@ -64,6 +64,9 @@ class Engine:
         self._reader = reader
         self._writer = writer
         self._tools = {name: RegisteredTool(tool) for name, tool in tools.items()}
+        self._preparations = {
+            name: RegisteredTool(tool.preparation) for name, tool in tools.items() if tool.preparation is not None
+        }
         self._grants = grants
         grants.sidecar = self._get_sidecar_calls
         self._sidecar_calls: PipeSidecarCalls | None = None
@@ -145,7 +148,7 @@ class Engine:
 
     def _start_call(self, frame: sidecar_frames.Invoke) -> bool:
         """Start a call, and run it unless it is queued or asynchronous. False: the leadership was lost meanwhile."""
-        tool = self._tools.get(frame.tool)
+        tool = self._find_tool(frame)
         if tool is None or len(self._calls) >= self._max_calls or frame.invocation_id in self._calls:
             self._refuse_call(frame)
             return True
@@ -171,6 +174,9 @@ class Engine:
             self._writer.flush_results()
             return False
         return True
+
+    def _find_tool(self, frame: sidecar_frames.Invoke) -> RegisteredTool | None:
+        return (self._preparations if frame.prepares else self._tools).get(frame.tool)
 
     def _register_call(self, frame: sidecar_frames.Invoke, tool: RegisteredTool) -> Call:
         call = Call(

@@ -27,6 +27,10 @@ class Runnable(Protocol):
         """Whether its calls run one at a time."""
 
     @property
+    def preparation(self) -> Runnable | None:
+        """What prepares its arguments, run as a tool. None: nothing does."""
+
+    @property
     def interruptible(self) -> bool:
         """Whether `Cancelled` may be raised in `invoke`'s thread when the call was told to end and goes on."""
 

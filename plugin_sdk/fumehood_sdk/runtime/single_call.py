@@ -114,7 +114,7 @@ class SingleCallEngine(Engine):
                 return None
 
     def _run_invoke(self, frame: sidecar_frames.Invoke) -> None:
-        tool = self._tools.get(frame.tool)
+        tool = self._find_tool(frame)
         if tool is None:
             self._refuse_call(frame)
             return

@@ -202,13 +202,27 @@ class RunningCall:
         return CallResult(details=details, content=content, terminate=terminate, updates=updates, logs=logs, error=None)
 
     def _run(self) -> None:
-        if self._tool.is_async:
+        failure = self._prepare()
+        if failure is not None:
+            self._begun.set()
+            self._outcome = failure
+        elif self._tool.is_async:
             self._outcome = asyncio.run(self._run_async())
         else:
             self._begun.set()
             self._outcome = execute_call(self._call)
         with self._sink.lock:
             self._call.closed = True
+
+    def _prepare(self) -> Failure | None:
+        """Have the tool prepare what it is called with, as the sidecar does. A replay has that behind it."""
+        preparation = self._tool.preparation
+        if preparation is not None and self._call.replay is None:
+            try:
+                self._call.arguments_json = preparation.prepare(self._call.arguments_json or b"{}")
+            except Exception as error:  # noqa: BLE001 - as a worker does
+                return failures.describe_exception(self._call, error)
+        return None
 
     async def _run_async(self) -> Sent | Failure:
         self._loop = asyncio.get_running_loop()

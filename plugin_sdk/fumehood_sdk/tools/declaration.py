@@ -44,6 +44,7 @@ class Declaration:
         "isolation",
         "limits",
         "name",
+        "prepares_arguments",
         "requires",
         "sequential",
         "side_effects",
@@ -64,6 +65,7 @@ class Declaration:
         isolation: str | None,
         sequential: bool,
         limits: Mapping[str, int] | None,
+        prepares_arguments: bool = False,
     ) -> None:
         self.name = _checked_name(name)
         self.title = title
@@ -75,6 +77,7 @@ class Declaration:
         self.isolation = _checked_isolation(name, isolation)
         self.sequential = sequential
         self.limits = _checked_limits(name, limits or {})
+        self.prepares_arguments = prepares_arguments
 
     def encode_definition(self, description: str, input_schema_json: bytes, output_schema_json: bytes) -> bytes:
         """Write a `ToolDefinition`."""
@@ -96,6 +99,7 @@ class Declaration:
                 number_field(0x58, 2 if self.sequential else 1),
                 optional_bytes_field(0x62, limits),
                 _duration_field(0x6A, self.idle_timeout_s),
+                number_field(0x70, int(self.prepares_arguments)),
             )
         )
 

@@ -12,6 +12,7 @@ from fumehood_sdk.json_text import dumps
 from fumehood_sdk.tools.arguments import make_validator, validate_arguments
 from fumehood_sdk.tools.declaration import MAX_DESCRIPTION_CHARACTERS, MAX_SCHEMA_BYTES, Declaration
 from fumehood_sdk.tools.output import Output
+from fumehood_sdk.tools.preparation import Preparation, Prepare
 from fumehood_sdk.tools.signature import read_signature
 from fumehood_sdk.wire.plugin_frames import Sent
 
@@ -33,6 +34,7 @@ class Tool:
         "is_async",
         "name",
         "output_schema_json",
+        "preparation",
         "sequential",
     )
 
@@ -42,6 +44,7 @@ class Tool:
         declaration: Declaration,
         description: str | None,
         namespace: Mapping[str, Any],
+        prepare: Prepare | None = None,
     ) -> None:
         """Read the function.
 
@@ -59,6 +62,7 @@ class Tool:
         self.description = signature.description
         self.is_async = signature.is_async
         self.sequential = declaration.sequential
+        self.preparation = None if prepare is None else Preparation(self.name, prepare)
         self._function = function
         self._context_name = signature.context_name
         try:

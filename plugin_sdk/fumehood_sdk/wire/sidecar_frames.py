@@ -39,7 +39,7 @@ class Hello:
 
 
 class Invoke:
-    """Starts a call."""
+    """Starts a call, or asks for its arguments to be prepared."""
 
     __slots__ = (
         "arguments_json",
@@ -48,6 +48,7 @@ class Invoke:
         "context",
         "invocation_id",
         "max_recorded_bytes",
+        "prepares",
         "replay",
         "timeout_s",
         "tool",
@@ -69,6 +70,8 @@ class Invoke:
         """The `Replay`, still encoded. None: the call runs for real."""
         self.traceparent = b""
         self.tracestate = b""
+        self.prepares = False
+        """Whether it is a `PrepareArguments`, whose fields have the numbers of those of `Invoke`."""
 
 
 class Cancel:
@@ -164,6 +167,12 @@ def _decode_invoke(data: bytes, position: int, end: int) -> Invoke:
     return frame
 
 
+def _decode_prepare_arguments(data: bytes, position: int, end: int) -> Invoke:
+    frame = _decode_invoke(data, position, end)
+    frame.prepares = True
+    return frame
+
+
 def _decode_hello(data: bytes, position: int, end: int) -> Hello:
     frame = Hello()
     while position < end:
@@ -221,6 +230,7 @@ _FRAME_DECODERS: dict[int, Callable[[bytes, int, int], HostFrame]] = {
     0x12: _decode_invoke,
     0x1A: _decode_cancel,
     0x22: _decode_shutdown,
+    0x42: _decode_prepare_arguments,
     **ANSWER_DECODERS,
 }
 """By the tag of the frame in `HostFrame`."""

@@ -104,6 +104,7 @@ class HostFrame(_message.Message):
     HTTP_RESPONSE_FIELD_NUMBER: _builtins.int
     HTTP_BODY_FIELD_NUMBER: _builtins.int
     SECRET_RESPONSE_FIELD_NUMBER: _builtins.int
+    PREPARE_ARGUMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First, and once."""
@@ -132,6 +133,10 @@ class HostFrame(_message.Message):
     def secret_response(self) -> Global___SecretResponse:
         """Answers a `SecretRequest`."""
 
+    @_builtins.property
+    def prepare_arguments(self) -> Global___PrepareArguments:
+        """Asks for the arguments of a call that is yet to be validated. Only for tools that declare it."""
+
     def __init__(
         self,
         *,
@@ -142,12 +147,13 @@ class HostFrame(_message.Message):
         http_response: Global___HttpResponse | None = ...,
         http_body: Global___HttpBody | None = ...,
         secret_response: Global___SecretResponse | None = ...,
+        prepare_arguments: Global___PrepareArguments | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "http_body", b"http_body", "http_response", b"http_response", "invoke", b"invoke", "secret_response", b"secret_response", "shutdown", b"shutdown"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "http_body", b"http_body", "http_response", b"http_response", "invoke", b"invoke", "prepare_arguments", b"prepare_arguments", "secret_response", b"secret_response", "shutdown", b"shutdown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "http_body", b"http_body", "http_response", b"http_response", "invoke", b"invoke", "secret_response", b"secret_response", "shutdown", b"shutdown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "http_body", b"http_body", "http_response", b"http_response", "invoke", b"invoke", "prepare_arguments", b"prepare_arguments", "secret_response", b"secret_response", "shutdown", b"shutdown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["hello", "invoke", "cancel", "shutdown", "http_response", "http_body", "secret_response"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["hello", "invoke", "cancel", "shutdown", "http_response", "http_body", "secret_response", "prepare_arguments"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -234,7 +240,9 @@ class Hello(_message.Message):
     plugin: _builtins.str
     """The plugin's name in its manifest."""
     side_effects: _tool_pb2.SideEffects.ValueType
-    """The level that this process is held to. Only tools of this level are invoked here."""
+    """The level that this process is held to. Only tools of this level are invoked here. Arguments of all tools that
+    declare it are prepared at the level `NONE`.
+    """
     max_frame_bytes: _builtins.int
     """Largest frame in bytes, its length prefix not counted, that either side may send. A larger one from the plugin
     ends it.
@@ -392,6 +400,56 @@ class Invoke(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Invoke: _TypeAlias = Invoke  # noqa: Y015
+
+@_typing.final
+class PrepareArguments(_message.Message):
+    """Asks what the arguments of a call are to be, before they are validated and anybody has permitted the call: of a tool
+    that declares `prepares_arguments`, in a process of the level `NONE` without any grant. Answered with one `Result`,
+    whose `details_json` are the arguments and whose `content` is not read, or whose `error` ends the call. The fields of
+    this message that `Invoke` has as well mean the same, and have the same numbers.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
+    invocation_id: _builtins.int
+    """Identifies the exchange on this wire: of the same numbers as those of calls."""
+    tool: _builtins.str
+    """The tool's name."""
+    arguments_json: _builtins.str
+    """The arguments as the caller sent them: any text, which need not be JSON. Never empty."""
+    call_id: _builtins.str
+    """The caller's id of the call."""
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long the answer may take when the frame was sent, at most 10 seconds. Always set."""
+
+    @_builtins.property
+    def context(self) -> _tool_pb2.CallContext:
+        """What the call belongs to."""
+
+    def __init__(
+        self,
+        *,
+        invocation_id: _builtins.int = ...,
+        tool: _builtins.str = ...,
+        arguments_json: _builtins.str = ...,
+        call_id: _builtins.str = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        context: _tool_pb2.CallContext | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "context", b"context", "invocation_id", b"invocation_id", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrepareArguments: _TypeAlias = PrepareArguments  # noqa: Y015
 
 @_typing.final
 class Replay(_message.Message):

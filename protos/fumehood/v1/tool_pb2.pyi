@@ -158,6 +158,7 @@ class ToolDefinition(_message.Message):
     EXECUTION_MODE_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
+    PREPARES_ARGUMENTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique within a sidecar: 1 to 64 characters of `[a-z][a-z0-9_]*`."""
     title: _builtins.str
@@ -178,6 +179,10 @@ class ToolDefinition(_message.Message):
     """What one call shares with the next."""
     execution_mode: Global___ExecutionMode.ValueType
     """How calls stand beside one another."""
+    prepares_arguments: _builtins.bool
+    """Whether the plugin answers `PrepareArguments` for this tool: what a caller sends is then turned by it into what is
+    validated. It must make the same of the same always.
+    """
     @_builtins.property
     def requires(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Capabilities without which the tool can't run, such as `binary:rg`, `read`, `write`; the list is in
@@ -214,10 +219,11 @@ class ToolDefinition(_message.Message):
         execution_mode: Global___ExecutionMode.ValueType = ...,
         limits: Global___Limits | None = ...,
         idle_timeout: _duration_pb2.Duration | None = ...,
+        prepares_arguments: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "limits", b"limits", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "execution_mode", b"execution_mode", "idempotent", b"idempotent", "idle_timeout", b"idle_timeout", "input_schema_json", b"input_schema_json", "isolation", b"isolation", "limits", b"limits", "name", b"name", "output_schema_json", b"output_schema_json", "requires", b"requires", "side_effects", b"side_effects", "timeout", b"timeout", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "execution_mode", b"execution_mode", "idempotent", b"idempotent", "idle_timeout", b"idle_timeout", "input_schema_json", b"input_schema_json", "isolation", b"isolation", "limits", b"limits", "name", b"name", "output_schema_json", b"output_schema_json", "prepares_arguments", b"prepares_arguments", "requires", b"requires", "side_effects", b"side_effects", "timeout", b"timeout", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

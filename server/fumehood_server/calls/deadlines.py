@@ -24,6 +24,8 @@ class Bound(StrEnum):
     """The gRPC deadline."""
     IDLE = "idle"
     """The longest that the tool's calls may go on without an update: counted from dispatch, then from each."""
+    PREPARE = "prepare"
+    """Ours, on what the plugin makes of the arguments: counted from when it was asked."""
     WAIT = "wait"
     """Ours, on waiting for a worker."""
 

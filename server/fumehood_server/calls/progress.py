@@ -49,7 +49,7 @@ class Progress:
     arguments_hash: str = ""
     """Of their canonical form: see `fumehood_server.validation.canonical`."""
     asked_hash: str = ""
-    """Of the arguments as they were asked for, where an approver has changed them."""
+    """Of the arguments as they were asked for, where the plugin prepares them or an approver has changed them."""
     coercions: tuple[Coercion, ...] = ()
     """What was mended of them."""
     worker_id: str = ""

@@ -31,6 +31,7 @@ from fumehood_server.calls.steps.again import (
 from fumehood_server.calls.steps.allow import check_caller
 from fumehood_server.calls.steps.answer import failed, log_outcome, outcome_of
 from fumehood_server.calls.steps.approve import ApprovalParts, approve, check_used
+from fumehood_server.calls.steps.ask_to_prepare import ask_plugin_to_prepare
 from fumehood_server.calls.steps.check import Checked, check_result
 from fumehood_server.calls.steps.find import Tools, find_tool
 from fumehood_server.calls.steps.invoke import invoke_tool
@@ -235,7 +236,8 @@ async def _take_steps(
         check_retry(call, tool, needs.journal)
     else:
         check_unchanged(tool, spec.plugin_digest, interrupted)
-    prepared = _passed(await prepare_arguments(call, tool, needs.checks, hashed=needs.journal.recording))
+    text = await ask_plugin_to_prepare(call, tool, progress, needs.pools, linger_s=needs.linger_s)
+    prepared = _passed(await prepare_arguments(call, tool, needs.checks, hashed=needs.journal.recording, text=text))
     progress.arguments_json, progress.arguments_hash = prepared.text, prepared.canonical_sha256
     progress.coercions = prepared.coercions
     verdict = needs.policy.decide(tool, request.identity.name, prepared.text)
@@ -343,7 +345,7 @@ async def _approved(
         return None
     approved = await approve(call, tool, prepared, verdict, progress=progress, parts=parts)
     if approved.approval.edited:
-        progress.asked_hash = progress.arguments_hash
+        progress.asked_hash = progress.asked_hash or progress.arguments_hash
         progress.arguments_json = approved.prepared.text
         progress.arguments_hash = approved.prepared.canonical_sha256
         progress.coercions += approved.prepared.coercions

@@ -112,7 +112,8 @@ async def _given(reads: Reads, source: str, span: Span) -> AsyncIterator[ForkCal
                 call_id = event.subject
             else:
                 continue  # its id was used again, and stands for that call
-            calls.append(ForkCall(call_id, event.tool, str(data["arguments_hash"]), event.position))
+            asked_hash = str(data.get("asked_hash") or data["arguments_hash"])
+            calls.append(ForkCall(call_id, event.tool, asked_hash, event.position))
         return calls, found.rest
 
     while rest is not None and not rest.is_empty:

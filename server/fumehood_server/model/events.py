@@ -115,7 +115,7 @@ class ExecuteStart(Event):
     payloads: str = Payloads.FULL.value
     """What is kept of its arguments and result. Where that is nothing, `arguments_hash` is empty."""
     asked_hash: str = ""
-    """`arguments_hash` as the caller asked, where an approver has changed the arguments."""
+    """`arguments_hash` as the caller asked, where the plugin prepares the arguments or an approver has changed them."""
     again_until_us: int | None = None
     """POSIX time until which the call may run again if the sidecar dies, 0 where its caller set no deadline. None: it
     may not."""

@@ -66,7 +66,7 @@ class ForkCall:
     call_id: str
     tool: str
     arguments_hash: str
-    """64 hex digits."""
+    """As it was asked for, before it was prepared or edited: 64 hex digits."""
     position: int
     """Of its start, or of the event that it was served by in a fork that is forked again."""
 

@@ -147,6 +147,8 @@ class RegisteredTool:
     """The operator's name for it. Empty: it has its own."""
     payloads: Payloads = Payloads.FULL
     """What the journal keeps of its arguments and results."""
+    prepares: WorkerSpec | None = None
+    """Where its arguments are prepared, at the level `none` and without a grant. None: they are taken as they are."""
     plugin_secrets: tuple[str, ...] = ()
     """Names of the secrets that any tool of its plugin may have."""
 

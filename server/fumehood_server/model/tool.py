@@ -103,6 +103,8 @@ class ToolDefinition:
     isolation: Isolation = Isolation.PROCESS
     execution_mode: ExecutionMode = ExecutionMode.PARALLEL
     limits: DeclaredLimits = field(default_factory=DeclaredLimits)
+    prepares_arguments: bool = False
+    """Whether its plugin turns what callers send into what is validated."""
 
 
 @dataclass(frozen=True, slots=True)

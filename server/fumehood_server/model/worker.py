@@ -54,6 +54,8 @@ class Invocation:
     replay: TakenValues | None = None
     """What it takes from its record, where it is run again from that."""
     trace: TraceContext | None = None
+    prepares: bool = False
+    """Whether the arguments are to be prepared, rather than the tool run."""
     about: About | None = None
     """What the journal's events of its requests are about. None: it is not recorded."""
 

@@ -410,4 +410,6 @@ def _served(registrations: Sequence[Registration]) -> dict[str, LoadedPlugin]:
 
 
 def _keys(registration: Registration) -> frozenset[str]:
-    return frozenset(tool.spec.key for tool in registration.plugin.tools if tool.spec)
+    return frozenset(
+        spec.key for tool in registration.plugin.tools for spec in (tool.spec, tool.prepares) if spec is not None
+    )

@@ -97,10 +97,11 @@ def _outline(registration: Registration) -> tuple[object, ...]:
 def _specs(registrations: Sequence[Registration]) -> dict[str, bool]:
     """Whether workers have a relay, by the key of their spec."""
     return {
-        tool.spec.key: tool.spec.policy.relay
+        spec.key: spec.policy.relay
         for each in registrations
         for tool in each.plugin.tools
-        if tool.spec is not None
+        for spec in (tool.spec, tool.prepares)
+        if spec is not None
     }
 
 

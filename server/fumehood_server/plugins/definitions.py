@@ -55,6 +55,7 @@ class RawDefinition:
     isolation: str = ""
     execution_mode: str = ""
     limits: Mapping[str, int] = field(default_factory=dict)
+    prepares_arguments: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ def check_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[F
         isolation=checker.word("isolation", raw.isolation, Isolation, Isolation.PROCESS),
         execution_mode=checker.word("execution_mode", raw.execution_mode, ExecutionMode, ExecutionMode.PARALLEL),
         limits=checker.limits(raw.limits),
+        prepares_arguments=raw.prepares_arguments,
     )
     return (None if checker.problems else definition), tuple(checker.problems)
 
@@ -113,6 +115,7 @@ def definition_json(definition: ToolDefinition) -> dict[str, Any]:
         "limits": limits,
         # Not where there is none: digests that were pinned before it was known stay as they are.
         **({} if definition.idle_timeout_s is None else {"idle_timeout_s": definition.idle_timeout_s}),
+        **({"prepares_arguments": True} if definition.prepares_arguments else {}),
     }
 
 

@@ -88,6 +88,7 @@ class _DefinitionEntry(Table):
     execution_mode: str
     limits: LimitsTable
     idle_timeout_s: float | None = None
+    prepares_arguments: bool = False
 
 
 class _ToolEntry(Table):
@@ -301,6 +302,7 @@ def _raw(entry: _DefinitionEntry) -> RawDefinition:
         requires=tuple(entry.requires),
         timeout_s=entry.timeout_s,
         idle_timeout_s=entry.idle_timeout_s,
+        prepares_arguments=entry.prepares_arguments,
         isolation=entry.isolation,
         execution_mode=entry.execution_mode,
         limits=entry.limits.model_dump(exclude_none=True),

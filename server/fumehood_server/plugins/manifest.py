@@ -268,6 +268,7 @@ def _read_tool(table: ToolTable, plugin: PluginTable) -> tuple[ToolDefinition | 
         requires=tuple(table.requires),
         timeout_s=table.timeout_s,
         idle_timeout_s=table.idle_timeout_s,
+        prepares_arguments=table.prepares_arguments,
         isolation=table.isolation or plugin.kind.default_isolation,
         execution_mode=table.execution_mode,
         limits=table.limits.model_dump(exclude_none=True),
@@ -283,6 +284,8 @@ def _check_argv(table: ToolTable, kind: Kind, definition: ToolDefinition | None)
         keys = [key for key in _CLI_KEYS if getattr(table, key) is not None]
         return tuple(FieldProblem(key, 'is for kind "cli" alone', "remove it") for key in keys)
     problems: list[FieldProblem] = []
+    if table.prepares_arguments:
+        problems.append(FieldProblem("prepares_arguments", 'is not for kind "cli"', "its program speaks no frames"))
     if table.binary is not None and (problem := _binary_problem(table.binary)):
         problems.append(FieldProblem("binary", problem, f"write {_EXAMPLES['binary']}"))
     if table.output not in (None, *_OUTPUTS):

@@ -97,6 +97,7 @@ class ToolTable(Table):
     requires: list[str] = Field(default=[])
     timeout_s: float | None = None
     idle_timeout_s: float | None = None
+    prepares_arguments: bool = False
     isolation: str = ""
     execution_mode: str = ""
     argv: list[Any] | None = Field(default=None, max_length=256)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fumehood_sandbox import Level
+
 from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.nearest import nearest
@@ -95,7 +97,10 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         spec = None
         if maker and not reasons:
             spec = maker.spec(definition.side_effects, definition.limits, reach, isolation)
-        tools.append(_tool(config, plugin, loaded, definition, spec or reasons))
+        tool = _tool(config, plugin, loaded, definition, spec or reasons)
+        if maker and spec and definition.prepares_arguments:
+            tool = replace(tool, prepares=maker.spec(Level.NONE, definition.limits, isolation=isolation))
+        tools.append(tool)
     secrets = tuple(sorted({name for tool in tools if tool.spec for name in tool.spec.secrets}))
     if secrets:
         tools = [replace(tool, plugin_secrets=secrets) for tool in tools]

@@ -80,6 +80,7 @@ def definition_message(tool: RegisteredTool) -> tool_pb2.ToolDefinition:
     set_duration(message.timeout, definition.timeout_s)
     if definition.idle_timeout_s is not None:
         set_duration(message.idle_timeout, definition.idle_timeout_s)
+    message.prepares_arguments = definition.prepares_arguments
     return message
 
 

@@ -77,7 +77,7 @@ async def invoke_tool(
     finally:
         wanted = False
         progress.updates = earlier_updates + attempt.updates
-    result = await _end(attempt, reason, tool, linger_s)
+    result = await end_attempt(attempt, reason, tool, linger_s)
     progress.updates = earlier_updates + attempt.updates
     told = {"ended_by": "result"} if result.error is None else result.error.details
     return replace(result, content=(), details_json="", terminate=False, error=after_dispatch(tool, error, told))
@@ -123,7 +123,10 @@ def _context(request: CallRequest) -> CallContext:
     )
 
 
-async def _end(attempt: Attempt, reason: CancelReason, tool: RegisteredTool, linger_s: float) -> InvocationResult:
+async def end_attempt(
+    attempt: Attempt, reason: CancelReason, tool: RegisteredTool, linger_s: float
+) -> InvocationResult:
+    """Have the worker end the attempt, and wait for that, no longer than `linger_s`."""
     try:
         async with asyncio.timeout(linger_s):
             return await attempt.end(reason)

@@ -16,16 +16,18 @@ INVALID_ARGUMENTS = "invalid_arguments"
 
 
 async def prepare_arguments(
-    call: Call, tool: RegisteredTool, checks: DocumentChecks, *, hashed: bool
+    call: Call, tool: RegisteredTool, checks: DocumentChecks, *, hashed: bool, text: str | None = None
 ) -> Accepted | CallError:
     """The arguments as the plugin gets them, with their canonical hash if wanted, or why the call ends here.
+
+    `text`: what to make them of. None: of what the caller sent.
 
     Raises:
         EndedEarlyError: the call was cancelled or met a deadline before.
         StepFailedError: they could not be validated.
     """
     deadline = call.deadline(Bound.WAIT, call.ready_at, max(MIN_WAIT_S, tool.timeout_s))
-    document = arguments_of(tool, call.request.arguments_json, hashed=hashed)
+    document = arguments_of(tool, call.request.arguments_json if text is None else text, hashed=hashed)
     return settled(tool, await validate(call, tool, document, checks, deadline))
 
 

@@ -201,6 +201,13 @@ def other_call(call_id: str) -> RefusedError:
     return RefusedError(Refusal(RefusalReason.CALL_ID_IN_USE, text))
 
 
+def asked_hash(text: str) -> str:
+    """The hash by which arguments are known that the plugin prepares: as the caller sent them."""
+    text = text or "{}"
+    known = known_hashes(text)
+    return min(known - {hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()}, default="") or known.pop()
+
+
 def known_hashes(text: str) -> set[str]:
     """Hashes by which arguments are known that never came to be prepared."""
     text = text or "{}"

@@ -74,14 +74,14 @@ def hello(spec: WorkerSpec, *, max_frame_bytes: int) -> bytes:
 
 
 def invoke(invocation_id: int, invocation: Invocation) -> bytes:
-    """The frame that starts a call."""
+    """The frame that starts a call, or has its arguments prepared."""
     frame = plugin_pb2.HostFrame()
-    message = frame.invoke
+    message: plugin_pb2.Invoke | plugin_pb2.PrepareArguments
+    message = frame.prepare_arguments if invocation.prepares else frame.invoke
     message.invocation_id = invocation_id
     message.tool = invocation.tool
     message.arguments_json = invocation.arguments_json
     message.call_id = invocation.call_id
-    message.attempt = invocation.attempt
     timeout = message.timeout
     # A deadline that has just passed is still a deadline: the plugin reads "no time left", not "no bound".
     timeout.seconds, timeout.nanos = divmod(max(int(invocation.timeout_s * _NANOS), 1), _NANOS)
@@ -103,9 +103,11 @@ def invoke(invocation_id: int, invocation: Invocation) -> bytes:
         context.step_name = ours.step_name
     if ours.caused_by:
         context.caused_by = ours.caused_by
-    if invocation.max_recorded_bytes:
-        message.max_recorded_bytes = invocation.max_recorded_bytes
-    _set_what_few_have(message, invocation)
+    if isinstance(message, plugin_pb2.Invoke):
+        message.attempt = invocation.attempt
+        if invocation.max_recorded_bytes:
+            message.max_recorded_bytes = invocation.max_recorded_bytes
+        _set_what_few_have(message, invocation)
     return prefixed(frame.SerializeToString())
 
 

@@ -281,9 +281,12 @@ type ToolDefinition struct {
 	Limits *Limits `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
 	// The longest that a call may go on without an `Update`, from its start or the last one. Absent means that nothing but
 	// `timeout` bounds it. More than 0 and at most 1 hour.
-	IdleTimeout   *durationpb.Duration `protobuf:"bytes,13,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,13,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// Whether the plugin answers `PrepareArguments` for this tool: what a caller sends is then turned by it into what is
+	// validated. It must make the same of the same always.
+	PreparesArguments bool `protobuf:"varint,14,opt,name=prepares_arguments,json=preparesArguments,proto3" json:"prepares_arguments,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ToolDefinition) Reset() {
@@ -405,6 +408,13 @@ func (x *ToolDefinition) GetIdleTimeout() *durationpb.Duration {
 		return x.IdleTimeout
 	}
 	return nil
+}
+
+func (x *ToolDefinition) GetPreparesArguments() bool {
+	if x != nil {
+		return x.PreparesArguments
+	}
+	return false
 }
 
 // Resource limits of a tool's process. An absent field takes the sidecar's default; the operator's cap wins over
@@ -1441,7 +1451,7 @@ var File_fumehood_v1_tool_proto protoreflect.FileDescriptor
 
 const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\n" +
-	"\x16fumehood/v1/tool.proto\x12\vfumehood.v1\x1a\x19fumehood/v1/content.proto\x1a\x17fumehood/v1/error.proto\x1a\x1egoogle/protobuf/duration.proto\"\xc8\x04\n" +
+	"\x16fumehood/v1/tool.proto\x12\vfumehood.v1\x1a\x19fumehood/v1/content.proto\x1a\x17fumehood/v1/error.proto\x1a\x1egoogle/protobuf/duration.proto\"\xf7\x04\n" +
 	"\x0eToolDefinition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12 \n" +
@@ -1458,7 +1468,8 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	" \x01(\x0e2\x16.fumehood.v1.IsolationR\tisolation\x12A\n" +
 	"\x0eexecution_mode\x18\v \x01(\x0e2\x1a.fumehood.v1.ExecutionModeR\rexecutionMode\x12+\n" +
 	"\x06limits\x18\f \x01(\v2\x13.fumehood.v1.LimitsR\x06limits\x12<\n" +
-	"\fidle_timeout\x18\r \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"\xbe\x04\n" +
+	"\fidle_timeout\x18\r \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12-\n" +
+	"\x12prepares_arguments\x18\x0e \x01(\bR\x11preparesArguments\"\xbe\x04\n" +
 	"\x06Limits\x12&\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x04H\x00R\vmemoryBytes\x88\x01\x01\x12$\n" +
 	"\vcpu_seconds\x18\x02 \x01(\x04H\x01R\n" +
