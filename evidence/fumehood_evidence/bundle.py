@@ -33,6 +33,7 @@ _PAYLOADS = {
     "execute_values": "values",
     "approval_requested": "arguments",
     "approval_decided": "arguments",
+    "hook_decided": "seen",
 }
 """What lies beside events of a type; beside others it is their result."""
 _UNNUMBERED = frozenset({"approval_requested", "approval_decided", "approval_withdrawn", "approval_expired"})

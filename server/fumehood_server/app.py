@@ -7,7 +7,7 @@ import contextlib
 import functools
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import cast
 
 import uvloop
@@ -21,6 +21,7 @@ from fumehood_server.config.config_file import JournalStore
 from fumehood_server.config.load import load_config
 from fumehood_server.config_reload import ConfigReloader, ReadConfig
 from fumehood_server.errors import FumehoodError, RefusedError
+from fumehood_server.hooks import HookChain, HookRegistry, LoadedMiddleware, load_middleware
 from fumehood_server.journal.approvals import ApprovalRecords
 from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.off import NoJournal
@@ -78,10 +79,11 @@ def serve(
     configuration again for a reload; None reads its file alone.
 
     Raises:
-        ConfigError: the lock can't be read or written.
+        ConfigError: the lock can't be read or written, or middleware can't be loaded.
         ListenFailedError: an address can't be had.
         StateFolderError: the state folder can't be made or written to.
     """
+    middleware = load_middleware(config.middleware, config.path or config.folder)
     flush = configure_logging(config.server.log_level.value, terminal=terminal)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
@@ -92,7 +94,9 @@ def serve(
             )
             with contextlib.closing(sources):
                 read = read_config or functools.partial(load_config, config.path)
-                return runner.run(_serve(config, sources, read, locked=locked, ready=ready, flush=flush))
+                return runner.run(
+                    _serve(config, sources, read, locked=locked, ready=ready, flush=flush, middleware=middleware)
+                )
     except BaseExceptionGroup as group:
         cause = _only(group)
         if isinstance(cause, FumehoodError):
@@ -117,6 +121,7 @@ async def _serve(
     locked: bool,
     ready: Ready | None,
     flush: Callable[[], None],
+    middleware: Sequence[LoadedMiddleware],
 ) -> int:
     """Start inside out and end outside in: what is used is there before and after its users."""
     log = get_logger()
@@ -137,6 +142,7 @@ async def _serve(
                 stop=stop,
                 hangup=hangup,
                 watchdog=watchdog,
+                middleware=middleware,
             )
     if served:
         log.info("stopped", **loop_fields(watchdog.figures))
@@ -154,6 +160,7 @@ async def _serve_recorded(
     stop: asyncio.Event,
     hangup: asyncio.Event,
     watchdog: LoopWatchdog,
+    middleware: Sequence[LoadedMiddleware],
 ) -> bool:
     """Whether it came to serve: False when it was told to stop before."""
     log = get_logger()
@@ -166,6 +173,7 @@ async def _serve_recorded(
 
     certificates = None if server.tls is None else await ServedCertificates.read(server.tls)
     callers = CallerRules(config.callers)
+    hooks = HookChain(middleware, HookRegistry(config.hooks, callers))
     logs = LogSink(forward_plugin_line)
     refusals, request_records = RefusalRecords(journal), RequestRecords(journal)
     plugin_requests = PluginRequests(
@@ -212,6 +220,7 @@ async def _serve_recorded(
             policy=policy,
             callers=callers,
             certificates=certificates,
+            hooks=hooks.registry,
         )
         unread = UnreadAnswers(disconnect_unread)
         async with (
@@ -232,6 +241,8 @@ async def _serve_recorded(
                 observer=None if telemetry is None else telemetry.observer,
                 rights=callers,
                 retries=lambda: reloader.config.retry,
+                hooks=hooks,
+                max_arguments_bytes=server.max_arguments_bytes,
             ) as executor,
             serving(
                 ServerContext(
@@ -254,6 +265,7 @@ async def _serve_recorded(
                     config=lambda: reloader.config,
                     refusals=refusals,
                     approvals=approvals,
+                    hooks=hooks,
                     callers=callers,
                     tokens=TokenStore(server.token_file, functools.partial(tokens_unusable, log)),
                 ),

@@ -12,6 +12,7 @@ from fumehood_server.config.config import SidecarConfig
 from fumehood_server.config.effective import changed_keys, effective_document
 from fumehood_server.config.restart import needs_restart
 from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedError
+from fumehood_server.hooks import HookRegistry
 from fumehood_server.model.events import NOBODY, Document, Journal
 from fumehood_server.model.operation_events import ConfigurationReloaded
 from fumehood_server.model.worker import WorkerPools
@@ -47,10 +48,12 @@ class ConfigReloader:
         policy: RuleSet,
         callers: CallerRules,
         certificates: ServedCertificates | None,
+        hooks: HookRegistry,
     ) -> None:
         """`config` is the one in force, and `document` the same for the journal. `certificates` None: no TLS."""
         self._callers = callers
         self._certificates = certificates
+        self._hooks = hooks
         self._config = config
         self._journal = journal
         self._document = document
@@ -113,6 +116,7 @@ class ConfigReloader:
         self._config = config
         self._policy.take_up(rules)
         self._callers.take_up(config.callers)
+        self._hooks.take_up(config.hooks)
         if self._certificates is not None and files is not None:
             self._certificates.take_up(files)
         self._record(document, keys, reloaded)

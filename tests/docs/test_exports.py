@@ -7,7 +7,13 @@ import pkgutil
 
 import fumehood.v1
 import pytest
-from fumehood.v1 import approval_service_pb2, journal_service_pb2, plugin_service_pb2, tool_service_pb2
+from fumehood.v1 import (
+    approval_service_pb2,
+    hook_service_pb2,
+    journal_service_pb2,
+    plugin_service_pb2,
+    tool_service_pb2,
+)
 
 SERVER = {
     "callers": {
@@ -24,6 +30,11 @@ SERVER = {
         "parse_private", "parse_url",
     },
     "config": {"PluginConfig", "SidecarConfig", "find_config", "load_config"},
+    "hooks": {
+        "HookChain", "HookConnection", "HookRegistry", "LoadedMiddleware", "Question", "UnaskedError",
+        "load_middleware",
+    },
+    "middleware": {"Call", "Content", "Denied", "Failure", "Middleware", "Next", "Result"},
     "plugins": {
         "AvailabilityScan", "Catalog", "CheckReport", "PinProposal", "PluginRefusedError", "check_plugin",
         "propose_pin",
@@ -57,6 +68,7 @@ SERVER = {
 }  # fmt: skip
 SERVICES = {
     "ApprovalService": {"ListApprovals", "WatchApprovals", "DecideApproval"},
+    "HookService": {"Intercept", "ListHooks"},
     "ToolService": {
         "ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool", "CallTools", "Session",
         "CancelCall", "GetCall", "ResolveCall",
@@ -76,13 +88,19 @@ def test_the_servers_parts_export_these(package: str) -> None:
 
 
 def test_the_protocol_has_these_modules_and_services() -> None:
-    described = {"approval_service", "journal_service", "plugin_service", "tool_service"}
+    described = {"approval_service", "hook_service", "journal_service", "plugin_service", "tool_service"}
     messages = {"content", "error", "plugin", "tool"} | described
     modules = {f"{name}_pb2" for name in messages} | {f"{name}_pb2_grpc" for name in described}
     assert {each.name for each in pkgutil.iter_modules(fumehood.v1.__path__)} == modules
     services = {
         name: {method.name for method in service.methods}
-        for module in (tool_service_pb2, plugin_service_pb2, journal_service_pb2, approval_service_pb2)
+        for module in (
+            tool_service_pb2,
+            plugin_service_pb2,
+            journal_service_pb2,
+            approval_service_pb2,
+            hook_service_pb2,
+        )
         for name, service in module.DESCRIPTOR.services_by_name.items()
     }
     assert services == SERVICES

@@ -565,6 +565,7 @@ class ToolResult(_message.Message):
     SANDBOX_FIELD_NUMBER: _builtins.int
     RECORDED_CALL_ID_FIELD_NUMBER: _builtins.int
     COERCIONS_FIELD_NUMBER: _builtins.int
+    CACHED_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call's id: the caller's, or the one that the sidecar made."""
     tool: _builtins.str
@@ -603,6 +604,10 @@ class ToolResult(_message.Message):
         else. At most 17.
         """
 
+    @_builtins.property
+    def cached(self) -> Global___CachedResult:
+        """Where the result came from, when the sidecar had kept that of an equal call. Absent: the tool ran, or nothing did."""
+
     def __init__(
         self,
         *,
@@ -618,14 +623,43 @@ class ToolResult(_message.Message):
         sandbox: Global___SandboxReceipt | None = ...,
         recorded_call_id: _builtins.str = ...,
         coercions: _abc.Iterable[Global___Coercion] | None = ...,
+        cached: Global___CachedResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "sandbox", b"sandbox", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "error", b"error", "sandbox", b"sandbox", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "call_id", b"call_id", "coercions", b"coercions", "content", b"content", "details_json", b"details_json", "error", b"error", "is_error", b"is_error", "recorded_call_id", b"recorded_call_id", "sandbox", b"sandbox", "terminate", b"terminate", "tool", b"tool", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cached", b"cached", "call_id", b"call_id", "coercions", b"coercions", "content", b"content", "details_json", b"details_json", "error", b"error", "is_error", b"is_error", "recorded_call_id", b"recorded_call_id", "sandbox", b"sandbox", "terminate", b"terminate", "tool", b"tool", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ToolResult: _TypeAlias = ToolResult  # noqa: Y015
+
+@_typing.final
+class CachedResult(_message.Message):
+    """A result that the sidecar had kept: nothing ran now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call that the tool ran for."""
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """How long ago that call ended."""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        age: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "call_id", b"call_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CachedResult: _TypeAlias = CachedResult  # noqa: Y015
 
 @_typing.final
 class Coercion(_message.Message):

@@ -16,6 +16,7 @@ from fumehood_server.calls.registry import Registry
 from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.run import CallDependencies, run_call
 from fumehood_server.calls.steps.find import Tools
+from fumehood_server.calls.steps.intercept import DEFAULT_MAX_ARGUMENTS_BYTES, InterceptionParts
 from fumehood_server.calls.steps.invoke import LINGER_S
 from fumehood_server.calls.steps.recall import check_repeats
 from fumehood_server.calls.turns import Turns
@@ -24,6 +25,7 @@ from fumehood_server.model.approvals import Approval, Approvals
 from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.model.caller import CallerRights, UnrestrictedRights
 from fumehood_server.model.events import Journal
+from fumehood_server.model.hooks import NO_HOOKS, Hooks
 from fumehood_server.model.policy import NO_RULES, Policy
 from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.tool import Payloads
@@ -54,6 +56,8 @@ class Executor:
         observer: CallObserver | None = None,
         rights: CallerRights | None = None,
         retries: Callable[[], RetryConfig] = RetryConfig,
+        hooks: Hooks = NO_HOOKS,
+        max_arguments_bytes: int = DEFAULT_MAX_ARGUMENTS_BYTES,
     ) -> None:
         """`max_concurrent_calls` bounds the calls under way in the whole sidecar.
 
@@ -61,7 +65,7 @@ class Executor:
         `configuration`, `payloads`, `redactor_of`: see `CallRecords`.
 
         `observer` is told of each call that has ended. `rights` are those of callers; None: each may do everything.
-        `retries` gives what the operator has of attempts.
+        `retries` gives what the operator has of attempts. `max_arguments_bytes` bounds what hooks may make of them.
 
         `linger_s` bounds how long a call that is ended early waits for its worker.
         """
@@ -70,12 +74,13 @@ class Executor:
         self.repeats = Repeats()
         self._registry = Registry(max_concurrent_calls)
         self._tasks = asyncio.TaskGroup()
+        checks = DocumentChecks(get_logger())
         self._needs = CallDependencies(
             tools=tools,
             policy=policy,
             approvals=approvals,
             pools=pools,
-            checks=DocumentChecks(get_logger()),
+            checks=checks,
             turns=Turns(),
             repeats=self.repeats,
             linger_s=linger_s,
@@ -87,6 +92,14 @@ class Executor:
             journal_required=journal_required,
             forks=Forks(journal),
             retries=retries,
+            hooks=hooks,
+            interception=InterceptionParts(
+                policy=policy,
+                checks=checks,
+                approvals=approvals is not None,
+                recording=journal.recording,
+                max_arguments_bytes=max_arguments_bytes,
+            ),
             observer=observer,
         )
 

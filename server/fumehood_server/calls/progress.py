@@ -8,6 +8,7 @@ from fumehood_sandbox import Receipt
 
 from fumehood_server.model.call import CallError
 from fumehood_server.model.coercion import Coercion
+from fumehood_server.model.hook_events import HookDecided
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.worker import InvocationResult
 from fumehood_server.secrets import Redactor
@@ -49,7 +50,7 @@ class Progress:
     arguments_hash: str = ""
     """Of their canonical form: see `fumehood_server.validation.canonical`."""
     asked_hash: str = ""
-    """Of the arguments as they were asked for, where the plugin prepares them or an approver has changed them."""
+    """Of the arguments as they were asked for, where plugin, hook or approver have changed them."""
     coercions: tuple[Coercion, ...] = ()
     """What was mended of them."""
     worker_id: str = ""
@@ -65,6 +66,8 @@ class Progress:
     """How an earlier attempt ended that may have had effects. None: none may."""
     redactor: Redactor | None = None
     """Takes the secrets of the tool's plugin out of what is recorded. None: it has none, or was not asked for yet."""
+    decided: list[tuple[HookDecided, tuple[bytes, ...]]] = field(default_factory=list)
+    """What hooks have said and is not recorded yet, with what is put beside it."""
     updates: int = 0
     """Updates that the tool has sent."""
     earlier_attempts: int = 0

@@ -98,7 +98,7 @@ class CallRecords:
     async def find_secrets(self, progress: Progress) -> None:
         """Have the values of what the tool's plugin may read at hand, to be taken out of what is recorded."""
         tool = progress.tool
-        if tool is None or not tool.plugin_secrets or self._redactor_of is None or not self._journal.recording:
+        if tool is None or not tool.plugin_secrets or self._redactor_of is None:
             return
         if progress.redactor is None:
             progress.redactor = await self._redactor_of(tool.plugin, tool.plugin_secrets)
@@ -106,7 +106,13 @@ class CallRecords:
     async def start(
         self, call: Call, progress: Progress, *, required: bool = False, approved: Approval | None = None
     ) -> None:
-        """The call is admitted, and may come to run. Once for each call, after `find_secrets`.
+        """The call is admitted, and may come to run: see `_start`, which is followed by what hooks have said so far."""
+        if self._journal.recording:
+            await self._start(call, progress, required=required, approved=approved)
+            self._hooks_decided(call, progress)
+
+    async def _start(self, call: Call, progress: Progress, *, required: bool, approved: Approval | None) -> None:
+        """Once for each call, after `find_secrets`.
 
         Where other sidecars record there too, it returns once the call has its id for itself; one of a tool with
         effects has that with its attempt. `approved`: the approval that it uses up,
@@ -116,8 +122,6 @@ class CallRecords:
             CallTakenError: the id is that of another sidecar's call.
             StepFailedError: nobody can say.
         """
-        if not self._journal.recording:
-            return
         request, tool = call.request, progress.tool
         policy = self._payloads if tool is None else tool.payloads
         text = progress.arguments_json or request.arguments_json
@@ -181,6 +185,11 @@ class CallRecords:
             raise
         except JournalUnavailableError as exc:
             raise StepFailedError(not_run(tool, f"the journal can't be written: {exc}")) from exc
+
+    def _hooks_decided(self, call: Call, progress: Progress) -> None:
+        for event, kept in progress.decided:
+            self._journal.record(event, _about(call), kept)
+        progress.decided.clear()
 
     def cancel_requested(self, call: Call) -> None:
         """Somebody has asked for the call's end. One whose start is not recorded yet is recorded with its start."""
@@ -274,6 +283,7 @@ class CallRecords:
         if outcome.receipt is not None:
             receipt, documents = self._receipt(outcome.receipt, progress.tool)
         await self._record_values(call, progress)
+        self._hooks_decided(call, progress)
         tool, error, usage = progress.tool, outcome.error, outcome.usage
         fault, result, kept = await self._made(size, self._kept, progress, outcome)
         limit = None if error is None else limit_reached(error)

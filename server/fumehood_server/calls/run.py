@@ -34,6 +34,7 @@ from fumehood_server.calls.steps.approve import ApprovalParts, approve, check_us
 from fumehood_server.calls.steps.ask_to_prepare import ask_plugin_to_prepare
 from fumehood_server.calls.steps.check import Checked, check_result
 from fumehood_server.calls.steps.find import Tools, find_tool
+from fumehood_server.calls.steps.intercept import Interception, InterceptionParts, hooked_call
 from fumehood_server.calls.steps.invoke import invoke_tool
 from fumehood_server.calls.steps.permit import check_permission
 from fumehood_server.calls.steps.prepare import prepare_arguments
@@ -48,6 +49,7 @@ from fumehood_server.model.call import CallError, CallOutcome, CallRetry
 from fumehood_server.model.caller import CallerRights
 from fumehood_server.model.events import Journal
 from fumehood_server.model.forks import is_fork_id
+from fumehood_server.model.hooks import Hooks
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.policy import Policy, Verdict
 from fumehood_server.model.recorded import RecordedCall, RecordedState
@@ -84,6 +86,8 @@ class CallDependencies:
     forks: Forks
     retries: Callable[[], RetryConfig]
     """What the operator has of attempts, as it is now."""
+    hooks: Hooks
+    interception: InterceptionParts
     observer: CallObserver | None
     """None: nobody asked for telemetry."""
     linger_s: float
@@ -243,20 +247,45 @@ async def _take_steps(
     verdict = needs.policy.decide(tool, request.identity.name, prepared.text)
     _passed(check_permission(tool, verdict, approvals=needs.approvals is not None))
     _passed(await await_journal(call, tool, needs.journal, required=needs.journal_required))
-    # Here: before-hooks. What they change is prepared and permitted anew.
     if tool.plugin_secrets:
         await needs.records.find_secrets(progress)
+    ready = _Ready(tool, spec, prepared, verdict, interrupted is not None)
+    turns = needs.hooks.turns(tool, hooked_call(call, tool)) if needs.hooks else ()
+    if not turns:
+        return await _carry_out(call, needs, progress, ready)
+    hooks = Interception(call, tool, turns, progress, needs.interception)
+    try:
+        prepared, verdict = await hooks.before(prepared, verdict)
+        ready = replace(ready, prepared=prepared, verdict=verdict)
+        return await hooks.after(spec, await _carry_out(call, needs, progress, ready))
+    finally:
+        await hooks.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A call whose arguments stand, but for an approver."""
+
+    tool: RegisteredTool
+    spec: WorkerSpec
+    prepared: Accepted
+    verdict: Verdict
+    resumed: bool
+
+
+async def _carry_out(call: Call, needs: CallDependencies, progress: Progress, ready: _Ready) -> Checked:
+    """The steps from the approval to the tool's answer. Raises as `_take_steps`."""
+    tool, spec, resumed = ready.tool, ready.spec, ready.resumed
     approved = await _approved(
-        call, tool, prepared, verdict, needs=needs, progress=progress, resumed=interrupted is not None
+        call, tool, ready.prepared, ready.verdict, needs=needs, progress=progress, resumed=resumed
     )
     # Here: quotas.
-    if interrupted is None:
+    if not resumed:
         await needs.records.start(call, progress, required=needs.journal_required, approved=approved)
         if approved is not None and needs.approvals is not None:
             needs.approvals.used(approved)
     result = await _attempts(call, needs, progress, tool, spec)
-    return checked_error(progress, request.tool, await check_result(call, tool, spec, result, needs.checks))
-    # Here: after-hooks.
+    return checked_error(progress, call.request.tool, await check_result(call, tool, spec, result, needs.checks))
 
 
 async def _attempts(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import grpc
 from fumehood.v1 import approval_service_pb2 as approval_pb
 from fumehood.v1 import approval_service_pb2_grpc as approval_grpc
+from fumehood.v1 import hook_service_pb2 as hook_pb
+from fumehood.v1 import hook_service_pb2_grpc as hook_grpc
 from fumehood.v1 import journal_service_pb2 as journal_pb
 from fumehood.v1 import journal_service_pb2_grpc as journal_grpc
 from fumehood.v1 import plugin_service_pb2 as plugin_pb
@@ -75,6 +77,7 @@ class SidecarClient:
         self._plugins = plugin_grpc.PluginServiceStub(channel)
         self._journal = journal_grpc.JournalServiceStub(channel)
         self._approvals = approval_grpc.ApprovalServiceStub(channel)
+        self._hooks = hook_grpc.HookServiceStub(channel)
 
     def __enter__(self) -> Self:
         """Connect.
@@ -196,6 +199,12 @@ class SidecarClient:
     def decide_approval(self, request: approval_pb.DecideApprovalRequest) -> approval_pb.Approval:
         """Decide one."""
         return self._ask(lambda: self._approvals.DecideApproval(request, timeout=LOOKUP_TIMEOUT_S)).approval
+
+    def list_hooks(self) -> list[hook_pb.Hook]:
+        """All hooks and middleware, in the order in which calls meet them."""
+        return list(
+            self._ask(lambda: self._hooks.ListHooks(hook_pb.ListHooksRequest(), timeout=LOOKUP_TIMEOUT_S)).hooks
+        )
 
     def list_plugins(self) -> list[plugin_pb.Plugin]:
         """All plugins in the order of the configuration."""

@@ -39,6 +39,7 @@ STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the 
         "tools": (f"{_COMMANDS}.tools:tools", "List tools, or show one with its parameters."),
         "call": (f"{_COMMANDS}.call:call", "Call a tool."),
         "approvals": (f"{_COMMANDS}.approvals:approvals", "Approve and deny calls that wait for it."),
+        "hooks": (f"{_COMMANDS}.hooks:hooks", "Who is asked before and after calls."),
         "policy": (f"{_COMMANDS}.policy:policy", "Try the permission rules of fumehood.toml."),
         "token": (f"{_COMMANDS}.token:token", "Give callers tokens, list them, take them back."),
         "journal": (f"{_COMMANDS}.journal:journal", "What was recorded: read it, check it, prove it."),

@@ -18,6 +18,7 @@ from fumehood_server.config.database import Database
 from fumehood_server.config.egress import EgressConfig
 from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.model.batches import BatchConfig
+from fumehood_server.model.hooks import HookConfig, MiddlewareConfig
 from fumehood_server.model.plugin import Grants, ToolGrant
 from fumehood_server.model.policy import Rule
 from fumehood_server.model.retries import RetryConfig
@@ -198,6 +199,8 @@ class SidecarConfig:
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     rules: tuple[Rule, ...] = ()
     approvals: ApprovalsConfig = field(default_factory=ApprovalsConfig)
+    hooks: tuple[HookConfig, ...] = ()
+    middleware: tuple[MiddlewareConfig, ...] = ()
 
 
 def _or(declared: int | None, default: int) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated
 from fumehood_sandbox import Backend, Level
 from pydantic import Field
 
+from fumehood_server.config.hook_tables import MAX_HOOKS, HookTable, MiddlewareTable
 from fumehood_server.config.tables import Table, check_with, one_of, refused
 from fumehood_server.model.batches import DEFAULT_MAX_CALLS, DEFAULT_MAX_CONCURRENT, MOST_CALLS
 from fumehood_server.model.nearest import nearest
@@ -364,6 +365,8 @@ class ConfigFile(Table):
     telemetry: TelemetryTable = TelemetryTable()
     policy: PolicyTable = PolicyTable()
     approvals: ApprovalsTable = ApprovalsTable()
+    hook: list[HookTable] = Field(default=[], max_length=MAX_HOOKS)
+    middleware: list[MiddlewareTable] = Field(default=[], max_length=MAX_HOOKS)
     secrets: dict[str, SecretTable] = Field(default={}, max_length=MAX_SECRETS)
     plugin: list[PluginTable] = Field(default=[])
     caller: list[CallerTable] = Field(default=[], max_length=MAX_CALLERS)

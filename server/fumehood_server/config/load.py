@@ -48,6 +48,7 @@ from fumehood_server.config.grants import (
     protected_paths,
     resolve_grants,
 )
+from fumehood_server.config.hooks import read_hooks, read_middleware
 from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
 from fumehood_server.config.policy import read_rules
 from fumehood_server.config.secrets import check_secret_links, read_secrets
@@ -166,6 +167,8 @@ def _convert(
             use_within_s=file.approvals.use_within_s,
             max_open=file.approvals.max_open,
         ),
+        hooks=read_hooks(file.hook, callers, source),
+        middleware=read_middleware(file.middleware, source),
     )
 
 

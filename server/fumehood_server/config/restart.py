@@ -21,6 +21,8 @@ def needs_restart(running: SidecarConfig, wanted: SidecarConfig) -> tuple[str, .
     # What the machine can enforce was checked against it, and the state folder made for it.
     if running.sandbox.minimum is not wanted.sandbox.minimum:
         keys.add("sandbox.minimum")
+    if running.middleware != wanted.middleware:  # it is imported at start
+        keys.add("middleware")
     # Kubernetes replaces a mounted file by turning a symlink: where the paths are relative, all of them would move.
     if running.lock_path != wanted.lock_path:
         keys.add(f"the folder of {CONFIG_NAME}")

@@ -27,6 +27,7 @@ from fumehood_server.model.events import (
     OutcomeResolved,
     PayloadsPruned,
 )
+from fumehood_server.model.hook_events import HookDecided
 
 _PORTION = 1_000
 _PAYLOADS = {
@@ -37,9 +38,11 @@ _PAYLOADS = {
     OutcomeResolved.TYPE: "result",
     ApprovalRequested.TYPE: "arguments",
     ApprovalDecided.TYPE: "arguments",
+    HookDecided.TYPE: "seen",
 }
 _OF_CALLS = frozenset(
-    {*_PAYLOADS, ExecuteAttempt.TYPE} - {ExecuteValues.TYPE, ApprovalRequested.TYPE, ApprovalDecided.TYPE}
+    {*_PAYLOADS, ExecuteAttempt.TYPE}
+    - {ExecuteValues.TYPE, ApprovalRequested.TYPE, ApprovalDecided.TYPE, HookDecided.TYPE}
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fumehood_server.model import approval_events, events, forks, operation_events
+from fumehood_server.model import approval_events, events, forks, hook_events, operation_events
 from fumehood_server.model.events import Event
 
 EVENTS: Mapping[str, type[Event]] = {
@@ -18,6 +18,7 @@ EVENTS: Mapping[str, type[Event]] = {
         approval_events.ApprovalWithdrawn,
         approval_events.ApprovalExpired,
         approval_events.ApprovalUsed,
+        hook_events.HookDecided,
         events.ExecuteAttempt,
         events.ExecuteValues,
         events.ExecuteRetry,

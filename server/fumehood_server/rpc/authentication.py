@@ -34,6 +34,7 @@ FOR_EVERY_CALLER: Final = frozenset(
             )
         ),
         *(f"/fumehood.v1.ApprovalService/{name}" for name in ("ListApprovals", "WatchApprovals", "DecideApproval")),
+        "/fumehood.v1.HookService/Intercept",
         *(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")),
     }
 )

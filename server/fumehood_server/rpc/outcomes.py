@@ -42,7 +42,7 @@ class ResultWriter:
         message.tool = outcome.tool
         content = message.content
         for block in outcome.content:
-            _add(content.add(), block)
+            add_block(content.add(), block)
         message.details_json = outcome.details_json
         message.terminate = outcome.terminate
         message.attempts = outcome.attempts
@@ -147,7 +147,8 @@ def _details(details: Mapping[str, Any]) -> str:
     return data.decode()
 
 
-def _add(into: content_pb2.Content, block: Block) -> None:
+def add_block(into: content_pb2.Content, block: Block) -> None:
+    """Fill in one block of content."""
     if block.data is not None:
         into.blob.data = block.data
         into.blob.media_type = block.media_type

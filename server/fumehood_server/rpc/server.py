@@ -15,11 +15,12 @@ from fumehood_server.callers import Authenticator
 from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
-from fumehood_server.rpc import approval_service, journal_service, plugin_service, tool_service
+from fumehood_server.rpc import approval_service, hook_service, journal_service, plugin_service, tool_service
 from fumehood_server.rpc.approval_service import ApprovalService
 from fumehood_server.rpc.authentication import AuthenticatedHandlers, RefusalLog
 from fumehood_server.rpc.hang_up import keep_hang_ups_from_log
 from fumehood_server.rpc.health import HealthService
+from fumehood_server.rpc.hook_service import HookService
 from fumehood_server.rpc.journal_service import JournalService
 from fumehood_server.rpc.observed import ObservedHandlers
 from fumehood_server.rpc.plugin_service import PluginService
@@ -121,7 +122,8 @@ async def serving(
         ListenFailedError: an address can't be had.
     """
     keep_hang_ups_from_log()
-    names = (tool_service.SERVICE, plugin_service.SERVICE, journal_service.SERVICE, approval_service.SERVICE)
+    services = (tool_service, plugin_service, journal_service, approval_service, hook_service)
+    names = tuple(each.SERVICE for each in services)
     of_journal = frozenset({journal_service.SERVICE, approval_service.SERVICE})
     health = HealthService(
         frozenset(names),
@@ -135,6 +137,7 @@ async def serving(
         PluginService(context, on_change=health.changed).handler(),
         JournalService(context).handler(),
         ApprovalService(context).handler(),
+        HookService(context).handler(),
     )
     if reflect:
         handlers = (*handlers, *reflection_handlers((*names, _HEALTH)))

@@ -9,6 +9,7 @@ from fumehood_server.callers import CallerRules, TokenStore
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
 from fumehood_server.config.config import SidecarConfig
+from fumehood_server.hooks import HookChain
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.model.events import Journal
 from fumehood_server.model.worker import WorkerPools
@@ -56,6 +57,7 @@ class ServerContext:
     tokens: TokenStore
     unread: UnreadAnswers
     reader: RequestReader
+    hooks: HookChain
     approvals: ApprovalDesk | None = None
     """None: none is kept."""
     metrics: SidecarMetrics | None = None

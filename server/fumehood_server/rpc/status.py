@@ -59,6 +59,10 @@ REFUSALS: dict[RefusalReason, Row] = {
     RefusalReason.APPROVAL_NOT_ALLOWED: Row(grpc.StatusCode.PERMISSION_DENIED, retryable=False, category=Category.TOOL),
     RefusalReason.APPROVAL_CLOSED: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
     RefusalReason.APPROVAL_CHANGED: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
+    RefusalReason.HOOK_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.CONFIGURATION),
+    RefusalReason.HOOK_UNRESPONSIVE: Row(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.CONFIGURATION
+    ),
     RefusalReason.TOO_MANY_CALLS: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
     RefusalReason.ANSWERS_UNREAD: Row(grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.TOOL),
     # The call has run: nobody may take this for leave to repeat it.

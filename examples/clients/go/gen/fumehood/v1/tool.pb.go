@@ -998,7 +998,9 @@ type ToolResult struct {
 	RecordedCallId string `protobuf:"bytes,11,opt,name=recorded_call_id,json=recordedCallId,proto3" json:"recorded_call_id,omitempty"`
 	// Arguments that were taken as something of another type than the caller sent, since the tool's schema takes nothing
 	// else. At most 17.
-	Coercions     []*Coercion `protobuf:"bytes,12,rep,name=coercions,proto3" json:"coercions,omitempty"`
+	Coercions []*Coercion `protobuf:"bytes,12,rep,name=coercions,proto3" json:"coercions,omitempty"`
+	// Where the result came from, when the sidecar had kept that of an equal call. Absent: the tool ran, or nothing did.
+	Cached        *CachedResult `protobuf:"bytes,13,opt,name=cached,proto3" json:"cached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1117,6 +1119,68 @@ func (x *ToolResult) GetCoercions() []*Coercion {
 	return nil
 }
 
+func (x *ToolResult) GetCached() *CachedResult {
+	if x != nil {
+		return x.Cached
+	}
+	return nil
+}
+
+// A result that the sidecar had kept: nothing ran now.
+type CachedResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The call that the tool ran for.
+	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// How long ago that call ended.
+	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CachedResult) Reset() {
+	*x = CachedResult{}
+	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CachedResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CachedResult) ProtoMessage() {}
+
+func (x *CachedResult) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CachedResult.ProtoReflect.Descriptor instead.
+func (*CachedResult) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CachedResult) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *CachedResult) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
 // One argument that was mended.
 type Coercion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1132,7 +1196,7 @@ type Coercion struct {
 
 func (x *Coercion) Reset() {
 	*x = Coercion{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1208,7 @@ func (x *Coercion) String() string {
 func (*Coercion) ProtoMessage() {}
 
 func (x *Coercion) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1221,7 @@ func (x *Coercion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coercion.ProtoReflect.Descriptor instead.
 func (*Coercion) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{8}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Coercion) GetPointer() string {
@@ -1210,7 +1274,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1286,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1299,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{9}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Usage) GetWallTime() *durationpb.Duration {
@@ -1320,7 +1384,7 @@ type SandboxReceipt struct {
 
 func (x *SandboxReceipt) Reset() {
 	*x = SandboxReceipt{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1396,7 @@ func (x *SandboxReceipt) String() string {
 func (*SandboxReceipt) ProtoMessage() {}
 
 func (x *SandboxReceipt) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1409,7 @@ func (x *SandboxReceipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReceipt.ProtoReflect.Descriptor instead.
 func (*SandboxReceipt) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{10}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SandboxReceipt) GetSideEffects() SideEffects {
@@ -1398,7 +1462,7 @@ type SandboxLayer struct {
 
 func (x *SandboxLayer) Reset() {
 	*x = SandboxLayer{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1474,7 @@ func (x *SandboxLayer) String() string {
 func (*SandboxLayer) ProtoMessage() {}
 
 func (x *SandboxLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1487,7 @@ func (x *SandboxLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxLayer.ProtoReflect.Descriptor instead.
 func (*SandboxLayer) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{11}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SandboxLayer) GetName() string {
@@ -1534,7 +1598,7 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\tdata_json\x18\x05 \x01(\tR\bdataJson\x12\x1a\n" +
 	"\bsequence\x18\x06 \x01(\x04R\bsequenceB\v\n" +
 	"\t_progressB\b\n" +
-	"\x06_total\"\xd1\x03\n" +
+	"\x06_total\"\x84\x04\n" +
 	"\n" +
 	"ToolResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
@@ -1549,7 +1613,11 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\asandbox\x18\n" +
 	" \x01(\v2\x1b.fumehood.v1.SandboxReceiptR\asandbox\x12(\n" +
 	"\x10recorded_call_id\x18\v \x01(\tR\x0erecordedCallId\x123\n" +
-	"\tcoercions\x18\f \x03(\v2\x15.fumehood.v1.CoercionR\tcoercions\"R\n" +
+	"\tcoercions\x18\f \x03(\v2\x15.fumehood.v1.CoercionR\tcoercions\x121\n" +
+	"\x06cached\x18\r \x01(\v2\x19.fumehood.v1.CachedResultR\x06cached\"T\n" +
+	"\fCachedResult\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\x12+\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"R\n" +
 	"\bCoercion\x12\x18\n" +
 	"\apointer\x18\x01 \x01(\tR\apointer\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x18\n" +
@@ -1611,7 +1679,7 @@ func file_fumehood_v1_tool_proto_rawDescGZIP() []byte {
 }
 
 var file_fumehood_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fumehood_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_fumehood_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_fumehood_v1_tool_proto_goTypes = []any{
 	(SideEffects)(0),            // 0: fumehood.v1.SideEffects
 	(Permission)(0),             // 1: fumehood.v1.Permission
@@ -1625,41 +1693,44 @@ var file_fumehood_v1_tool_proto_goTypes = []any{
 	(*CallContext)(nil),         // 9: fumehood.v1.CallContext
 	(*ToolUpdate)(nil),          // 10: fumehood.v1.ToolUpdate
 	(*ToolResult)(nil),          // 11: fumehood.v1.ToolResult
-	(*Coercion)(nil),            // 12: fumehood.v1.Coercion
-	(*Usage)(nil),               // 13: fumehood.v1.Usage
-	(*SandboxReceipt)(nil),      // 14: fumehood.v1.SandboxReceipt
-	(*SandboxLayer)(nil),        // 15: fumehood.v1.SandboxLayer
-	(*durationpb.Duration)(nil), // 16: google.protobuf.Duration
-	(*Content)(nil),             // 17: fumehood.v1.Content
-	(*SystemError)(nil),         // 18: fumehood.v1.SystemError
+	(*CachedResult)(nil),        // 12: fumehood.v1.CachedResult
+	(*Coercion)(nil),            // 13: fumehood.v1.Coercion
+	(*Usage)(nil),               // 14: fumehood.v1.Usage
+	(*SandboxReceipt)(nil),      // 15: fumehood.v1.SandboxReceipt
+	(*SandboxLayer)(nil),        // 16: fumehood.v1.SandboxLayer
+	(*durationpb.Duration)(nil), // 17: google.protobuf.Duration
+	(*Content)(nil),             // 18: fumehood.v1.Content
+	(*SystemError)(nil),         // 19: fumehood.v1.SystemError
 }
 var file_fumehood_v1_tool_proto_depIdxs = []int32{
 	0,  // 0: fumehood.v1.ToolDefinition.side_effects:type_name -> fumehood.v1.SideEffects
-	16, // 1: fumehood.v1.ToolDefinition.timeout:type_name -> google.protobuf.Duration
+	17, // 1: fumehood.v1.ToolDefinition.timeout:type_name -> google.protobuf.Duration
 	2,  // 2: fumehood.v1.ToolDefinition.isolation:type_name -> fumehood.v1.Isolation
 	3,  // 3: fumehood.v1.ToolDefinition.execution_mode:type_name -> fumehood.v1.ExecutionMode
 	5,  // 4: fumehood.v1.ToolDefinition.limits:type_name -> fumehood.v1.Limits
-	16, // 5: fumehood.v1.ToolDefinition.idle_timeout:type_name -> google.protobuf.Duration
+	17, // 5: fumehood.v1.ToolDefinition.idle_timeout:type_name -> google.protobuf.Duration
 	4,  // 6: fumehood.v1.Tool.definition:type_name -> fumehood.v1.ToolDefinition
 	1,  // 7: fumehood.v1.Tool.permission:type_name -> fumehood.v1.Permission
 	7,  // 8: fumehood.v1.Tool.availability:type_name -> fumehood.v1.Availability
 	8,  // 9: fumehood.v1.Availability.reasons:type_name -> fumehood.v1.UnavailableReason
-	17, // 10: fumehood.v1.ToolResult.content:type_name -> fumehood.v1.Content
-	18, // 11: fumehood.v1.ToolResult.error:type_name -> fumehood.v1.SystemError
-	13, // 12: fumehood.v1.ToolResult.usage:type_name -> fumehood.v1.Usage
-	14, // 13: fumehood.v1.ToolResult.sandbox:type_name -> fumehood.v1.SandboxReceipt
-	12, // 14: fumehood.v1.ToolResult.coercions:type_name -> fumehood.v1.Coercion
-	16, // 15: fumehood.v1.Usage.wall_time:type_name -> google.protobuf.Duration
-	16, // 16: fumehood.v1.Usage.queue_time:type_name -> google.protobuf.Duration
-	16, // 17: fumehood.v1.Usage.cpu_time:type_name -> google.protobuf.Duration
-	0,  // 18: fumehood.v1.SandboxReceipt.side_effects:type_name -> fumehood.v1.SideEffects
-	2,  // 19: fumehood.v1.SandboxReceipt.isolation:type_name -> fumehood.v1.Isolation
-	15, // 20: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	18, // 10: fumehood.v1.ToolResult.content:type_name -> fumehood.v1.Content
+	19, // 11: fumehood.v1.ToolResult.error:type_name -> fumehood.v1.SystemError
+	14, // 12: fumehood.v1.ToolResult.usage:type_name -> fumehood.v1.Usage
+	15, // 13: fumehood.v1.ToolResult.sandbox:type_name -> fumehood.v1.SandboxReceipt
+	13, // 14: fumehood.v1.ToolResult.coercions:type_name -> fumehood.v1.Coercion
+	12, // 15: fumehood.v1.ToolResult.cached:type_name -> fumehood.v1.CachedResult
+	17, // 16: fumehood.v1.CachedResult.age:type_name -> google.protobuf.Duration
+	17, // 17: fumehood.v1.Usage.wall_time:type_name -> google.protobuf.Duration
+	17, // 18: fumehood.v1.Usage.queue_time:type_name -> google.protobuf.Duration
+	17, // 19: fumehood.v1.Usage.cpu_time:type_name -> google.protobuf.Duration
+	0,  // 20: fumehood.v1.SandboxReceipt.side_effects:type_name -> fumehood.v1.SideEffects
+	2,  // 21: fumehood.v1.SandboxReceipt.isolation:type_name -> fumehood.v1.Isolation
+	16, // 22: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_proto_init() }
@@ -1677,7 +1748,7 @@ func file_fumehood_v1_tool_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_proto_rawDesc), len(file_fumehood_v1_tool_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
