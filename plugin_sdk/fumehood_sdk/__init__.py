@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fumehood_sdk.http import HttpRequest, HttpResponse
     from fumehood_sdk.plugin import Plugin
     from fumehood_sdk.schema.field import Field
+    from fumehood_sdk.wrapping import Wrapper, wrap
 
 __all__ = [
     "Blob",
@@ -36,6 +37,8 @@ __all__ = [
     "Text",
     "ToolError",
     "Transient",
+    "Wrapper",
+    "wrap",
 ]
 
 _MODULES = {
@@ -54,6 +57,8 @@ _MODULES = {
     "Text": "content",
     "ToolError": "errors",
     "Transient": "errors",
+    "Wrapper": "wrapping",
+    "wrap": "wrapping",
 }
 """The module of each public name. Imported when asked for, so that the shim of kind `cli` starts without pydantic."""
 

@@ -140,6 +140,8 @@ def test_the_package_exports_what_is_documented() -> None:
         "Text",
         "ToolError",
         "Transient",
+        "Wrapper",
+        "wrap",
     ]
     names = ["CallError", "CallLog", "CallResult", "CallUpdate", "ReplayFailed", "RunningCall", "ToolTester", "replay"]
     assert testing.__all__ == names

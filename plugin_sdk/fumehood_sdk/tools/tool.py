@@ -85,6 +85,10 @@ class Tool:
         """The type of the structured output."""
         return self._output.annotation
 
+    def wrap_function(self, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Have what `around` makes of the function run in its place, from the next call on."""
+        self._function = around(self._function)
+
     def prepare_arguments(self, call: Call) -> dict[str, Any]:
         """The function's keyword arguments for a call.
 
