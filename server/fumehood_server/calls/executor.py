@@ -14,6 +14,7 @@ from fumehood_server.calls.forks import Forks
 from fumehood_server.calls.records import CallRecords, RedactorOf
 from fumehood_server.calls.registry import Registry
 from fumehood_server.calls.repeats import Repeats
+from fumehood_server.calls.result_cache import ResultCache
 from fumehood_server.calls.run import CallDependencies, run_call
 from fumehood_server.calls.steps.find import Tools
 from fumehood_server.calls.steps.intercept import DEFAULT_MAX_ARGUMENTS_BYTES, InterceptionParts
@@ -92,6 +93,7 @@ class Executor:
             journal_required=journal_required,
             forks=Forks(journal),
             retries=retries,
+            cache=ResultCache(),
             hooks=hooks,
             interception=InterceptionParts(
                 policy=policy,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fumehood_sandbox import Receipt
 
-from fumehood_server.model.call import CallError
+from fumehood_server.model.call import CachedFrom, CallError
 from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.hook_events import HookDecided
 from fumehood_server.model.plugin import RegisteredTool
@@ -62,6 +62,8 @@ class Progress:
     result: InvocationResult | None = None
     """Of the last attempt, until another one follows."""
     spent: Spent = field(default_factory=Spent)
+    cached: CachedFrom | None = None
+    """Where its result came from. None: the tool ran, or nothing did."""
     in_doubt: CallError | None = None
     """How an earlier attempt ended that may have had effects. None: none may."""
     redactor: Redactor | None = None

@@ -310,6 +310,8 @@ class CallRecords:
             egress_sent_bytes=0 if usage is None else usage.egress_sent_bytes,
             egress_received_bytes=0 if usage is None else usage.egress_received_bytes,
             requests=0 if usage is None else usage.requests,
+            cached_call_id="" if outcome.cached is None else outcome.cached.call_id,
+            cached_age_us=None if outcome.cached is None else round(outcome.cached.age_s * 1e6),
         )
         if isinstance(event, ExecuteCancelled):
             cancellation = call.cancellation

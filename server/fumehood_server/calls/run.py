@@ -18,6 +18,7 @@ from fumehood_server.calls.forks import Forks
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.records import CallRecords
 from fumehood_server.calls.repeats import Repeats
+from fumehood_server.calls.result_cache import ResultCache
 from fumehood_server.calls.steps.acquire import acquire_worker
 from fumehood_server.calls.steps.again import (
     after_taken,
@@ -86,6 +87,7 @@ class CallDependencies:
     forks: Forks
     retries: Callable[[], RetryConfig]
     """What the operator has of attempts, as it is now."""
+    cache: ResultCache
     hooks: Hooks
     interception: InterceptionParts
     observer: CallObserver | None
@@ -241,7 +243,9 @@ async def _take_steps(
     else:
         check_unchanged(tool, spec.plugin_digest, interrupted)
     text = await ask_plugin_to_prepare(call, tool, progress, needs.pools, linger_s=needs.linger_s)
-    prepared = _passed(await prepare_arguments(call, tool, needs.checks, hashed=needs.journal.recording, text=text))
+    prepared = _passed(
+        await prepare_arguments(call, tool, needs.checks, hashed=needs.journal.recording or tool.cache_s > 0, text=text)
+    )
     progress.arguments_json, progress.arguments_hash = prepared.text, prepared.canonical_sha256
     progress.coercions = prepared.coercions
     verdict = needs.policy.decide(tool, request.identity.name, prepared.text)
@@ -284,8 +288,14 @@ async def _carry_out(call: Call, needs: CallDependencies, progress: Progress, re
         await needs.records.start(call, progress, required=needs.journal_required, approved=approved)
         if approved is not None and needs.approvals is not None:
             needs.approvals.used(approved)
+    kept = None if resumed or approved is not None else needs.cache.find(call.request, progress)
+    if kept is not None:
+        return kept
     result = await _attempts(call, needs, progress, tool, spec)
-    return checked_error(progress, call.request.tool, await check_result(call, tool, spec, result, needs.checks))
+    checked = checked_error(progress, call.request.tool, await check_result(call, tool, spec, result, needs.checks))
+    if approved is None:
+        needs.cache.keep(call.request, progress, checked)
+    return checked
 
 
 async def _attempts(

@@ -88,6 +88,9 @@ def result_json(message: tool_pb2.ToolResult) -> JsonObject:
         "error": error_json(message.error) if message.HasField("error") else None,
         "attempts": message.attempts,
         "recorded_call_id": message.recorded_call_id,
+        "cached": {"call_id": message.cached.call_id, "age_s": duration_s(message.cached.age)}
+        if message.HasField("cached")
+        else None,
         "coercions": [
             {"pointer": each.pointer, "rule": each.rule, "message": each.message} for each in message.coercions
         ],

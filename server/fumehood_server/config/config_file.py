@@ -210,6 +210,8 @@ class ToolGrantTable(Table):
     hosts: list[str] | None = Field(default=None, max_length=MAX_HOSTS)
     alias: Annotated[str | None, check_with(_tool_name)] = None
     payloads: Annotated[Payloads | None, one_of(Payloads, "policy of payloads")] = None
+    cache_s: float = Field(default=0.0, ge=0, le=86_400)
+    cache_shared: bool = False
 
 
 class EgressTable(Table):

@@ -311,6 +311,8 @@ def _plugin(
                 isolation=grant.isolation,
                 alias=grant.alias or "",
                 payloads=grant.payloads,
+                cache_s=grant.cache_s,
+                cache_shared=grant.cache_shared,
                 secrets=tuple(sorted(set(grant.secrets))),
                 hosts=None
                 if grant.hosts is None

@@ -14,7 +14,7 @@ from fumehood_sandbox.receipt import Layer
 from fumehood_server.journal.encoding import decode
 from fumehood_server.journal.entry import CallRow, CallState
 from fumehood_server.journal.store import EventFilter, Reader, StoredEvent
-from fumehood_server.model.call import Block, CallError, CallOutcome, Usage
+from fumehood_server.model.call import Block, CachedFrom, CallError, CallOutcome, Usage
 from fumehood_server.model.events import ExecuteAttempt, OutcomeResolved
 from fumehood_server.model.operation_events import PluginPinned
 from fumehood_server.model.outcome_json import outcome_from_json
@@ -169,9 +169,15 @@ def _outcome(reader: Reader, end: StoredEvent, said: StoredEvent) -> tuple[CallO
             usage=_usage(data) if data["attempts"] else None,
             receipt=_receipt(reader, data["receipt"]),
             coercions=bare.coercions,
+            cached=_cached(data),
         ),
         removed,
     )
+
+
+def _cached(data: Mapping[str, Any]) -> CachedFrom | None:
+    age_us = data.get("cached_age_us")
+    return None if age_us is None else CachedFrom(call_id=data["cached_call_id"], age_s=age_us / 1e6)
 
 
 def _with_result(payload: bytes, fields: Mapping[str, Any]) -> CallOutcome | None:

@@ -123,6 +123,16 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CachedFrom:
+    """Where a result came from that the sidecar had kept."""
+
+    call_id: str
+    """The call that the tool ran for. Empty: it was another caller's."""
+    age_s: float
+    """Since that call's end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
     """How a call ended. Exactly one for each admitted call."""
 
@@ -139,3 +149,5 @@ class CallOutcome:
     """The call of an earlier run that this is the outcome of. Empty: it is its own."""
     coercions: tuple[Coercion, ...] = ()
     """What was mended of the arguments."""
+    cached: CachedFrom | None = None
+    """None: the tool ran for this call, or nothing did."""

@@ -214,6 +214,10 @@ class ExecuteEnd(Event):
     egress_received_bytes: int = 0
     requests: int = 0
     """HTTP requests, tunnels and requests for secrets that it made. Above a bound not each is an event."""
+    cached_call_id: str = ""
+    """The call whose result this was. Empty: it has its own, or that of another caller's call."""
+    cached_age_us: int | None = None
+    """How old that result was. None: it has its own."""
 
 
 @dataclass(slots=True, kw_only=True)

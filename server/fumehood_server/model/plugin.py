@@ -82,6 +82,10 @@ class ToolGrant:
     """The name that callers know it by. Empty: its own, after its plugin's prefix."""
     payloads: Payloads | None = None
     """What the journal keeps of its arguments and results."""
+    cache_s: float = 0.0
+    """How long its results are kept for equal calls. 0: they are not."""
+    cache_shared: bool = False
+    """Whether callers get one another's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,6 +153,10 @@ class RegisteredTool:
     """What the journal keeps of its arguments and results."""
     prepares: WorkerSpec | None = None
     """Where its arguments are prepared, at the level `none` and without a grant. None: they are taken as they are."""
+    cache_s: float = 0.0
+    """How long its results are kept for equal calls. 0: they are not."""
+    cache_shared: bool = False
+    """Whether callers get one another's."""
     plugin_secrets: tuple[str, ...] = ()
     """Names of the secrets that any tool of its plugin may have."""
 

@@ -222,4 +222,6 @@ def _tool(
         reasons=made if isinstance(made, tuple) else (),
         alias="" if name == definition.name else name,
         payloads=grant.payloads or config.journal.payloads,
+        cache_s=grant.cache_s,
+        cache_shared=grant.cache_shared,
     )

@@ -25,7 +25,22 @@ def standing_reasons(definition: ToolDefinition, grants: Grants, tool_grant: Too
         reasons.append(Reason("level_not_granted", message, f'max_side_effects = "{level}" in its [[plugin]]'))
     for text in definition.requires:
         reasons += _capability_reasons(definition, parse_capability(text), grants, tool_grant)
+    if tool_grant.cache_s:
+        reasons += _cache_reasons(definition)
     return tuple(reasons)
+
+
+def _cache_reasons(definition: ToolDefinition) -> list[Reason]:
+    """Why its results may not be kept for other calls, though the operator wants it. Anything less would be silent."""
+    why = ""
+    if definition.side_effects.allows(Level.WRITE) or not definition.idempotent:
+        why = "only tools of level none or read that declare `idempotent` have results that hold for an equal call"
+    elif any(parse_capability(text).kind is CapabilityKind.SECRET for text in definition.requires):
+        why = "what a tool makes of a secret is not kept"
+    if not why:
+        return []
+    message = f"results of {definition.name} can't be kept: {why}"
+    return [Reason("cache_refused", message, f"remove `cache_s` from its [plugin.tools.{definition.name}]")]
 
 
 def _capability_reasons(

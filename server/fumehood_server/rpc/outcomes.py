@@ -52,6 +52,9 @@ class ResultWriter:
         if outcome.error is not None:
             message.is_error = True
             message.error.CopyFrom(error_message(outcome.error))
+        if outcome.cached is not None:
+            message.cached.call_id = outcome.cached.call_id
+            set_duration(message.cached.age, outcome.cached.age_s)
         usage = outcome.usage
         if usage is not None:
             into = message.usage

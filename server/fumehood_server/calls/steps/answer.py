@@ -33,6 +33,7 @@ def outcome_of(call: Call, progress: Progress, checked: Checked) -> CallOutcome:
         usage=_usage(call, progress) if progress.sent else None,
         receipt=progress.receipt,
         coercions=progress.coercions,
+        cached=progress.cached,
     )
 
 
