@@ -35,7 +35,7 @@ from fumehood_server.plugins.catalog import STORE_NAME, Catalog, Log
 from fumehood_server.plugins.leftovers import remove_unused_environments
 from fumehood_server.plugins.pin_records import PinRecords
 from fumehood_server.plugins.store import LiveFolders, PluginSources, PluginStore
-from fumehood_server.policy import ApprovalDesk, DeskSettings, RuleSet
+from fumehood_server.policy import ApprovalDesk, DeskSettings, QuotaSet, RuleSet
 from fumehood_server.recording import Recording, recording_of
 from fumehood_server.request_records import RequestRecords
 from fumehood_server.rpc import (
@@ -208,6 +208,7 @@ async def _serve_recorded(
             if gone:
                 log.info("environments_removed", paths=[str(path) for path in gone])
         policy = await asyncio.to_thread(RuleSet, config.rules)
+        quotas = QuotaSet(config.quotas)
         reloader = ConfigReloader(
             config,
             read_config,
@@ -218,6 +219,7 @@ async def _serve_recorded(
             journal=journal,
             document=recording.document,
             policy=policy,
+            quotas=quotas,
             callers=callers,
             certificates=certificates,
             hooks=hooks.registry,
@@ -231,6 +233,7 @@ async def _serve_recorded(
                 catalog,
                 pools,
                 policy=policy,
+                quotas=quotas,
                 approvals=approvals,
                 journal=journal,
                 max_concurrent_calls=server.max_concurrent_calls,

@@ -19,7 +19,7 @@ from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import Catalog, Log
 from fumehood_server.plugins.config_change import ConfigReloaded
-from fumehood_server.policy import RuleSet
+from fumehood_server.policy import QuotaSet, RuleSet
 from fumehood_server.rpc import ServedCertificates
 from fumehood_server.secrets import SecretStore
 
@@ -46,6 +46,7 @@ class ConfigReloader:
         journal: Journal,
         document: Document,
         policy: RuleSet,
+        quotas: QuotaSet,
         callers: CallerRules,
         certificates: ServedCertificates | None,
         hooks: HookRegistry,
@@ -63,6 +64,7 @@ class ConfigReloader:
         self._plugin_requests = plugin_requests
         self._log = log
         self._policy = policy
+        self._quotas = quotas
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -115,6 +117,7 @@ class ConfigReloader:
         # may still ask for a secret that is gone; those of after it are granted none that isn't there.
         self._config = config
         self._policy.take_up(rules)
+        self._quotas.take_up(config.quotas)
         self._callers.take_up(config.callers)
         self._hooks.take_up(config.hooks)
         if self._certificates is not None and files is not None:

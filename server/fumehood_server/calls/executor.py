@@ -28,6 +28,7 @@ from fumehood_server.model.caller import CallerRights, UnrestrictedRights
 from fumehood_server.model.events import Journal
 from fumehood_server.model.hooks import NO_HOOKS, Hooks
 from fumehood_server.model.policy import NO_RULES, Policy
+from fumehood_server.model.quotas import NO_QUOTAS, Quotas
 from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.tool import Payloads
 from fumehood_server.model.worker import CancelReason, WorkerPools
@@ -48,6 +49,7 @@ class Executor:
         journal: Journal,
         max_concurrent_calls: int,
         policy: Policy = NO_RULES,
+        quotas: Quotas = NO_QUOTAS,
         approvals: Approvals | None = None,
         linger_s: float = LINGER_S,
         journal_required: bool = True,
@@ -79,6 +81,7 @@ class Executor:
         self._needs = CallDependencies(
             tools=tools,
             policy=policy,
+            quotas=quotas,
             approvals=approvals,
             pools=pools,
             checks=checks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fumehood_sandbox import Receipt
@@ -10,6 +11,7 @@ from fumehood_server.model.call import CachedFrom, CallError
 from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.hook_events import HookDecided
 from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.quotas import Charge
 from fumehood_server.model.worker import InvocationResult
 from fumehood_server.secrets import Redactor
 
@@ -53,6 +55,8 @@ class Progress:
     """Of the arguments as they were asked for, where plugin, hook or approver have changed them."""
     coercions: tuple[Coercion, ...] = ()
     """What was mended of them."""
+    charges: Sequence[Charge] = ()
+    """What it takes of quotas."""
     worker_id: str = ""
     """Of the worker that the call was sent to last. Empty: it was sent to none."""
     receipt: Receipt | None = None

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 from fumehood_sandbox import Receipt
 
 from fumehood_server.calls.call import Call
-from fumehood_server.calls.errors import StepFailedError
+from fumehood_server.calls.errors import NotBegunError, StepFailedError
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.steps.approve import not_approved
+from fumehood_server.calls.steps.quota import at_the_end, exceeded_error
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError
 from fumehood_server.model.approval_changes import Use
@@ -43,6 +44,8 @@ from fumehood_server.model.events import (
 from fumehood_server.model.http_answers import unconfirmed
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.quota_events import QuotaRefused
+from fumehood_server.model.quotas import QuotaExceededError, shown
 from fumehood_server.model.taken_values import TakenValues
 from fumehood_server.model.taxonomy import Category, Code
 from fumehood_server.model.tool import Payloads, safe_to_repeat
@@ -115,11 +118,12 @@ class CallRecords:
         """Once for each call, after `find_secrets`.
 
         Where other sidecars record there too, it returns once the call has its id for itself; one of a tool with
-        effects has that with its attempt. `approved`: the approval that it uses up,
-        in the same transaction. `required`: whether it ends where nobody can say now whose the id is.
+        effects has that with its attempt. `approved`: the approval that it uses up, in the same transaction, as what it
+        takes of quotas. `required`: whether it ends where nobody can say now whose the id is.
 
         Raises:
             CallTakenError: the id is that of another sidecar's call.
+            NotBegunError: a quota has not as much left as it takes.
             StepFailedError: nobody can say.
         """
         request, tool = call.request, progress.tool
@@ -132,6 +136,7 @@ class CallRecords:
             tool=request.tool,
             plugin="" if tool is None else tool.plugin,
             context=_correlation(request.context),
+            charges=(*progress.charges,),
         )
         event = ExecuteStart(
             side_effects="" if tool is None else tool.definition.side_effects.name.lower(),
@@ -146,8 +151,8 @@ class CallRecords:
             asked_hash="" if policy is Payloads.OFF else progress.asked_hash,
             again_until_us=call.again_until_us() if request.again_after_crash else None,
         )
-        if approved is not None:
-            await self._start_approved(call, event, about, kept, approved)
+        if approved is not None or progress.charges:
+            await self._start_counted(call, event, about, kept, approved)
             self.cancel_requested(call)
             return
         named = self._journal.shared and request.is_named  # an id of ours is nobody else's
@@ -163,6 +168,36 @@ class CallRecords:
         else:
             self._journal.record(event, about, kept)
         self.cancel_requested(call)
+
+    async def _start_counted(
+        self, call: Call, event: ExecuteStart, about: About, kept: tuple[bytes, ...], approved: Approval | None
+    ) -> None:
+        """Return once it is on disk that the call uses up its approval, and what it takes of quotas."""
+        try:
+            if approved is not None:
+                await self._start_approved(call, event, about, kept, approved)
+            else:
+                await self._journal.commit(event, about, kept)
+        except QuotaExceededError as exc:
+            call.about = None
+            tool, charge = call.request.tool, exc.exceeded.charge
+            refused = QuotaRefused(
+                quota=charge.quota,
+                counts=charge.counts.value,
+                per=dict(charge.key),
+                limit=shown(charge.limit),
+                used=shown(exc.exceeded.used),
+                wanted=shown(charge.amount),
+                free_us=exc.exceeded.free_us,
+                call_id=about.call_id,
+                caller=call.request.caller,
+            )
+            self._journal.record(refused, About(tool=about.tool, plugin=about.plugin, context=about.context))
+            raise NotBegunError(exceeded_error(tool, exc.exceeded)) from exc
+        except CallTakenError:
+            raise
+        except JournalUnavailableError as exc:
+            raise StepFailedError(not_run(call.request.tool, f"the journal can't be written: {exc}")) from exc
 
     async def _start_approved(
         self, call: Call, event: ExecuteStart, about: About, kept: tuple[bytes, ...], approved: Approval
@@ -181,10 +216,6 @@ class CallRecords:
             if exc.reason == ApprovalState.USED.value:  # it is one call's: that of this id
                 raise CallTakenError(str(exc)) from exc
             raise StepFailedError(not_approved(tool, approved.approval_id, exc.reason)) from exc
-        except CallTakenError:
-            raise
-        except JournalUnavailableError as exc:
-            raise StepFailedError(not_run(tool, f"the journal can't be written: {exc}")) from exc
 
     def _hooks_decided(self, call: Call, progress: Progress) -> None:
         for event, kept in progress.decided:
@@ -275,9 +306,8 @@ class CallRecords:
         size = len(outcome.details_json) + sum(len(block.text or block.data or "") for block in outcome.content)
         if not self._journal.has_room(size):
             await self._journal.room(size)
-        if call.about is None:
-            await self.find_secrets(progress)
-            await self.start(call, progress)
+        await self._begun(call, progress)
+        _about(call).charges = at_the_end(progress.charges, outcome)
         documents: tuple[Document, ...] = ()
         receipt = ""
         if outcome.receipt is not None:
@@ -327,6 +357,13 @@ class CallRecords:
         except JournalUnavailableError as exc:
             return _unrecorded(outcome, str(exc))
         return outcome
+
+    async def _begun(self, call: Call, progress: Progress) -> None:
+        """Have the start recorded of a call that ended before it was."""
+        if call.about is None:
+            await self.find_secrets(progress)
+            progress.charges = ()
+            await self.start(call, progress)
 
     def _kept(
         self, progress: Progress, outcome: CallOutcome

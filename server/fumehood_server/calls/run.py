@@ -39,6 +39,7 @@ from fumehood_server.calls.steps.intercept import Interception, InterceptionPart
 from fumehood_server.calls.steps.invoke import invoke_tool
 from fumehood_server.calls.steps.permit import check_permission
 from fumehood_server.calls.steps.prepare import prepare_arguments
+from fumehood_server.calls.steps.quota import charges_of
 from fumehood_server.calls.steps.recall import check_same, follow, recall, recall_taken, recorded_outcome
 from fumehood_server.calls.steps.retry import attempts_allowed, delay_s, is_transient, wait_before_retry
 from fumehood_server.calls.steps.serve import serve_recorded
@@ -53,6 +54,7 @@ from fumehood_server.model.forks import is_fork_id
 from fumehood_server.model.hooks import Hooks
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.policy import Policy, Verdict
+from fumehood_server.model.quotas import Quotas
 from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.taxonomy import Code
@@ -71,6 +73,7 @@ class CallDependencies:
 
     tools: Tools
     policy: Policy
+    quotas: Quotas
     approvals: Approvals | None
     """None: none can be kept."""
     pools: WorkerPools
@@ -136,6 +139,8 @@ async def _run(
     except NotBegunError as exc:
         outcome = outcome_of(call, progress, failed(error_of(progress, call.request.tool, exc.error)))
         log_outcome(needs.lines, call, progress, outcome)
+        if exc.error.code is Code.TOOL_QUOTA_EXCEEDED:
+            _observe(call, needs, progress, outcome)
         return outcome
     except (StepFailedError, WorkerUnavailableError) as exc:
         checked = failed(error_of(progress, call.request.tool, exc.error))
@@ -154,14 +159,7 @@ async def _end(call: Call, needs: CallDependencies, progress: Progress, checked:
     try:
         outcome = await needs.records.end(call, progress, outcome)
         log_outcome(needs.lines, call, progress, outcome)
-        if needs.observer is not None:
-            needs.observer.call_ended(
-                call.request,
-                outcome,
-                plugin=None if progress.tool is None else progress.tool.plugin,
-                admitted_at=call.admitted_at,
-                worker_id=progress.worker_id,
-            )
+        _observe(call, needs, progress, outcome)
     except CallTakenError:
         raise
     except Exception as exc:  # noqa: BLE001 - likewise
@@ -184,6 +182,17 @@ async def _found_taken(call: Call, needs: CallDependencies, taken: CallTakenErro
     """Another sidecar's call, whose id this one has."""
     with _another_call():
         return await recall_taken(call, needs.journal, needs.repeats, taken)
+
+
+def _observe(call: Call, needs: CallDependencies, progress: Progress, outcome: CallOutcome) -> None:
+    if needs.observer is not None:
+        needs.observer.call_ended(
+            call.request,
+            outcome,
+            plugin=None if progress.tool is None else progress.tool.plugin,
+            admitted_at=call.admitted_at,
+            worker_id=progress.worker_id,
+        )
 
 
 async def _repeat(call: Call, found: RecordedCall, needs: CallDependencies, progress: Progress) -> CallOutcome | None:
@@ -283,7 +292,7 @@ async def _carry_out(call: Call, needs: CallDependencies, progress: Progress, re
     approved = await _approved(
         call, tool, ready.prepared, ready.verdict, needs=needs, progress=progress, resumed=resumed
     )
-    # Here: quotas.
+    progress.charges = await charges_of(call, tool, progress, needs.quotas)
     if not resumed:
         await needs.records.start(call, progress, required=needs.journal_required, approved=approved)
         if approved is not None and needs.approvals is not None:

@@ -102,6 +102,8 @@ def _of_approval(kind: str, data: Mapping[str, Any]) -> str:
             return " ".join(filter(None, (data.get("choice", "withdraw"), "by", who, data["reason"])))
         case "approval_expired":
             return f"{data['approval_id']}, which was {data['was']}"
+        case "quota_refused":
+            return f"{data['quota']}: {data['used']} of {data['limit']} used, {data['wanted']} wanted"
         case "approval_used":
             return str(data["approval_id"])
         case _:

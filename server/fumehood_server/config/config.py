@@ -21,6 +21,7 @@ from fumehood_server.model.batches import BatchConfig
 from fumehood_server.model.hooks import HookConfig, MiddlewareConfig
 from fumehood_server.model.plugin import Grants, ToolGrant
 from fumehood_server.model.policy import Rule
+from fumehood_server.model.quotas import Quota
 from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.tool import DeclaredLimits, Payloads
 from fumehood_server.secrets import SecretSource
@@ -198,6 +199,7 @@ class SidecarConfig:
     egress: EgressConfig = field(default_factory=EgressConfig)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     rules: tuple[Rule, ...] = ()
+    quotas: tuple[Quota, ...] = ()
     approvals: ApprovalsConfig = field(default_factory=ApprovalsConfig)
     hooks: tuple[HookConfig, ...] = ()
     middleware: tuple[MiddlewareConfig, ...] = ()

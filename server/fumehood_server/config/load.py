@@ -51,6 +51,7 @@ from fumehood_server.config.grants import (
 from fumehood_server.config.hooks import read_hooks, read_middleware
 from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
 from fumehood_server.config.policy import read_rules
+from fumehood_server.config.quotas import read_quotas
 from fumehood_server.config.secrets import check_secret_links, read_secrets
 from fumehood_server.config.tables import read_table
 from fumehood_server.config.telemetry import check_unreachable, read_telemetry
@@ -162,6 +163,7 @@ def _convert(
         egress=egress,
         telemetry=telemetry,
         rules=read_rules(file.policy.rule, source),
+        quotas=read_quotas(file.policy.quota, source, journal=file.journal.store),
         approvals=ApprovalsConfig(
             decide_within_s=file.approvals.decide_within_s,
             use_within_s=file.approvals.use_within_s,

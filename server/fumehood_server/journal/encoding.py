@@ -56,7 +56,7 @@ def encode(
         body = orjson.dumps(fields)
     except TypeError:  # halves of surrogate pairs, as in names of files that are no text
         body = orjson.dumps(_with_whole_characters({**fields, "data": asdict(event)}))
-    return Entry(
+    entry = Entry(
         body,
         time_us,
         event.TYPE,
@@ -68,6 +68,9 @@ def encode(
         documents,
         bool(about.call_id) and number > 0,
     )
+    if about.charges and isinstance(event, ExecuteStart | ExecuteEnd):
+        entry.charges, entry.releases = about.charges, isinstance(event, ExecuteEnd)
+    return entry
 
 
 def decode(body: bytes) -> dict[str, Any]:

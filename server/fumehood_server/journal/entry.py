@@ -8,6 +8,7 @@ from enum import IntEnum
 from fumehood_server.model.approval_changes import Change
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError
 from fumehood_server.model.events import Document
+from fumehood_server.model.quotas import Charge, Exceeded
 
 
 class CallState(IntEnum):
@@ -89,6 +90,12 @@ class Entry:
     """An earlier one of the same group, without which it is not appended."""
     refusal: ApprovalRefusedError | None = None
     """Why it was not appended, where the approval is why."""
+    charges: tuple[Charge, ...] = ()
+    """What it counts towards quotas: a start only where each has that left, and anything else in any case."""
+    releases: bool = False
+    """Whether its call may hold places of quotas, which end with it."""
+    exceeded: Exceeded | None = None
+    """Why it was not appended, where a quota is why."""
     refused: str = ""
     """Why it was not appended: see `Store.write`."""
 

@@ -33,6 +33,7 @@ from fumehood_server.model.events import (
     SidecarStopped,
 )
 from fumehood_server.model.forks import Fork
+from fumehood_server.model.quotas import QuotaExceededError
 from fumehood_server.model.recorded import RecordedCall
 
 COMMIT_S = 5.0
@@ -184,6 +185,8 @@ class StoredJournal:
             raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
         entry = self.entry(event, about, payloads, documents)
         await self._written(entry)
+        if entry.exceeded is not None:
+            raise QuotaExceededError(entry.exceeded)
         if entry.refused:
             raise CallTakenError(entry.refused)
 
@@ -209,6 +212,8 @@ class StoredJournal:
         await self.commit_entries([first, second])
         if first.refusal is not None:
             raise first.refusal
+        if first.exceeded is not None:
+            raise QuotaExceededError(first.exceeded)
         if first.refused:
             raise CallTakenError(first.refused)
 

@@ -114,7 +114,9 @@ def _ends(rows: Sequence[CallRow], reader: Reader, sidecar: str, now_us: int) ->
             plugin=events[0].plugin,
             context=decode(events[0].body)["context"],
         )
-        entries.append(encode(event, about, time_us=now, sidecar=sidecar, number=len(events) + 1, payloads=(payload,)))
+        entry = encode(event, about, time_us=now, sidecar=sidecar, number=len(events) + 1, payloads=(payload,))
+        entry.releases = True
+        entries.append(entry)
     return entries
 
 

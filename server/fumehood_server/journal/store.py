@@ -181,6 +181,12 @@ class Reader(Protocol):
     def calls(self, call_ids: Collection[str]) -> dict[str, CallRow]:
         """The newest call of each of these ids."""
 
+    def quota_windows(self) -> Iterator[bytes]:
+        """What each quota has counted in its window: see `fumehood_server.model.quota_counts.Window`."""
+
+    def quota_holds(self) -> list[tuple[bytes, int]]:
+        """How many calls are in flight, by quota and key as JSON: `[name, [[key, value]…]]`."""
+
     def approvals(
         self,
         *,

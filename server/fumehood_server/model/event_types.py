@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fumehood_server.model import approval_events, events, forks, hook_events, operation_events
+from fumehood_server.model import approval_events, events, forks, hook_events, operation_events, quota_events
 from fumehood_server.model.events import Event
 
 EVENTS: Mapping[str, type[Event]] = {
@@ -19,6 +19,7 @@ EVENTS: Mapping[str, type[Event]] = {
         approval_events.ApprovalExpired,
         approval_events.ApprovalUsed,
         hook_events.HookDecided,
+        quota_events.QuotaRefused,
         events.ExecuteAttempt,
         events.ExecuteValues,
         events.ExecuteRetry,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from fumehood_server.model.approval_changes import Change
     from fumehood_server.model.forks import Fork
+    from fumehood_server.model.quotas import Charge
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class About:
     """False: it is about the call, and whoever records it does not count the call's events."""
     number: int = 0
     """How many events of the call were recorded so far: the journal counts on. All of a call's share this object."""
+    charges: tuple[Charge, ...] = ()
+    """What the call's start takes of quotas, and its end takes more."""
 
 
 NOBODY = About()
@@ -416,6 +419,7 @@ class Journal(Protocol):
         Raises:
             JournalUnavailableError: it could not be put there in time. It may be there all the same.
             CallTakenError: the call's id is that of another sidecar's call, or another one has settled the call.
+            QuotaExceededError: a quota has not as much left as the call takes. Nothing was recorded.
         """
 
     async def commit_approved(
@@ -425,7 +429,7 @@ class Journal(Protocol):
 
         Raises:
             ApprovalRefusedError: the approval can't be used. Nothing was recorded.
-            JournalUnavailableError, CallTakenError: as `commit`.
+            JournalUnavailableError, CallTakenError, QuotaExceededError: as `commit`.
         """
 
     @property

@@ -31,6 +31,7 @@ class Code(StrEnum):
     TOOL_UNAVAILABLE = "TOOL_UNAVAILABLE"
     TOOL_DENIED = "TOOL_DENIED"
     TOOL_APPROVAL_REQUIRED = "TOOL_APPROVAL_REQUIRED"
+    TOOL_QUOTA_EXCEEDED = "TOOL_QUOTA_EXCEEDED"
     TOOL_RESOURCE_EXHAUSTED = "TOOL_RESOURCE_EXHAUSTED"
     TOOL_OUTCOME_UNKNOWN = "TOOL_OUTCOME_UNKNOWN"
     TOOL_PROTOCOL_ERROR = "TOOL_PROTOCOL_ERROR"
@@ -75,6 +76,7 @@ class Retry(StrEnum):
     NO = "no"
     YES = "yes"
     BY_TOOL = "if the tool says so"
+    IF_REFILLED = "unless the call takes more than the quota ever has"
     IF_REPEATABLE = "if it was never dispatched, or the tool is idempotent or of level `none` or `read`"
 
 
@@ -122,6 +124,11 @@ MEANINGS: dict[Code, Meaning] = {
     Code.TOOL_APPROVAL_REQUIRED: Meaning(
         "the call waits for a person, and was to be answered at once",
         "The caller: send it again with the same `call_id` once `approval_id` is decided.",
+    ),
+    Code.TOOL_QUOTA_EXCEEDED: Meaning(
+        "a quota has not as much left as the call takes, or can't count its argument; nothing ran",
+        "The caller: again after `retry_after_s`, where `retryable` says so. The operator can raise `quota`'s limit.",
+        Retry.IF_REFILLED,
     ),
     Code.TOOL_RESOURCE_EXHAUSTED: Meaning(
         "a limit was reached; `limit` names it",

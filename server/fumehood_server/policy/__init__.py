@@ -1,7 +1,8 @@
-"""Which calls may run, need an approval or are denied; and the approvals."""
+"""Which calls may run, need an approval or are denied; how much all may use; and the approvals."""
 
 from fumehood_server.policy.desk import ApprovalDesk
 from fumehood_server.policy.interfaces import DeskSettings
+from fumehood_server.policy.quotas import QuotaSet
 from fumehood_server.policy.rules import RuleSet
 
-__all__ = ["ApprovalDesk", "DeskSettings", "RuleSet"]
+__all__ = ["ApprovalDesk", "DeskSettings", "QuotaSet", "RuleSet"]

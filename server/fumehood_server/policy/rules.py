@@ -43,7 +43,7 @@ class _CompiledRule:
     def may_speak_of(self, tool: RegisteredTool) -> bool:
         rule = self.rule
         return (
-            (not rule.tools or any(_named(tool.name, each) for each in rule.tools))
+            (not rule.tools or any(is_named(tool.name, each) for each in rule.tools))
             and (not rule.plugins or tool.plugin in rule.plugins)
             and (not rule.side_effects or tool.definition.side_effects.value in rule.side_effects)
         )
@@ -152,5 +152,6 @@ def _parsed(text: str) -> Any:  # noqa: ANN401 - any JSON value
         return json.loads(text)
 
 
-def _named(name: str, wanted: str) -> bool:
+def is_named(name: str, wanted: str) -> bool:
+    """Whether a tool has this name, or one with this beginning where it ends in `*`."""
     return name.startswith(wanted[:-1]) if wanted.endswith("*") else name == wanted

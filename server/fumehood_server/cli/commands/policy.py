@@ -1,4 +1,4 @@
-"""`fumehood policy`: what the permission rules of fumehood.toml would say of a call."""
+"""`fumehood policy`: what rules and quotas of fumehood.toml would say of a call, and what quotas have used."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from fumehood_server.model.plugin import RegisteredTool
 
 
-@click.group(short_help="Try the permission rules of fumehood.toml.")
+@click.group(short_help="Try the permission rules of fumehood.toml, and see what its quotas have left.")
 def policy() -> None:
-    """Try the permission rules of fumehood.toml, before or after a sidecar has taken them up."""
+    """Try the permission rules of fumehood.toml, before or after a sidecar has taken them up, and see its quotas."""
 
 
 @policy.command("test", short_help="What the rules say of a call. Nothing runs.")
@@ -34,6 +34,8 @@ def test_call(
 ) -> None:
     """Say whether a call would run, need an approval or be denied, and which rules say so. Nothing runs.
 
+    The quotas that would count it are named.
+
     The rules are those of fumehood.toml as it is now. The sidecar that serves is asked for the tool's level and plugin.
 
     \b
@@ -46,6 +48,7 @@ def test_call(
     from fumehood_server.cli import output
     from fumehood_server.cli.arguments import read_whole
     from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.quotas import limit_text, quotas_of_call
     from fumehood_server.config import find_config, load_config
     from fumehood_server.policy import RuleSet
 
@@ -53,6 +56,7 @@ def test_call(
     config = load_config(find_config(config_path))
     with SidecarClient(address) as client:
         registered = _registered(client, tool, config)
+    counted = quotas_of_call(config.quotas, registered, caller, text)
     rules = RuleSet(config.rules)
     verdict = rules.decide(registered, caller, text)
     matched = rules.decide(registered, caller, text, every=True).matched
@@ -74,6 +78,7 @@ def test_call(
                     for each in verdict.requirements
                 ],
                 "policy_version": rules.version,
+                "quotas": counted,
             }
         )
         return
@@ -85,6 +90,57 @@ def test_call(
     others = [each for each in matched if each not in verdict.rules]
     if others:
         output.say(f"  also fits: {', '.join(others)}")
+    for found in counted:
+        problem = found["problem"] and f": can't be counted, since {found['problem']}"
+        takes = "" if found["takes"] is None else f", takes {found['takes']}"
+        output.say(f"  quota {found['quota']} counts it: {limit_text(found)}{takes}{problem}")
+
+
+@policy.command("quotas", short_help="What quotas have used, and what is left.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Keys of each quota, the fullest.")
+@config_option
+def show_quotas(as_json: bool, top: int, config_path: Path | None) -> None:
+    """Show what each quota of fumehood.toml has used and what is left, as the journal has it.
+
+    \b
+    Examples:
+      fumehood policy quotas
+      fumehood policy quotas --json --top 1000
+    """
+    from fumehood_server.cli import output
+    from fumehood_server.cli.journal_file import open_journal
+    from fumehood_server.cli.quotas import key_text, limit_text, used_quotas
+    from fumehood_server.config import find_config, load_config
+
+    config = load_config(find_config(config_path))
+    if not config.quotas:
+        if as_json:
+            output.print_json({"quotas": []})
+        else:
+            output.note("fumehood.toml has no [[policy.quota]].")
+        return
+    with open_journal(config_path) as journal:
+        found = used_quotas(config.quotas, journal.reader, top=top)
+    if as_json:
+        output.print_json({"quotas": found})
+        return
+    table = output.table("QUOTA", "LIMIT", "COUNTED APART", "USED", "LEFT", "REFILLS")
+    for quota in found:
+        for place, each in enumerate(
+            quota["keys"] or [{"key": {}, "used": "0", "left": quota["limit"], "free_at": ""}]
+        ):
+            table.add_row(
+                output.styled("" if place else quota["quota"], "bold"),
+                output.styled("" if place else limit_text(quota)),
+                output.styled(output.one_line(key_text(each["key"]))),
+                output.styled(each["used"]),
+                output.styled(each["left"], "red" if each["left"] == "0" else ""),
+                output.styled(each["free_at"] or ""),
+            )
+        if quota["more"]:
+            table.add_row("", "", output.styled(f"and {quota['more']} more", "dim"), "", "", "")
+    output.show_rows(output.console(), table)
 
 
 def _registered(client: SidecarClient, name: str, config: SidecarConfig) -> RegisteredTool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fumehood_server.journal.approval_rows import ApprovalRows
 from fumehood_server.journal.entry import CallChange, CallClaim, CallRow, CallState, Entry, filed
+from fumehood_server.journal.quota_rows import EXCEEDED, QuotaRows
 from fumehood_server.journal.tree import Tile, Tree
 
 TAKEN = "its call_id is another call's"
@@ -49,6 +50,7 @@ class Rows:
     approvals: ApprovalRows = field(default_factory=ApprovalRows)
     left: Mapping[str, int] = field(default_factory=dict)
     """Of calls of the batch that a dead sidecar left, how many events each has."""
+    quotas: QuotaRows = field(default_factory=QuotaRows)
     first_body: bytes = b""
     events: list[tuple[object, ...]] = field(default_factory=list)
     calls: dict[str, CallRow] = field(default_factory=dict)
@@ -64,7 +66,7 @@ class Rows:
         if entry.refused:
             return
         if type(call) is CallRow:
-            entry.refused = self._begin(call, position)
+            entry.refused = self._begin(call, position, entry)
         elif type(call) is CallChange:
             entry.refused = self._change(call, position)
         elif type(call) is CallClaim:
@@ -74,6 +76,8 @@ class Rows:
         if entry.refused:
             return
         self.approvals.keep(entry, position)
+        if entry.charges or entry.releases:
+            self.quotas.keep(entry, position, max(entry.time_us, self.reached_us))
         self.tiles += self.tree.append(entry.body)
         self.first_body = self.first_body or entry.body
         self.reached_us = max(self.reached_us, entry.time_us)
@@ -94,10 +98,12 @@ class Rows:
         for document in entry.documents:
             self.documents[document.digest] = document.data
 
-    def _begin(self, row: CallRow, position: int) -> str:
+    def _begin(self, row: CallRow, position: int, entry: Entry) -> str:
         found = self.known.get(row.call_id)
         if found is not None and (found.end_position is None or found.started_us >= row.started_us - self.window_us):
             return TAKEN
+        if self.quotas.refuses(entry, max(entry.time_us, self.reached_us)):
+            return EXCEEDED
         row.start_position, row.end_position, row.state, row.owner = position, None, CallState.STARTED, self.owner
         self.calls[row.call_id] = row
         self.changes.pop(row.call_id, None)

@@ -86,6 +86,22 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX approvals_by_position ON approvals (position);
     CREATE INDEX approvals_open ON approvals (position) WHERE is_open;
     """,
+    """
+    CREATE TABLE quota_windows (
+        counter text COLLATE "C" PRIMARY KEY,
+        expires_us bigint NOT NULL,
+        record bytea NOT NULL
+    );
+    CREATE INDEX quota_windows_by_expiry ON quota_windows (expires_us);
+    CREATE TABLE quota_holds (
+        counter text COLLATE "C" NOT NULL,
+        call_id text COLLATE "C" NOT NULL,
+        start_position bigint NOT NULL,
+        label bytea NOT NULL,
+        PRIMARY KEY (counter, call_id)
+    );
+    CREATE INDEX quota_holds_by_call ON quota_holds (call_id);
+    """,
 )
 """Each brings the schema from the version that is its place to the next.
 

@@ -19,12 +19,14 @@ from fumehood_server.journal.postgres.ownership import hold, is_dead, taken_over
 from fumehood_server.journal.postgres.reader import PostgresReader
 from fumehood_server.journal.postgres.rows import Rows, known_calls
 from fumehood_server.journal.postgres.schema import MIGRATIONS, migrate
+from fumehood_server.journal.quota_rows import EXPIRED, MAX_EXPIRED, OPEN_HOLDS, QuotaRows, counters_of
 from fumehood_server.journal.sql.columns import NOT_ENDS
 from fumehood_server.journal.sql.pruning import next_removal
 from fumehood_server.journal.sql.search import first_at
 from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, StoreError, load_tree
 from fumehood_server.journal.tree import TILE_BITS, TILE_HASHES, Tree
 from fumehood_server.model.approvals import Approval
+from fumehood_server.model.quota_counts import Window
 
 if TYPE_CHECKING:
     from fumehood_server.config.database import Database
@@ -47,6 +49,14 @@ _APPROVAL = """
     INSERT INTO approvals VALUES (%s, %s, %s, %s, %b)
     ON CONFLICT (approval_id) DO UPDATE SET is_open = excluded.is_open, position = excluded.position,
         record = excluded.record
+    """
+_QUOTA_WINDOWS = """
+    INSERT INTO quota_windows SELECT * FROM unnest(%s::text[], %s::bigint[], %b::bytea[])
+    ON CONFLICT (counter) DO UPDATE SET expires_us = excluded.expires_us, record = excluded.record
+    """
+_QUOTA_HOLDS = """
+    INSERT INTO quota_holds SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %b::bytea[])
+    ON CONFLICT (counter, call_id) DO UPDATE SET start_position = excluded.start_position, label = excluded.label
     """
 _CHANGES = """
     UPDATE calls SET state = changes.state, end_position = changes.end_position, owner = changes.owner
@@ -165,6 +175,7 @@ class PostgresStore:
                 self._instance.window_us,
                 self._approvals(ids_of(entries)),
                 self._left(entries),
+                self._quotas(entries),
             )
             yield rows
             if rows.events:
@@ -197,6 +208,20 @@ class PostgresStore:
             if is_dead(self._connection, each.owner)
         }
 
+    def _quotas(self, entries: Sequence[Entry]) -> QuotaRows:
+        """Likewise."""
+        windows, holds = counters_of(entries)
+        found = QuotaRows()
+        if windows:
+            sql = "SELECT counter, record FROM quota_windows WHERE counter = ANY(%s)"
+            rows = self._connection.execute(sql, (windows,), binary=True).fetchall()
+            found.windows = {counter: Window.from_json(bytes(record)) for counter, record in rows}
+        if holds:
+            sql = f"SELECT counter, calls.call_id {OPEN_HOLDS} AND counter = ANY(%s)"
+            for counter, call_id in self._connection.execute(sql.encode(), (holds,)).fetchall():
+                found.holds.setdefault(counter, set()).add(call_id)
+        return found
+
     def _checked(self, found: list[tuple[int, int, int, int]]) -> tuple[int, int, int]:
         if len(found) != 1:
             raise StoreError(f"{self.database}: its table `head` does not have one row")
@@ -225,6 +250,7 @@ class PostgresStore:
                 connection.execute(_CHANGES, _columns([(key, *each) for key, each in rows.changes.items()]))
             for row in rows.approvals.rows():
                 connection.execute(_APPROVAL, row)
+            self._write_quotas(rows)
             if rows.documents:
                 sql = "INSERT INTO documents SELECT * FROM unnest(%s::bytea[], %s::bytea[]) ON CONFLICT DO NOTHING"
                 connection.execute(sql, _columns([*rows.documents.items()]))
@@ -235,6 +261,18 @@ class PostgresStore:
                 (rows.tree.size, rows.reached_us, rows.late_us),
             )
             connection.commit()
+
+    def _write_quotas(self, rows: Rows) -> None:
+        connection, quotas = self._connection, rows.quotas
+        windows, holds = quotas.window_rows(), quotas.hold_rows()
+        if quotas.released:
+            connection.execute("DELETE FROM quota_holds WHERE call_id = ANY(%s)", ([*quotas.released],))
+        if windows:
+            expired = EXPIRED.replace("?", "%s").encode()
+            connection.execute(expired, (rows.reached_us, MAX_EXPIRED + len(windows)))
+            connection.execute(_QUOTA_WINDOWS, _columns(windows))
+        if holds:
+            connection.execute(_QUOTA_HOLDS, _columns(holds))
 
     def _up_to(self, size: int) -> Tree:
         """The tree over so many events: as this sidecar knows it, and what others have appended since."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from fumehood_server.journal.entry import CallRow, CallState
 from fumehood_server.journal.query import TYPES_OF_CALLS, Bounds, EventQuery, Found, Span
+from fumehood_server.journal.quota_rows import OPEN_HOLDS
 from fumehood_server.journal.sql.columns import NOT_ENDS, NOT_OF_CALLS, OF_APPROVALS, SELECT
 from fumehood_server.journal.sql.search import first_at, search
 from fumehood_server.journal.store import Counts, EventFilter, StoredEvent
@@ -134,6 +135,24 @@ class SqlReader(ABC):
         sql = f"{SELECT} WHERE subject = ? AND position < ? AND subject <> '' AND {NOT_ENDS} AND {OF_APPROVALS}"
         with self.told():
             return [StoredEvent(*each) for each in self.rows(f"{sql} ORDER BY position", (call_id, before))]
+
+    def quota_windows(self) -> Iterator[bytes]:
+        """See `Reader`."""
+        last = ""
+        while True:
+            sql = "SELECT counter, record FROM quota_windows WHERE counter > ? ORDER BY counter LIMIT ?"
+            with self.told():
+                rows = [*self.rows(sql, (last, _PORTION))]
+            yield from (bytes(record) for _, record in rows)
+            if len(rows) < _PORTION:
+                return
+            last = rows[-1][0]
+
+    def quota_holds(self) -> list[tuple[bytes, int]]:
+        """See `Reader`."""
+        with self.told():
+            found = self.rows(f"SELECT min(label), count(*) {OPEN_HOLDS} GROUP BY counter")
+            return [(bytes(label), int(count)) for label, count in found]
 
     def open_calls(self, owner: str, *, limit: int) -> list[CallRow]:
         """See `Reader`."""

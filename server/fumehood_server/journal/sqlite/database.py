@@ -83,6 +83,22 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX approvals_by_position ON approvals (position);
     CREATE INDEX approvals_open ON approvals (position) WHERE is_open;
     """,
+    """
+    CREATE TABLE quota_windows (
+        counter TEXT PRIMARY KEY,
+        expires_us INTEGER NOT NULL,
+        record BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX quota_windows_by_expiry ON quota_windows (expires_us);
+    CREATE TABLE quota_holds (
+        counter TEXT NOT NULL,
+        call_id TEXT NOT NULL,
+        start_position INTEGER NOT NULL,
+        label BLOB NOT NULL,
+        PRIMARY KEY (counter, call_id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX quota_holds_by_call ON quota_holds (call_id);
+    """,
 )
 """Each brings the schema from the version that is its place to the next."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fumehood_server.journal.approval_rows import ApprovalRows, ids_of
 from fumehood_server.journal.entry import CallChange, CallRow, CallState, Entry
+from fumehood_server.journal.quota_rows import EXCEEDED, EXPIRED, MAX_EXPIRED, OPEN_HOLDS, QuotaRows, counters_of
 from fumehood_server.journal.sql.pruning import next_removal
 from fumehood_server.journal.sql.search import first_at
 from fumehood_server.journal.sqlite.database import connect, locked, migrate, told
@@ -18,6 +19,7 @@ from fumehood_server.journal.sqlite.reader import SqliteReader
 from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, load_tree
 from fumehood_server.journal.tree import Tile, Tree
 from fumehood_server.model.approvals import Approval
+from fumehood_server.model.quota_counts import Window
 
 _CHANGE = "UPDATE calls SET state = ?, end_position = coalesce(?, end_position) WHERE call_id = ?"
 _MAX_ROWS = 512
@@ -56,7 +58,7 @@ class SqliteStore:
         """Append events, and do something more in the same transaction."""
         with told(self.path):
             tree = self.tree().copy()
-            rows = _Rows(self._approvals(ids_of(entries)))
+            rows = _Rows(self._approvals(ids_of(entries)), self._quotas(entries))
             for entry in entries:
                 rows.add(entry, tree)
             connection = self._connection
@@ -80,6 +82,21 @@ class SqliteStore:
         sql = f"SELECT approval_id, record FROM approvals WHERE approval_id IN ({', '.join('?' * len(approval_ids))})"
         found = self._connection.execute(sql, approval_ids).fetchall()
         return ApprovalRows({approval_id: Approval.from_json(record) for approval_id, record in found})
+
+    def _quotas(self, entries: Sequence[Entry]) -> QuotaRows:
+        """Likewise."""
+        windows, holds = counters_of(entries)
+        found = QuotaRows()
+        for counters in _portions(windows):
+            sql = f"SELECT counter, record FROM quota_windows WHERE counter IN ({', '.join('?' * len(counters))})"
+            found.windows |= {
+                counter: Window.from_json(record) for counter, record in self._connection.execute(sql, counters)
+            }
+        for counters in _portions(holds):
+            sql = f"SELECT counter, calls.call_id {OPEN_HOLDS} AND counter IN ({', '.join('?' * len(counters))})"
+            for counter, call_id in self._connection.execute(sql, counters):
+                found.holds.setdefault(counter, set()).add(call_id)
+        return found
 
     def prune(self, before_us: int, limit: int, event: PruneEvent) -> int:
         """See `Store`."""
@@ -154,8 +171,9 @@ class SqliteStore:
 class _Rows:
     """A batch as rows, each list for one `executemany`."""
 
-    def __init__(self, approvals: ApprovalRows) -> None:
+    def __init__(self, approvals: ApprovalRows, quotas: QuotaRows) -> None:
         self.approvals = approvals
+        self.quotas = quotas
         self.events: list[tuple[object, ...]] = []
         self.calls: dict[str, CallRow] = {}
         self.changes: list[tuple[object, ...]] = []
@@ -170,7 +188,13 @@ class _Rows:
             entry.refused = self.approvals.refusal(entry)
             if entry.refused:
                 return
+        if entry.charges and self.quotas.refuses(entry, entry.time_us):
+            entry.refused = EXCEEDED
+            return
+        if entry.approval is not None or entry.requires is not None:
             self.approvals.keep(entry, position)
+        if entry.charges or entry.releases:
+            self.quotas.keep(entry, position, entry.time_us)
         self.tiles += tree.append(entry.body)
         self.events.append((position, entry.time_us, entry.type, entry.subject, entry.tool, entry.plugin, entry.body))
         for part, data in enumerate(entry.payloads):
@@ -198,11 +222,26 @@ class _Rows:
         if self.changes:
             connection.executemany(_CHANGE, self.changes)
         _insert(connection, "INSERT OR REPLACE INTO approvals", self.approvals.rows())
+        self._write_quotas(connection)
         _insert(connection, "INSERT INTO payloads", self.payloads)
         if self.large_payloads:
             connection.executemany("INSERT INTO payloads VALUES (?, ?, ?)", self.large_payloads)
         _insert(connection, "INSERT OR IGNORE INTO documents", list(self.documents.items()))
         _insert(connection, "INSERT INTO tiles", [(tile.level, tile.index, tile.hashes) for tile in self.tiles])
+
+    def _write_quotas(self, connection: sqlite3.Connection) -> None:
+        quotas = self.quotas
+        for counters in _portions([*quotas.released]):
+            connection.execute(f"DELETE FROM quota_holds WHERE call_id IN ({', '.join('?' * len(counters))})", counters)
+        windows = quotas.window_rows()
+        if windows:
+            connection.execute(EXPIRED, (self.events[-1][1], MAX_EXPIRED + len(windows)))
+            _insert(connection, "INSERT OR REPLACE INTO quota_windows", windows)
+        _insert(connection, "INSERT OR REPLACE INTO quota_holds", quotas.hold_rows())
+
+
+def _portions(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (values[start : start + _MAX_ROWS] for start in range(0, len(values), _MAX_ROWS))
 
 
 def _insert(connection: sqlite3.Connection, head: str, rows: Sequence[tuple[object, ...]]) -> None:
