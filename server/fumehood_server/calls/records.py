@@ -172,12 +172,13 @@ class CallRecords:
     async def _start_counted(
         self, call: Call, event: ExecuteStart, about: About, kept: tuple[bytes, ...], approved: Approval | None
     ) -> None:
-        """Return once it is on disk that the call uses up its approval, and what it takes of quotas."""
+        """Return once it is on disk that the call uses up its approval, or recorded what it takes of quotas."""
         try:
             if approved is not None:
                 await self._start_approved(call, event, about, kept, approved)
             else:
-                await self._journal.commit(event, about, kept)
+                # What counts outlives a kill. One with effects waits for its attempt to be on disk, and so for this.
+                await self._journal.commit(event, about, kept, lasting=False)
         except QuotaExceededError as exc:
             call.about = None
             tool, charge = call.request.tool, exc.exceeded.charge

@@ -178,13 +178,15 @@ class StoredJournal:
         about: About = NOBODY,
         payloads: tuple[bytes, ...] = (),
         documents: tuple[Document, ...] = (),
+        *,
+        lasting: bool = True,
     ) -> None:
         """See `fumehood_server.model.events.Journal`."""
         await self.room(sum(map(len, payloads)))
         if self._writer.is_full:
             raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
         entry = self.entry(event, about, payloads, documents)
-        await self._written(entry)
+        await self._written(entry, lasting=lasting)
         if entry.exceeded is not None:
             raise QuotaExceededError(entry.exceeded)
         if entry.refused:
@@ -217,8 +219,8 @@ class StoredJournal:
         if first.refused:
             raise CallTakenError(first.refused)
 
-    async def _written(self, *entries: Entry) -> None:
-        done = self._writer.commit(*entries)
+    async def _written(self, *entries: Entry, lasting: bool = True) -> None:
+        done = self._writer.commit(*entries, lasting=lasting)
         try:
             async with asyncio.timeout(self._commit_s):
                 await done

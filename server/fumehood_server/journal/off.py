@@ -54,6 +54,8 @@ class NoJournal:
         about: About = NOBODY,
         payloads: tuple[bytes, ...] = (),
         documents: tuple[Document, ...] = (),
+        *,
+        lasting: bool = True,
     ) -> None:
         """Nothing is written."""
 

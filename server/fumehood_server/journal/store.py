@@ -113,6 +113,12 @@ class Store(Protocol):
         not appended, and `Entry.refused` says why.
         """
 
+    def write_unsynced(self, entries: Sequence[Entry]) -> int:
+        """As `write`, and a failure of the machine may take them back until `sync` or the next `write`."""
+
+    def sync(self) -> None:
+        """Have on disk what is not."""
+
     def prune(self, before_us: int, limit: int, event: PruneEvent) -> int:
         """Remove the payloads of the oldest events before a time, about so many, and append the event that says so.
 

@@ -52,11 +52,13 @@ class _Batch:
     subjects: set[str] = field(default_factory=set)
     """What its entries are about."""
     size: int = 0
+    is_lasting: bool = False
+    """Whether it outlives the machine's failure as well as this process's."""
 
     @property
     def is_wanted(self) -> bool:
         """Whether there is something to write, or somebody to tell that it is written."""
-        return bool(self.entries or self.waiters)
+        return bool(self.entries or self.waiters or self.is_lasting)
 
 
 OnState = Callable[[str | None], None]
@@ -95,6 +97,8 @@ class Writer:
         self._waiting = 0
         """Entries and their bytes that are not on disk, those of the batch under way included."""
         self._waiting_bytes = 0
+        self._unsynced = False
+        """Whether the database has what a failure of the machine may take back."""
         self._for_room: list[tuple[int, asyncio.Future[None]]] = []
         self._due = False
         """Whether the group is to be written now."""
@@ -201,23 +205,24 @@ class Writer:
         with self._lock:
             self._add(entry)
 
-    def commit(self, *entries: Entry) -> asyncio.Future[None]:
+    def commit(self, *entries: Entry, lasting: bool = True) -> asyncio.Future[None]:
         """Have entries written now, in one transaction.
 
-        The future is done when they are on disk; it never fails, so wait with a bound.
+        The future is done when they are on disk; it never fails, so wait with a bound. `lasting` False: it is done when
+        they outlive this process, and they are on disk with the next group.
         """
         done = asyncio.get_running_loop().create_future()
         with self._condition:
             for entry in entries:
                 self._add(entry)
             self._batch.waiters.append(done)
-            self._wake()
+            self._wake(lasting=lasting)
         return done
 
     async def flush(self) -> None:
         """Return once all that was handed over is on disk."""
         with self._condition:
-            if not self._waiting:
+            if not self._waiting and not self._unsynced:
                 return
             done = asyncio.get_running_loop().create_future()
             # Of the next group also where only the one under way holds anything: groups are written in order.
@@ -240,12 +245,13 @@ class Writer:
     def _group_is_due(self) -> None:
         self._timer = None
         with self._condition:
-            if self._batch.is_wanted:
+            if self._batch.is_wanted or self._unsynced:
                 self._wake()
 
-    def _wake(self) -> None:
+    def _wake(self, *, lasting: bool = True) -> None:
         """Have the thread take the group. Under the lock."""
         self._due = True
+        self._batch.is_lasting |= lasting
         self._condition.notify()
 
     # In the thread.
@@ -258,13 +264,14 @@ class Writer:
             try:
                 store = store or self._open_store()
                 if batch.entries:
-                    size = store.write(batch.entries)
-                    if self._on_committed is not None:
-                        self._on_committed(size)
+                    self._write(store, batch)
                     if self._upkeep is not None:
                         due = min(due or math.inf, time.monotonic() + self._settings.upkeep_s)
+                elif batch.is_lasting:
+                    self._sync(store)
                 self._written(batch)
                 if self._upkeep is not None and due is not None and (self._has_ended or time.monotonic() >= due):
+                    self._sync(store)  # what is signed must not be taken back
                     again_s = self._upkeep(store)
                     due = None if again_s is None or self._has_ended else time.monotonic() + again_s
             except Exception as exc:  # noqa: BLE001 - a fault of ours must not end the thread, or go unsaid
@@ -279,6 +286,20 @@ class Writer:
         if store is not None:
             store.close()
 
+    def _write(self, store: Store, batch: _Batch) -> None:
+        if batch.is_lasting or self._closing:
+            size = store.write(batch.entries)
+            self._unsynced = False
+        else:
+            size = store.write_unsynced(batch.entries)
+        if self._on_committed is not None:
+            self._on_committed(size)
+
+    def _sync(self, store: Store) -> None:
+        if self._unsynced:
+            store.sync()
+            self._unsynced = False
+
     def _take(self, due: float | None) -> _Batch | None:
         """The next group; an empty one when upkeep is due first. None: there is none and there will be none."""
         with self._condition:
@@ -287,8 +308,9 @@ class Writer:
                     return _Batch()
             self._due = False
             if not self._batch.is_wanted:
-                return None if due is None else _Batch()
+                return None if due is None and not self._unsynced else _Batch(is_lasting=True)
             self._under_way, self._batch = self._batch, _Batch()
+            self._unsynced |= not self._under_way.is_lasting
             return self._under_way
 
     def _put_back(self, batch: _Batch) -> bool:
@@ -299,6 +321,7 @@ class Writer:
             batch.waiters += later.waiters
             batch.subjects |= later.subjects
             batch.size += later.size
+            batch.is_lasting |= later.is_lasting
             self._batch = batch
             if self._closing:
                 return False

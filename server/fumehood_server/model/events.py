@@ -413,8 +413,12 @@ class Journal(Protocol):
         about: About = NOBODY,
         payloads: tuple[bytes, ...] = (),
         documents: tuple[Document, ...] = (),
+        *,
+        lasting: bool = True,
     ) -> None:
         """Have an event on disk now, after all that were recorded before.
+
+        `lasting` False: have it where a kill of this process can't take it back now, and on disk within 50 ms.
 
         Raises:
             JournalUnavailableError: it could not be put there in time. It may be there all the same.

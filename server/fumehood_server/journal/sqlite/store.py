@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from fumehood_server.journal.sql.pruning import next_removal
 from fumehood_server.journal.sql.search import first_at
 from fumehood_server.journal.sqlite.database import connect, locked, migrate, told
 from fumehood_server.journal.sqlite.reader import SqliteReader
-from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, load_tree
+from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, StoreError, load_tree
 from fumehood_server.journal.tree import Tile, Tree
 from fumehood_server.model.approvals import Approval
 from fumehood_server.model.quota_counts import Window
@@ -44,6 +45,7 @@ class SqliteStore:
         """
         self.path = path
         self._tree: Tree | None = None
+        self._synchronous = "FULL"
         with contextlib.ExitStack() as stack, told(path):
             stack.enter_context(locked(path))
             self._connection = stack.enter_context(contextlib.closing(connect(path)))
@@ -52,7 +54,31 @@ class SqliteStore:
 
     def write(self, entries: Sequence[Entry]) -> int:
         """See `Store`."""
+        self._set_synchronous("FULL")
         return self._write(entries)
+
+    def write_unsynced(self, entries: Sequence[Entry]) -> int:
+        """See `Store`. In WAL mode, NORMAL is FULL but for the fsync of each commit (sqlite.org/pragma.html)."""
+        self._set_synchronous("NORMAL")
+        return self._write(entries)
+
+    def sync(self) -> None:
+        """See `Store`. The log has what was committed; whoever opens the file reads it first."""
+        self._set_synchronous("FULL")
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(self.path.with_name(f"{self.path.name}-wal"), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            except OSError as exc:
+                raise StoreError(f"the journal {self.path} can't be used: {exc.strerror}") from exc
+            finally:
+                os.close(descriptor)
+
+    def _set_synchronous(self, mode: str) -> None:
+        if mode != self._synchronous:
+            with told(self.path):
+                self._connection.execute(f"PRAGMA synchronous = {mode}")
+            self._synchronous = mode
 
     def _write(self, entries: Sequence[Entry], also: Callable[[sqlite3.Connection], object] | None = None) -> int:
         """Append events, and do something more in the same transaction."""
