@@ -86,7 +86,9 @@ def open_house(log: Path, *, nice: int) -> Iterator[House]:
         limit = f"ulimit -n {DESCRIPTORS}; renice -n {nice} $$ >&2; "
         mounts = f"mount --bind {folder}/resolv.conf /etc/resolv.conf && mount --bind {folder}/hosts /etc/hosts && "
         prefix = ("unshare", "--mount", "--propagation", "private") if slow_names else ()
-        shell = limit + (mounts if slow_names else "") + 'exec "$0" "$@"'
+        # A session of its own, as a service has: the kernel weighs sessions against each other (autogroup in sched(7)),
+        # and in ours it would share one weight with the attackers.
+        shell = limit + (mounts if slow_names else "") + 'exec setsid "$0" "$@"'
         readable, writable = os.pipe()
         reader = LogReader(readable, log)
         sidecar = stack.enter_context(

@@ -67,7 +67,10 @@ class RawConnection:
             self._window -= size
             self._windows[stream] -= size
             self._writer.write(_frame(_DATA, _END_STREAM if end and not data else 0, stream, piece))
-            await self._writer.drain()
+            try:
+                await self._writer.drain()
+            except ConnectionError:  # closed by the server, as the one that leaves most unread is
+                self.closed = True
 
     def close(self) -> None:
         """Reset the connection."""
