@@ -21,7 +21,14 @@ class CallSink(Protocol):
     """Takes the updates and log lines of a running call."""
 
     def write_update(
-        self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes
+        self,
+        call: Call,
+        message: str,
+        progress: float | None,
+        total: float | None,
+        data_json: bytes,
+        *,
+        unit: str = "",
     ) -> None:
         """Send an update. Ignored once the call has ended."""
 

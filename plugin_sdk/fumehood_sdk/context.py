@@ -35,21 +35,28 @@ class Context:
         """The plugin's log: `ctx.log.info("copied", files=3)`."""
 
     def update(
-        self, message: str = "", *, progress: float | None = None, total: float | None = None, data: object = None
+        self,
+        message: str = "",
+        *,
+        progress: float | None = None,
+        total: float | None = None,
+        unit: str = "",
+        data: object = None,
     ) -> None:
-        """Say how the call is getting on. Waits while the sidecar is slow to read.
+        """Say how the call is getting on. Waits while whoever reads it is slow, where no other call waits with it.
 
         Args:
             message: One line of what is being done; 8 KiB of it are kept.
             progress: How much is done, in a unit of the tool's own.
             total: How much there is to do, in the same unit.
+            unit: What those count, such as "files"; 64 bytes of it are kept.
             data: Anything more, of types that JSON can hold.
 
         Raises:
             ValueError: `data` does not fit into a frame, or can't be written as JSON.
         """
         data_json = b"" if data is None else dumps(data)
-        self._call.sink.write_update(self._call, _cut(message), progress, total, data_json)
+        self._call.sink.write_update(self._call, _cut(message), progress, total, data_json, unit=unit)
 
     @property
     def cancelled(self) -> bool:

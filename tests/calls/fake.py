@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fumehood_sandbox import Executable, Level, Policy, Receipt
-from fumehood_server.calls import Call, Executor
+from fumehood_server.calls import Call, Entry, Executor
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.call import Block, CallContext, CallError, CallOutcome, CallRequest, CallUpdate
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
@@ -58,6 +58,7 @@ class FakeAttempt:
         self._result: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
         self._worker = worker
         self.updates = 0
+        self.holds: list[bool] = []
 
     @property
     def ended(self) -> bool:
@@ -74,6 +75,9 @@ class FakeAttempt:
                 details = {"ended_by": "cancel_frame"}
                 self.resolve(answered(error=CallError(code=Code.CANCELLED_SIGNAL, message="ended", details=details)))
         return await self.result()
+
+    def hold_updates(self, held: bool, /) -> None:
+        self.holds.append(held)
 
     def resolve(self, result: InvocationResult) -> None:
         self._result.set_result(replace(result, used=USED))
@@ -242,3 +246,10 @@ def request(
         caller_deadline=caller_deadline,
         caller=caller,
     )
+
+
+def listen(call: Call, said: list[Entry] | None = None) -> list[Entry]:
+    """What the call's tool says from now on."""
+    said = [] if said is None else said
+    reader = call.updates.read(lambda: said.append(reader.take()))
+    return said

@@ -11,12 +11,24 @@ from fumehood_sandbox import Level
 from fumehood_server.calls import Call, Executor
 from fumehood_server.errors import RefusalReason, RefusedError
 from fumehood_server.journal.off import NO_JOURNAL
-from fumehood_server.model.call import CallOutcome, CallUpdate
+from fumehood_server.model.call import CallOutcome
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import ExecutionMode
 from fumehood_server.model.worker import CancelReason
 
-from tests.calls.fake import FakePools, FakeTools, FakeWorker, Log, answered, code_of, ended, outcome_of, request, tool
+from tests.calls.fake import (
+    FakePools,
+    FakeTools,
+    FakeWorker,
+    Log,
+    answered,
+    code_of,
+    ended,
+    listen,
+    outcome_of,
+    request,
+    tool,
+)
 
 SOON_S = 0.25
 """A timeout that a test waits for."""
@@ -99,8 +111,8 @@ async def test_a_deadline_ends_the_wait_for_a_turn(pools: FakePools, worker: Fak
 
 async def test_cancelling_ends_the_call_once_its_worker_has_let_go(executor: Executor, worker: FakeWorker) -> None:
     worker.ignores_end = True
-    updates: list[CallUpdate] = []
-    call = executor.start(request(), updates.append)
+    call = executor.start(request())
+    updates = listen(call)
     await worker.invoked(1)
     assert executor.cancel("c1", "no longer wanted")
     await worker.told(1)

@@ -13,7 +13,19 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import ExecutionMode, Permission, Reason
 from fumehood_server.model.worker import CancelReason
 
-from tests.calls.fake import FakePools, FakeTools, FakeWorker, Log, answered, code_of, ended, outcome_of, request, tool
+from tests.calls.fake import (
+    FakePools,
+    FakeTools,
+    FakeWorker,
+    Log,
+    answered,
+    code_of,
+    ended,
+    listen,
+    outcome_of,
+    request,
+    tool,
+)
 
 
 async def test_a_call_has_its_result_usage_and_receipt(executor: Executor, worker: FakeWorker) -> None:
@@ -138,8 +150,8 @@ async def test_calls_over_the_cap_are_refused(executor: Executor, worker: FakeWo
 
 
 async def test_updates_come_in_order_and_stop_with_the_call(executor: Executor, worker: FakeWorker) -> None:
-    updates: list[CallUpdate] = []
-    call = executor.start(request(), updates.append)
+    call = executor.start(request())
+    updates = listen(call)
     await worker.invoked(1)
     attempt = worker.attempts[0]
     attempt.update("one", 1)
@@ -147,7 +159,7 @@ async def test_updates_come_in_order_and_stop_with_the_call(executor: Executor, 
     attempt.resolve(answered())
     await ended(call)
     attempt.update("ghost", 3)
-    assert [each.message for each in updates] == ["one", "two"]
+    assert [each.message for each in updates if isinstance(each, CallUpdate)] == ["one", "two"]
 
 
 async def test_a_sequential_tool_runs_one_call_at_a_time_in_order(pools: FakePools, worker: FakeWorker) -> None:

@@ -12,7 +12,6 @@ import structlog
 from fumehood_server.calls import Executor
 from fumehood_server.config.load import load_config
 from fumehood_server.journal.off import NO_JOURNAL
-from fumehood_server.model.call import CallUpdate
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.workers import LogSink, Pools
 
@@ -28,15 +27,16 @@ async def test_the_memory_of_a_call_is_free_when_it_has_ended(tmp_path: Path) ->
     path = tmp_path / "fumehood.toml"
     path.write_text(f'[server]\nlisten = ["unix:{tmp_path}/s.sock"]\n\n[[plugin]]\npath = "{DICE}"\n')
     log = structlog.wrap_logger(structlog.testing.CapturingLogger())
-    updates: list[CallUpdate] = []
     async with asyncio.timeout(BOUND_S), Pools(LogSink()) as pools:
         catalog = await Catalog.load(load_config(path), describe=pools.describe, log=log)
         async with Executor(catalog, pools, journal=NO_JOURNAL, max_concurrent_calls=4) as executor:
 
             async def calls() -> None:
                 for _ in range(CALLS):
-                    call = executor.start(request(ARGUMENTS, name="roll_dice"), updates.append)
+                    call = executor.start(request(ARGUMENTS, name="roll_dice"))
+                    updates = call.updates.read(_nobody)
                     outcome = await call.outcome()
+                    updates.close()
                     assert outcome.error is None
 
             await calls()
@@ -99,3 +99,7 @@ async def test_no_way_to_end_leaves_a_reference_cycle(way: Callable[[Executor, F
         finally:
             gc.enable()
     assert found < CALLS
+
+
+def _nobody() -> None:
+    """Reads no update."""

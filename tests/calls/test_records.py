@@ -42,7 +42,7 @@ async def test_large_payloads_are_made_in_a_thread_and_small_ones_at_once(tmp_pa
                     timeout_s=None,
                     caller_deadline=None,
                 )
-                call, progress = Call(request, None), Progress()
+                call, progress = Call(request), Progress()
                 progress.tool = tool()
                 outcome = CallOutcome(
                     call_id=request.call_id, tool="echo", content=(Block(text='"' * size),), details_json="", attempts=1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fumehood_sandbox import Level
-from fumehood_server.calls import Executor
+from fumehood_server.calls import Entry, Executor
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.steps.retry import delay_s, is_transient
 from fumehood_server.journal.off import NO_JOURNAL
@@ -20,7 +20,7 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import Invocation, InvocationResult
 from fumehood_server.workers import faults
 
-from tests.calls.fake import FakePools, FakeTools, FakeWorker, answered, code_of, ended, request, tool
+from tests.calls.fake import FakePools, FakeTools, FakeWorker, answered, code_of, ended, listen, request, tool
 
 DEATH = faults.death_error("fake", "status 1", (), ready=True, mid_frame=False)
 TRANSIENT = CallError(code=Code.TOOL_EXECUTION_FAILED, message="busy", retryable=True)
@@ -60,7 +60,7 @@ def test_errors_that_may_pass_are_retried_and_no_others() -> None:
 
 
 def test_the_wait_doubles_has_jitter_a_cap_and_the_tools_own_word() -> None:
-    call = Call(request(), None)
+    call = Call(request())
     for failures, nominal in enumerate((0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4), 1):
         waits = [delay_s(call, tool(), TRANSIENT, failures) for _ in range(200)]
         assert all(wait is not None and nominal * 0.75 <= wait <= min(nominal * 1.25, 10) for wait in waits)
@@ -69,7 +69,7 @@ def test_the_wait_doubles_has_jitter_a_cap_and_the_tools_own_word() -> None:
     assert (delay_s(call, tool(), TRANSIENT, 30) or 0) <= 10
 
     def asked(seconds: Any, **more: Any) -> float | None:
-        told = Call(request(**more), None) if more else call
+        told = Call(request(**more)) if more else call
         return delay_s(told, tool(), replace(TRANSIENT, details={"retry_after_s": seconds}), 1)
 
     assert asked(3.5) == 3.5
@@ -101,7 +101,7 @@ class Case:
         self.worker = FakeWorker()
         self.pools = FakePools(worker=self.worker)
         self.tools = FakeTools((tool(level=level, idempotent=idempotent),))
-        self.heard: list[CallRetry | CallUpdate] = []
+        self.heard: list[Entry] = []
         self.executor = Executor(
             self.tools,
             self.pools,
@@ -115,7 +115,9 @@ class Case:
         self.heard.clear()
         async with self.executor as executor:
             wanted = replace(request(**more), max_attempts=max_attempts)
-            return await ended(executor.start(wanted, self.heard.append))
+            call = executor.start(wanted)
+            listen(call, self.heard)
+            return await ended(call)
 
 
 async def test_a_call_is_tried_until_it_succeeds_under_one_id_and_every_attempt_is_told() -> None:
@@ -172,7 +174,8 @@ async def test_a_cancelled_wait_ends_at_once_and_holds_no_worker() -> None:
     case.worker.answer = failing(replace(TRANSIENT, details={"retry_after_s": 20}))
     waits = asyncio.Event()
     async with case.executor as executor:
-        call = executor.start(replace(request(), max_attempts=3), lambda _: waits.set())
+        call = executor.start(replace(request(), max_attempts=3))
+        call.updates.read(waits.set)
         async with asyncio.timeout(5):
             await waits.wait()
             assert case.pools.leases == 0
@@ -189,19 +192,21 @@ async def test_a_worker_that_can_not_be_had_is_waited_for_like_any_other_failure
     case.pools.cold, case.pools.error = True, faults.never_ready_error("fake", 10, ())
     case.worker.answer = failing()
 
-    def heal(_: object) -> None:
+    def heal() -> None:
         case.pools.cold = False
 
     async with case.executor as executor:
-        outcome = await ended(executor.start(replace(request(), max_attempts=2), heal))
+        call = executor.start(replace(request(), max_attempts=2))
+        call.updates.read(heal)
+        outcome = await ended(call)
     assert (outcome.error, outcome.attempts, outcome.content[0].text) == (None, 1, "attempt 1")
 
 
 async def test_updates_of_later_attempts_are_numbered_on() -> None:
     case = Case()
-    heard: list[CallUpdate | CallRetry] = []
     async with case.executor as executor:
-        call = executor.start(replace(request(), max_attempts=2), heard.append)
+        call = executor.start(replace(request(), max_attempts=2))
+        heard = listen(call)
         for count in (1, 2):
             await case.worker.invoked(count)
             attempt = case.worker.attempts[-1]

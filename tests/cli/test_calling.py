@@ -126,7 +126,7 @@ def test_a_stream_as_json_is_a_line_for_each_event(sidecar: Sidecar) -> None:
     done = fumehood("call", "steps", "count=2", "--stream", "--json", address=sidecar.target)
     started, first, second, finished = done.lines
     assert started == {"event": "started", "call_id": started["call_id"], "tool": "steps"}
-    assert list(first) == ["event", "call_id", "sequence", "message", "progress", "total", "data"]
+    assert list(first) == ["event", "call_id", "sequence", "message", "progress", "total", "unit", "data"]
     assert (first["sequence"], second["progress"], second["total"]) == (1, 2.0, 2.0)
     assert list(finished["result"]) == RESULT_KEYS
 

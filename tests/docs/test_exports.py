@@ -20,7 +20,7 @@ SERVER = {
         "Authenticator", "CallerRules", "CertificateError", "CertificateFiles", "Presented", "TokenFileError",
         "TokenStore", "expiry_of", "read_certificates",
     },
-    "calls": {"Call", "Executor"},
+    "calls": {"Call", "Entry", "Executor", "JoinedCall", "UpdateReader"},
     "cli": {"main"},
     "egress": {
         "MAX_PIECE_BYTES", "Access", "RequestOrigin", "CurrentOrigin", "EgressBroker", "EgressError", "EgressEvent",

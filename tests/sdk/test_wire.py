@@ -223,10 +223,12 @@ def test_updates_are_what_the_generated_code_reads(
     number: int, message: str, progress: float | None, total: float | None, data: str
 ) -> None:
     sent = plugin_frames.delimited_frame(
-        plugin_frames.UPDATE, plugin_frames.encode_update(number, message, progress, total, data.encode())
+        plugin_frames.UPDATE,
+        plugin_frames.encode_update(number, message, progress, total, data.encode(), unit=message[:3]),
     )
     update = pb.PluginFrame.FromString(undelimited(sent)).update
     assert (update.invocation_id, update.message, update.data_json) == (number, message, data)
+    assert update.unit == message[:3]
     for value, name in ((progress, "progress"), (total, "total")):
         assert update.HasField(name) == (value is not None)
         assert value is None or getattr(update, name) == value or math.isnan(value)

@@ -92,14 +92,21 @@ class FrameWriter:
             self._write(plugin_frames.delimited_frame(plugin_frames.READY, body))
 
     def write_update(
-        self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes
+        self,
+        call: Call,
+        message: str,
+        progress: float | None,
+        total: float | None,
+        data_json: bytes,
+        *,
+        unit: str = "",
     ) -> None:
         """Write an update of a call that has not ended.
 
         Raises:
             ValueError: it does not fit into a frame.
         """
-        body = plugin_frames.encode_update(call.invocation_id, message, progress, total, data_json)
+        body = plugin_frames.encode_update(call.invocation_id, message, progress, total, data_json, unit=unit)
         size = plugin_frames.frame_size_bytes(body)
         if size > self.max_frame_bytes:
             raise ValueError(f"the update takes {size} bytes and {self.max_frame_bytes} are allowed")

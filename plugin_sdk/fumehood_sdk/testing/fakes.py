@@ -65,13 +65,20 @@ class CollectingSink:
         self.logs: list[CallLog] = []
 
     def write_update(
-        self, call: Call, message: str, progress: float | None, total: float | None, data_json: bytes
+        self,
+        call: Call,
+        message: str,
+        progress: float | None,
+        total: float | None,
+        data_json: bytes,
+        *,
+        unit: str = "",
     ) -> None:
         """Keep an update."""
         data = from_json(data_json) if data_json else None
         with self.lock:
             if not call.closed:
-                self.updates.append(CallUpdate(message=message, progress=progress, total=total, data=data))
+                self.updates.append(CallUpdate(message=message, progress=progress, total=total, data=data, unit=unit))
                 self.changed.notify_all()
 
     def write_log(self, call: Call, level: int, message: str, fields_json: bytes) -> None:

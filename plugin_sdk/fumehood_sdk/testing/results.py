@@ -16,6 +16,7 @@ class CallUpdate:
     progress: float | None
     total: float | None
     data: Any
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,13 @@ def encode_failure(invocation_id: int, failure: Failure) -> bytes:
 
 
 def encode_update(
-    invocation_id: int, message: str, progress: float | None, total: float | None, data_json: bytes
+    invocation_id: int,
+    message: str,
+    progress: float | None,
+    total: float | None,
+    data_json: bytes,
+    *,
+    unit: str = "",
 ) -> bytes:
     """Encode an `Update`."""
     out = b"\x08" + varint.encode(invocation_id) + text_field(0x12, message)
@@ -85,7 +91,7 @@ def encode_update(
         out += b"\x19" + struct.pack("<d", progress)
     if total is not None:
         out += b"\x21" + struct.pack("<d", total)
-    return out + optional_bytes_field(0x2A, data_json)
+    return out + optional_bytes_field(0x2A, data_json) + text_field(0x32, unit)
 
 
 def encode_log(invocation_id: int, level: int, message: str, fields_json: bytes) -> bytes:

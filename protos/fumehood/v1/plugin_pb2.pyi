@@ -548,6 +548,7 @@ class Update(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     DATA_JSON_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
     invocation_id: _builtins.int
     """The call. A frame for a call that is not under way ends the process."""
     message: _builtins.str
@@ -558,6 +559,8 @@ class Update(_message.Message):
     """How much there is to do, in the same unit. Absent means unknown."""
     data_json: _builtins.str
     """Anything more, as JSON, at most 64 KiB; what is longer is left out. Empty means nothing."""
+    unit: _builtins.str
+    """What `progress` and `total` count, such as "files". At most 64 bytes; the rest is cut. Empty means nothing is said."""
     def __init__(
         self,
         *,
@@ -566,10 +569,11 @@ class Update(_message.Message):
         progress: _builtins.float | None = ...,
         total: _builtins.float | None = ...,
         data_json: _builtins.str = ...,
+        unit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_total", b"_total", "progress", b"progress", "total", b"total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_total", b"_total", "data_json", b"data_json", "invocation_id", b"invocation_id", "message", b"message", "progress", b"progress", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_total", b"_total", "data_json", b"data_json", "invocation_id", b"invocation_id", "message", b"message", "progress", b"progress", "total", b"total", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__progress: _TypeAlias = _typing.Literal["progress"]  # noqa: Y015
     _WhichOneofArgType__progress: _TypeAlias = _typing.Literal["_progress", b"_progress"]  # noqa: Y015

@@ -508,6 +508,7 @@ class ToolUpdate(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     DATA_JSON_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call that it belongs to."""
     message: _builtins.str
@@ -519,9 +520,11 @@ class ToolUpdate(_message.Message):
     data_json: _builtins.str
     """Anything more, as JSON. Empty means nothing."""
     sequence: _builtins.int
-    """Place of this update among the call's updates, from 1. A gap means that updates were dropped because the reader
-    was slow.
+    """Place of this update among the call's updates, from 1. A gap means that updates were dropped: the reader was slow,
+    and the tool's process has other calls that can't wait for it.
     """
+    unit: _builtins.str
+    """What `progress` and `total` count, such as "files". Empty: nothing was said."""
     def __init__(
         self,
         *,
@@ -531,10 +534,11 @@ class ToolUpdate(_message.Message):
         total: _builtins.float | None = ...,
         data_json: _builtins.str = ...,
         sequence: _builtins.int = ...,
+        unit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_total", b"_total", "progress", b"progress", "total", b"total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_total", b"_total", "call_id", b"call_id", "data_json", b"data_json", "message", b"message", "progress", b"progress", "sequence", b"sequence", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_total", b"_total", "call_id", b"call_id", "data_json", b"data_json", "message", b"message", "progress", b"progress", "sequence", b"sequence", "total", b"total", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__progress: _TypeAlias = _typing.Literal["progress"]  # noqa: Y015
     _WhichOneofArgType__progress: _TypeAlias = _typing.Literal["_progress", b"_progress"]  # noqa: Y015

@@ -363,6 +363,7 @@ class CallToolRequest(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
     RETURN_IF_APPROVAL_REQUIRED_FIELD_NUMBER: _builtins.int
+    CONTINUE_IF_DISCONNECTED_FIELD_NUMBER: _builtins.int
     tool: _builtins.str
     """The tool's name. Required."""
     arguments_json: _builtins.str
@@ -378,6 +379,12 @@ class CallToolRequest(_message.Message):
     """Whether a call that needs an approval is answered at once, with `TOOL_APPROVAL_REQUIRED` and the approval's id in
     the error's details, rather than to wait. It is asked for again by the same call with the same `call_id`, which is
     needed. Nothing is recorded as the call's outcome until it was decided.
+    """
+    continue_if_disconnected: _builtins.bool
+    """Whether the call goes on where the stream or request that asked for it ends before it does: because the connection
+    is gone, or by the gRPC deadline, which does not bound it then. It ends by itself, by `timeout` and the other
+    timeouts, or by CancelCall. Needs a `call_id`, by which StreamTool joins it again and GetCall waits for it. False:
+    it is cancelled.
     """
     @_builtins.property
     def context(self) -> _tool_pb2.CallContext:
@@ -403,10 +410,11 @@ class CallToolRequest(_message.Message):
         timeout: _duration_pb2.Duration | None = ...,
         retry: Global___RetryPolicy | None = ...,
         return_if_approval_required: _builtins.bool = ...,
+        continue_if_disconnected: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "retry", b"retry", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "context", b"context", "retry", b"retry", "return_if_approval_required", b"return_if_approval_required", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "context", b"context", "continue_if_disconnected", b"continue_if_disconnected", "retry", b"retry", "return_if_approval_required", b"return_if_approval_required", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -478,18 +486,24 @@ class StreamToolRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CALL_FIELD_NUMBER: _builtins.int
+    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    after_sequence: _builtins.int
+    """The `sequence` of the last update that the caller has, where it comes back: what is sent begins after it."""
     @_builtins.property
     def call(self) -> Global___CallToolRequest:
-        """The call."""
+        """The call. Where one of the same `call_id`, tool and arguments is under way, the stream joins it: it has those of its
+        updates that are still kept and those that come, and its outcome, and its end leaves the call as it is.
+        """
 
     def __init__(
         self,
         *,
         call: Global___CallToolRequest | None = ...,
+        after_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "call", b"call"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -519,7 +533,7 @@ class StreamToolResponse(_message.Message):
 
     @_builtins.property
     def retry(self) -> Global___CallRetry:
-        """An attempt failed, and another one follows. Dropped, as updates are, where the reader is slow."""
+        """An attempt failed, and another one follows. Kept and dropped as updates are."""
 
     def __init__(
         self,
@@ -585,19 +599,29 @@ class CallStarted(_message.Message):
 
     CALL_ID_FIELD_NUMBER: _builtins.int
     TOOL_FIELD_NUMBER: _builtins.int
+    JOINED_FIELD_NUMBER: _builtins.int
+    MISSED_UPDATES_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call's id, for CancelCall."""
     tool: _builtins.str
     """The tool's name."""
+    joined: _builtins.bool
+    """Whether the call was under way already, so that the stream has joined it."""
+    missed_updates: _builtins.int
+    """How many updates beyond `after_sequence` are no longer kept. Not known, and 0, where the call has ended: then none
+    is, and `finished` follows.
+    """
     def __init__(
         self,
         *,
         call_id: _builtins.str = ...,
         tool: _builtins.str = ...,
+        joined: _builtins.bool = ...,
+        missed_updates: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "joined", b"joined", "missed_updates", b"missed_updates", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

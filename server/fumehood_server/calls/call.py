@@ -11,12 +11,12 @@ from fumehood_server.calls.cancellation import Cancellation
 from fumehood_server.calls.deadlines import Bound, Deadline, first_deadline
 from fumehood_server.calls.errors import EndedEarlyError
 from fumehood_server.calls.repeats import Repeats
+from fumehood_server.calls.updates import UpdateLog
 from fumehood_server.errors import RefusedError
-from fumehood_server.model.call import CallOutcome, CallRequest, CallRetry, CallUpdate
+from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.model.events import About
 from fumehood_server.model.worker import CancelReason
 
-OnUpdate = Callable[[CallUpdate | CallRetry], None]
 _Result = TypeVar("_Result")
 
 _DEADLINE_SKEW_S = 0.02
@@ -41,15 +41,15 @@ class Call:
         "admitted_at",
         "awaits_approval",
         "is_abandoned",
-        "on_update",
         "ready_at",
         "request",
+        "updates",
     )
 
-    def __init__(self, request: CallRequest, on_update: OnUpdate | None) -> None:
-        """`on_update` must not raise."""
+    def __init__(self, request: CallRequest) -> None:
+        """One that no task runs yet."""
         self.request = request
-        self.on_update = on_update
+        self.updates = UpdateLog()
         self.admitted_at = self.ready_at = time.monotonic()
         """When our own bounds on its waits begin: once it is approved, where it had to be."""
         self.awaits_approval = False
@@ -91,7 +91,9 @@ class Call:
                 self._its_task.cancel()
 
     def abandon(self) -> None:
-        """End the call because its stream ended: by the caller's deadline, or by the caller."""
+        """End the call because its stream ended, by the caller's deadline or by the caller, unless it goes on then."""
+        if self.request.continues:
+            return
         deadline = self.request.caller_deadline
         self.is_abandoned = self._cancellation is None
         late = deadline is not None and time.monotonic() >= deadline - _DEADLINE_SKEW_S
@@ -164,7 +166,8 @@ class JoinedCall(Call):
 
     def __init__(self, request: CallRequest, other: Call, repeats: Repeats) -> None:
         """`other` is the call that it repeats."""
-        super().__init__(request, None)
+        super().__init__(request)
+        self.updates = other.updates
         self._task = other._its_task  # noqa: SLF001 - of this class
         self._repeats = repeats
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from fumehood_server.calls.approval_edits import Edit, edited
-from fumehood_server.calls.call import Call, JoinedCall, OnUpdate
+from fumehood_server.calls.call import Call, JoinedCall
 from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.forks import Forks
 from fumehood_server.calls.records import CallRecords, RedactorOf
@@ -127,10 +127,10 @@ class Executor:
             await self._needs.checks.__aexit__(None, None, None)
             self._needs.records.close()
 
-    def start(self, request: CallRequest, on_update: OnUpdate | None = None) -> Call:
+    def start(self, request: CallRequest) -> Call:
         """Admit a call and give it a task, which begins in the loop's next iteration.
 
-        A call that repeats one under way, by its id, joins it: it gets that one's outcome, and none of its updates.
+        A call that repeats one under way, by its id, joins it: it gets that one's outcome, and can read its updates.
 
         Raises:
             RefusedError: it is not admitted.
@@ -140,7 +140,7 @@ class Executor:
             if other is not None:
                 check_repeats(request, other.request)
                 return JoinedCall(request, other, self.repeats)
-        call = Call(request, on_update)
+        call = Call(request)
         self._registry.add_call(call)
         call.runs_in(self._tasks.create_task(self._run(call)))
         return call

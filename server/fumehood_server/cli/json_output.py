@@ -152,6 +152,7 @@ def update_json(message: tool_pb2.ToolUpdate) -> JsonObject:
         "message": message.message,
         "progress": message.progress if message.HasField("progress") else None,
         "total": message.total if message.HasField("total") else None,
+        "unit": message.unit,
         "data": json_or_text(message.data_json),
     }
 

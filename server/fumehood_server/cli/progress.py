@@ -100,10 +100,15 @@ class LiveWatcher:
 
 
 def _share(update: tool_pb2.ToolUpdate) -> str:
+    from fumehood_server.cli.output import one_line
+
     if not update.HasField("progress"):
         return ""
     done = f"{update.progress:,.6g}"
-    return f"[{done}/{update.total:,.6g}]" if update.HasField("total") else f"[{done}]"
+    if update.HasField("total"):
+        done += f"/{update.total:,.6g}"
+    unit = one_line(update.unit)
+    return f"[{done} {unit}]" if unit else f"[{done}]"
 
 
 @contextlib.contextmanager

@@ -55,6 +55,8 @@ class CallRequest:
     """Who calls, and how it was authenticated."""
     return_if_approval_required: bool = False
     """Whether it is answered at once where it would wait for an approval."""
+    continues: bool = False
+    """Whether it goes on when its caller goes away."""
     trace: TraceContext | None = None
     """None: calls are not traced."""
 
@@ -77,6 +79,7 @@ class CallUpdate:
     total: float | None = None
     data_json: str = ""
     sequence: int = 0
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,6 +115,9 @@ class Attempt(Protocol):
     def updates(self) -> int:
         """Updates that the tool has sent so far, whether or not anybody wants them."""
 
+    def hold_updates(self, held: bool, /) -> None:
+        """Have the tool wait with what it sends, or go on, if its process serves no other call. Not after its end."""
+
     async def result(self) -> InvocationResult:
         """Wait for the end: a result, an error, the worker's death. Cancelling the wait leaves the attempt as it is."""
 

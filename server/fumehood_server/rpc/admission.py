@@ -88,12 +88,13 @@ class Admission:
             arguments_json=arguments,
             context=context,
             timeout_s=timeout_s,
-            caller_deadline=caller_deadline,
+            caller_deadline=None if request.continue_if_disconnected else caller_deadline,
             max_attempts=max_attempts,
             again_after_crash=again_after_crash,
             caller=caller.recorded,
             identity=caller,
             return_if_approval_required=request.return_if_approval_required,
+            continues=request.continue_if_disconnected,
             trace=trace,
         )
 
@@ -143,6 +144,7 @@ def _check_not_again(request: pb.CallToolRequest, *, again_after_crash: bool) ->
     for name, asked in (
         ("retry.after_crash", again_after_crash),
         ("return_if_approval_required", request.return_if_approval_required),
+        ("continue_if_disconnected", request.continue_if_disconnected),
     ):
         if asked:
             raise _invalid(f"{name} needs a call_id, by which the call is sent again")

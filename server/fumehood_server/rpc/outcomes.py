@@ -96,6 +96,7 @@ def update_message(call_id: str, update: CallUpdate) -> tool_pb2.ToolUpdate:
         total=update.total,
         data_json=update.data_json,
         sequence=update.sequence,
+        unit=update.unit,
     )
 
 

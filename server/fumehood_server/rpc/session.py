@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from typing import TYPE_CHECKING
 
 import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
-from fumehood_server.calls import Call
+from fumehood_server.calls import Call, Entry, UpdateReader
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
-from fumehood_server.model.call import CallRetry, CallUpdate
+from fumehood_server.model.call import CallRetry
 from fumehood_server.rpc.admission import SESSION, caller_deadline
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.cancelling import cancel_call
@@ -57,6 +56,10 @@ class Session:
         self._queue = SendQueue(server.unread, self._asking.admitted.connection)
         self._calls: set[Call] = set()
         """Those without an answer."""
+        self._readers: dict[Call, UpdateReader] = {}
+        """Of those whose updates are wanted."""
+        self._speaking: dict[Call, None] = {}
+        """Those of them that have updates, in the order in which they take turns."""
         self._tasks = asyncio.TaskGroup()
         self._max_calls = server.executor.max_calls_of_one
         self._reading = True
@@ -83,6 +86,8 @@ class Session:
             refusal = first_refusal(group)
         finally:
             self._queue.close()
+            for updates in self._readers.values():
+                updates.close()
             for call in self._calls:
                 call.abandon()
         if refusal is not None:
@@ -105,7 +110,10 @@ class Session:
         """Send answers until no more can come. Returns whether it is because the sidecar drains."""
         queue, write, loop = self._queue, self._context.write, asyncio.get_running_loop()
         while True:
-            while queue:
+            while self._speaking or queue:
+                self._queue_updates()
+                if not queue:
+                    break
                 try:
                     await write(queue.take_message().SerializeToString())
                 except grpc.aio.InternalError as exc:
@@ -165,37 +173,59 @@ class Session:
             admitted = self._server.admission.read_request(
                 request, self._deadline, caller=caller, came_by=self._came_by
             )
-            on_update = functools.partial(self._update, admitted.call_id) if updates else None
-            call = self._server.executor.start(admitted, on_update)
+            call = self._server.executor.start(admitted)
         except RefusedError as exc:
             self._server.refusals.call("Session", exc.refusal, request, self._caller)
             self._refuse(exc.refusal, _CALL, request.call_id)
             return
         self._calls.add(call)
         self._tasks.create_task(self._answer(call))
+        if updates:
+            self._read_updates(call)
 
     async def _answer(self, call: Call) -> None:
         try:
             outcome = await call.outcome()
         except RefusedError as exc:
             self._calls.discard(call)
+            self._close_updates(call)
             self._server.refusals.admitted_call("Session", exc.refusal, call.request)
             self._refuse(exc.refusal, _CALL, call.request.call_id)
             return
         self._calls.discard(call)
+        self._close_updates(call)
         response = pb.SessionResponse()
         self._server.results.fill(response.finished, outcome)
         self._send(response)
 
-    def _update(self, call_id: str, update: CallUpdate | CallRetry) -> None:
-        if not self._queue.takes_updates:
-            return
-        if isinstance(update, CallRetry):
-            response = pb.SessionResponse(retry=retry_message(call_id, update))
-        else:
-            response = pb.SessionResponse(update=update_message(call_id, update))
-        self._queue.put_update(response)
-        self._wake_writer()
+    def _read_updates(self, call: Call) -> None:
+        def wake() -> None:
+            self._speaking[call] = None
+            self._wake_writer()
+
+        reader = self._readers[call] = call.updates.read(wake)
+        if reader.ready:
+            wake()
+
+    def _queue_updates(self) -> None:
+        """Queue updates while there is room, of each call in turn. What has none waits, and its tool with it."""
+        while self._speaking and self._queue.takes_updates:
+            call = next(iter(self._speaking))
+            del self._speaking[call]
+            reader = self._readers[call]
+            if reader.ready:
+                self._queue.put_update(_update(call.request.call_id, reader.take()))
+            if reader.ready:
+                self._speaking[call] = None
+
+    def _close_updates(self, call: Call) -> None:
+        """Queue what is left of a call's updates, before its answer."""
+        reader = self._readers.pop(call, None)
+        if reader is not None:
+            self._speaking.pop(call, None)
+            while reader.ready:
+                self._queue.put_update(_update(call.request.call_id, reader.take()))
+            reader.close()
 
     def _refuse(
         self,
@@ -217,3 +247,9 @@ class Session:
     def _wake_writer(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
+
+
+def _update(call_id: str, entry: Entry) -> pb.SessionResponse:
+    if isinstance(entry, CallRetry):
+        return pb.SessionResponse(retry=retry_message(call_id, entry))
+    return pb.SessionResponse(update=update_message(call_id, entry))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING
 
 import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
+from fumehood_server.calls import JoinedCall
 from fumehood_server.errors import RefusedError
 from fumehood_server.model.call import CallOutcome, CallRequest, CallRetry, CallUpdate
 from fumehood_server.rpc.hang_up import hang_ups_end_it
@@ -18,33 +18,28 @@ from fumehood_server.rpc.unread import STREAM_BYTES
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
 
-MAX_QUEUED_UPDATES = 64
-"""Updates that wait for a slow reader. The oldest is dropped for a new one: the last word is worth most."""
-
-MAX_QUEUED_UPDATE_CHARS = 256 * 1024
-"""Of their text together, where there is more than one."""
-
 
 async def stream_call(
-    server: ServerContext, request: CallRequest, context: grpc.aio.ServicerContext[pb.StreamToolRequest, bytes]
+    server: ServerContext,
+    request: CallRequest,
+    after: int,
+    context: grpc.aio.ServicerContext[pb.StreamToolRequest, bytes],
 ) -> None:
-    """Run one call and write `started`, its updates and `finished`. Cancelling this cancels the call.
+    """Run or join one call, and write `started`, its updates beyond `after` and `finished`.
+
+    Cancelling this cancels a call that was run, unless that goes on without its caller.
 
     Raises:
         RefusedError: the call is not admitted, and nothing was written; or there is no room for its answer.
     """
-    updates = _LastUpdates()
     wake = asyncio.Event()
-
-    def on_update(update: CallUpdate | CallRetry) -> None:
-        updates.put(update)
-        wake.set()
-
     try:
-        call = server.executor.start(request, on_update)
+        call = server.executor.start(request)
     except RefusedError as exc:
         server.refusals.admitted_call("StreamTool", exc.refusal, request)
         raise
+
+    updates = call.updates.read(wake.set, after)
 
     async def ended() -> CallOutcome | RefusedError:
         try:
@@ -56,12 +51,14 @@ async def stream_call(
 
     try:
         with hang_ups_end_it():
-            started = pb.CallStarted(call_id=request.call_id, tool=request.tool)
+            joined = isinstance(call, JoinedCall)
+            started = pb.CallStarted(call_id=request.call_id, tool=request.tool, joined=joined)
+            started.missed_updates = updates.missed if joined else 0
             await context.write(pb.StreamToolResponse(started=started).SerializeToString())
             async with asyncio.TaskGroup() as tasks:
                 end = tasks.create_task(ended())
-                while not end.done() or updates:
-                    while updates:
+                while not end.done() or updates.ready:
+                    while updates.ready:
                         await server.pacer.turn()
                         await context.write(_event(request.call_id, updates.take()).SerializeToString())
                     if not end.done():
@@ -73,6 +70,7 @@ async def stream_call(
                 raise outcome
             await _write_finished(server, outcome, context)
     finally:
+        updates.close()
         call.abandon()
 
 
@@ -94,37 +92,3 @@ async def _write_finished(
         await context.write(answer)
     finally:
         server.unread.remove(caller, size)
-
-
-class _LastUpdates:
-    """The updates that wait for the reader: the last ones, so many as there is room for."""
-
-    __slots__ = ("_chars", "_updates")
-
-    def __init__(self) -> None:
-        self._updates: deque[CallUpdate | CallRetry] = deque()
-        self._chars = 0
-
-    def __len__(self) -> int:
-        return len(self._updates)
-
-    def put(self, update: CallUpdate | CallRetry) -> None:
-        """Queue one, and drop the oldest for it where there is no room."""
-        self._updates.append(update)
-        self._chars += _chars(update)
-        while len(self._updates) > MAX_QUEUED_UPDATES or (
-            self._chars > MAX_QUEUED_UPDATE_CHARS and len(self._updates) > 1
-        ):
-            self.take()
-
-    def take(self) -> CallUpdate | CallRetry:
-        """The oldest. There must be one."""
-        update = self._updates.popleft()
-        self._chars -= _chars(update)
-        return update
-
-
-def _chars(update: CallUpdate | CallRetry) -> int:
-    if isinstance(update, CallRetry):
-        return len(update.error.message)
-    return len(update.message) + len(update.data_json)

@@ -104,8 +104,9 @@ class ToolService:
         except RefusedError as exc:
             server.refusals.call("StreamTool", exc.refusal, request.call, caller.recorded)
             raise
+        after = request.after_sequence
         del request  # likewise
-        await stream_call(server, admitted, context)
+        await stream_call(server, admitted, after, context)
 
     async def call_tools(self, request: pb.CallToolsRequest, context: _Context[pb.CallToolsRequest]) -> None:
         """A batch of calls."""

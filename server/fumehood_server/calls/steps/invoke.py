@@ -11,6 +11,7 @@ from fumehood_server.calls.cancellation import after_dispatch
 from fumehood_server.calls.deadlines import Bound, Deadline
 from fumehood_server.calls.errors import EndedEarlyError
 from fumehood_server.calls.progress import Progress
+from fumehood_server.calls.updates import UpdateLog
 from fumehood_server.model.call import CallContext, CallError, CallRequest, CallUpdate
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
@@ -41,15 +42,14 @@ async def invoke_tool(
     now = time.monotonic()
     deadline = call.deadline(Bound.TOOL, now, tool.timeout_s)
     call.raise_if_over(deadline)
-    on_update, wanted, earlier_updates = call.on_update, True, progress.updates
-
-    idle = None if tool.idle_timeout_s is None else IdleTimer(tool.idle_timeout_s, now)
+    updates, wanted, earlier_updates = call.updates, True, progress.updates
+    idle = None if tool.idle_timeout_s is None else IdleTimer(tool.idle_timeout_s, now, updates)
 
     def hand_on(update: CallUpdate) -> None:
         if idle is not None:
             idle.since = time.monotonic()
-        if wanted and on_update is not None:
-            on_update(replace(update, sequence=update.sequence + earlier_updates) if earlier_updates else update)
+        if wanted:
+            updates.put(replace(update, sequence=update.sequence + earlier_updates) if earlier_updates else update)
 
     attempt = worker.invoke(
         Invocation(
@@ -59,7 +59,8 @@ async def invoke_tool(
             context=_context(call.request),
             attempt=progress.attempts + 1,
             timeout_s=deadline.at - now,
-            on_update=None if on_update is None and idle is None else hand_on,
+            # Whoever knows its id may ask for updates later.
+            on_update=hand_on if updates.keeps or call.request.is_named or idle is not None else None,
             max_recorded_bytes=max_recorded_bytes,
             trace=call.request.trace,
             about=call.about,
@@ -68,6 +69,7 @@ async def invoke_tool(
     progress.worker_id, progress.receipt = worker.worker_id, worker.receipt
     progress.dispatched_at = progress.dispatched_at or now
     progress.sent += 1
+    updates.throttle(attempt.hold_updates)
     try:
         return await _result(call, attempt, deadline, idle)
     except EndedEarlyError as early:
@@ -76,6 +78,7 @@ async def invoke_tool(
         error, reason = early.error, early.reason
     finally:
         wanted = False
+        updates.throttle(None)
         progress.updates = earlier_updates + attempt.updates
     result = await end_attempt(attempt, reason, tool, linger_s)
     progress.updates = earlier_updates + attempt.updates
@@ -86,15 +89,18 @@ async def invoke_tool(
 class IdleTimer:
     """When the attempt's tool was last heard of."""
 
-    __slots__ = ("limit_s", "since")
+    __slots__ = ("_updates", "limit_s", "since")
 
-    def __init__(self, limit_s: float, since: float) -> None:
-        """`since` is on the event loop's clock."""
+    def __init__(self, limit_s: float, since: float, updates: UpdateLog) -> None:
+        """`since` is on the event loop's clock. `updates` tells whether the tool is held."""
+        self._updates = updates
         self.limit_s = limit_s
         self.since = since
 
     def deadline(self) -> Deadline:
-        """When it is over unless the tool is heard of before."""
+        """When it is over unless the tool is heard of before. One that is held can't be heard."""
+        if self._updates.held:
+            self.since = time.monotonic()
         return Deadline(self.since + self.limit_s, Bound.IDLE, self.limit_s)
 
 

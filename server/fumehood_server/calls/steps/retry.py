@@ -65,8 +65,7 @@ async def wait_before_retry(call: Call, tool: RegisteredTool, retry: CallRetry) 
     Raises:
         EndedEarlyError: the call was cancelled or met its deadline.
     """
-    if call.on_update is not None:
-        call.on_update(replace(retry, error=replace(retry.error, details={}, caused_by=None)))
+    call.updates.put(replace(retry, error=replace(retry.error, details={}, caused_by=None)))
     deadline = call.deadline(Bound.WAIT, time.monotonic(), max(MIN_WAIT_S, tool.timeout_s))
     await call.wait_for(functools.partial(asyncio.sleep, retry.delay_s), deadline)
 

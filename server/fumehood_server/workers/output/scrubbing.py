@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def scrub_update(message: plugin_pb2.Update, redactor: Redactor) -> None:
     """Take them out of an update, in place."""
     message.message = redactor.text(message.message)
+    message.unit = redactor.text(message.unit)
     message.data_json = without_secrets(message.data_json, redactor)
 
 

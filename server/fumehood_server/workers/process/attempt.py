@@ -72,6 +72,9 @@ class Incoming(Protocol):
     def mid_frame(self) -> bool:
         """Whether a frame has begun that is not whole."""
 
+    def hold(self, *, held: bool) -> None:
+        """Take no more frames until it is let go."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
@@ -136,6 +139,11 @@ class WorkerAttempt:
         """See `Attempt`."""
         return self._result is not None
 
+    def hold_updates(self, held: bool, /) -> None:
+        """See `Attempt`."""
+        if not self.ended and self.cancel_reason is None:
+            self._context.output.hold(held=held)
+
     async def result(self) -> InvocationResult:
         """See `Attempt`."""
         await self._ended.wait()
@@ -151,6 +159,7 @@ class WorkerAttempt:
         if not self.ended and self.cancel_reason is None:
             self.cancel_reason = reason
             context = self._context
+            context.output.hold(held=False)  # its result may come behind what it was held with
             grace_s = context.settings.cancel_grace_of(context.spec.isolation)
             context.requests.cancel(self.invocation_id)
             context.writer.send(messages.cancel(self.invocation_id, reason, grace_s))
@@ -205,6 +214,7 @@ class WorkerAttempt:
                 )
             self._result = result
             self._ended.set()
+            self._context.output.hold(held=False)
 
     def fail(self, error: CallError) -> None:
         """Say that it ended without a word of the plugin's that counts."""

@@ -334,6 +334,7 @@ class ProcessWorker:
     async def _read_what_is_left(self) -> None:
         """What the process said last may still be in its pipes, a result among it."""
         life = self.life
+        self._output.hold(held=False)
         if life.vanished:
             await life.until(
                 lambda: (self._output.frames_ended or life.requested is EndRequest.KILL) and self._output.stderr_ended,

@@ -66,6 +66,7 @@ class WorkerOutput:
             max_frame_bytes=settings.max_frame_bytes,
             stall_s=settings.frame_stall_s,
         )
+        self._holds = one_call or spec.max_concurrent_calls == 1
         self._lines = StderrLines(log, worker_id, lines, rate)
         self._stderr = StderrReader(process.stderr, self._lines, life.notify)
 
@@ -106,6 +107,11 @@ class WorkerOutput:
         """Read both pipes."""
         self._frames.resume()
         self._stderr.resume()
+
+    def hold(self, *, held: bool) -> None:
+        """Take no more frames until it is let go, if the process serves one call at a time."""
+        if self._holds:
+            self._frames.hold(held=held)
 
     def stop_frames(self) -> None:
         """Take no more frames. What comes on stderr is still read."""

@@ -55,6 +55,8 @@ class FrameReader(PipeReader):
         self._frames: Iterator[bytes] = iter(())
         self._stall_timer: asyncio.TimerHandle | None = None
         self._turns = portions()
+        self._held = False
+        self._has_turn = False
 
     @property
     def mid_frame(self) -> bool:
@@ -79,10 +81,21 @@ class FrameReader(PipeReader):
         """Cut it into frames, and hand them on."""
         self._frames = self._decoder.decode_frames(data)
         for _ in range(FRAMES_AT_ONCE):
-            if not self._hand_on():
+            if not self._hand_on() or self._held:
                 return
         self.pause()
-        self._turns.add(self._take_turn)
+        self._add_turn()
+
+    def hold(self, *, held: bool) -> None:
+        """Hand on nothing until it is let go, so that the process waits once the pipe is full."""
+        if held is self._held or self.ended:
+            return
+        self._held = held
+        if held:
+            self.pause()
+            self._stop_stall_timer()
+        else:
+            self._add_turn()  # for what was read already
 
     def take_end(self) -> None:
         """Tell that nothing more comes."""
@@ -119,13 +132,18 @@ class FrameReader(PipeReader):
             return False
         return not self.ended
 
+    def _add_turn(self) -> None:
+        if not self._has_turn:
+            self._has_turn = True
+            self._turns.add(self._take_turn)
+
     def _take_turn(self) -> bool:
-        if self.ended:
-            return False
-        more = self._hand_on()
-        if not more:
+        if not self.ended and not self._held and self._hand_on() and not self._held:
+            return True
+        self._has_turn = False
+        if not self._held:
             self.resume()
-        return more
+        return False
 
     def _look_for_half_a_frame(self) -> None:
         if not self._decoder.pending_bytes:

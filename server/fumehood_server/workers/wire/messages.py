@@ -30,6 +30,9 @@ MAX_LINE_BYTES = 8192
 MAX_UPDATE_DATA_BYTES = 65_536
 """`Update.data_json` (plugin.proto)."""
 
+MAX_UNIT_BYTES = 64
+"""`Update.unit` (plugin.proto)."""
+
 MAX_BLOCKS = 1024
 """`Result.content` (plugin.proto)."""
 
@@ -228,6 +231,7 @@ def update(message: plugin_pb2.Update, sequence: int) -> CallUpdate:
         total=message.total if message.HasField("total") else None,
         data_json=data if len(data) * 4 <= MAX_UPDATE_DATA_BYTES or len(data.encode()) <= MAX_UPDATE_DATA_BYTES else "",
         sequence=sequence,
+        unit=cut(message.unit, MAX_UNIT_BYTES),
     )
 
 

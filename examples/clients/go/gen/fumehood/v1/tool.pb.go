@@ -891,9 +891,11 @@ type ToolUpdate struct {
 	Total *float64 `protobuf:"fixed64,4,opt,name=total,proto3,oneof" json:"total,omitempty"`
 	// Anything more, as JSON. Empty means nothing.
 	DataJson string `protobuf:"bytes,5,opt,name=data_json,json=dataJson,proto3" json:"data_json,omitempty"`
-	// Place of this update among the call's updates, from 1. A gap means that updates were dropped because the reader
-	// was slow.
-	Sequence      uint64 `protobuf:"varint,6,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Place of this update among the call's updates, from 1. A gap means that updates were dropped: the reader was slow,
+	// and the tool's process has other calls that can't wait for it.
+	Sequence uint64 `protobuf:"varint,6,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// What `progress` and `total` count, such as "files". Empty: nothing was said.
+	Unit          string `protobuf:"bytes,7,opt,name=unit,proto3" json:"unit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -968,6 +970,13 @@ func (x *ToolUpdate) GetSequence() uint64 {
 		return x.Sequence
 	}
 	return 0
+}
+
+func (x *ToolUpdate) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
 }
 
 // How one call ended. Exactly one for each admitted call.
@@ -1588,7 +1597,7 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\x0eparent_span_id\x18\x05 \x01(\tR\fparentSpanId\x12\x17\n" +
 	"\aturn_id\x18\x06 \x01(\tR\x06turnId\x12\x1b\n" +
 	"\tstep_name\x18\a \x01(\tR\bstepName\x12\x1b\n" +
-	"\tcaused_by\x18\b \x01(\tR\bcausedBy\"\xcb\x01\n" +
+	"\tcaused_by\x18\b \x01(\tR\bcausedBy\"\xdf\x01\n" +
 	"\n" +
 	"ToolUpdate\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
@@ -1596,7 +1605,8 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\bprogress\x18\x03 \x01(\x01H\x00R\bprogress\x88\x01\x01\x12\x19\n" +
 	"\x05total\x18\x04 \x01(\x01H\x01R\x05total\x88\x01\x01\x12\x1b\n" +
 	"\tdata_json\x18\x05 \x01(\tR\bdataJson\x12\x1a\n" +
-	"\bsequence\x18\x06 \x01(\x04R\bsequenceB\v\n" +
+	"\bsequence\x18\x06 \x01(\x04R\bsequence\x12\x12\n" +
+	"\x04unit\x18\a \x01(\tR\x04unitB\v\n" +
 	"\t_progressB\b\n" +
 	"\x06_total\"\x84\x04\n" +
 	"\n" +

@@ -687,8 +687,13 @@ type CallToolRequest struct {
 	// the error's details, rather than to wait. It is asked for again by the same call with the same `call_id`, which is
 	// needed. Nothing is recorded as the call's outcome until it was decided.
 	ReturnIfApprovalRequired bool `protobuf:"varint,7,opt,name=return_if_approval_required,json=returnIfApprovalRequired,proto3" json:"return_if_approval_required,omitempty"`
-	unknownFields            protoimpl.UnknownFields
-	sizeCache                protoimpl.SizeCache
+	// Whether the call goes on where the stream or request that asked for it ends before it does: because the connection
+	// is gone, or by the gRPC deadline, which does not bound it then. It ends by itself, by `timeout` and the other
+	// timeouts, or by CancelCall. Needs a `call_id`, by which StreamTool joins it again and GetCall waits for it. False:
+	// it is cancelled.
+	ContinueIfDisconnected bool `protobuf:"varint,8,opt,name=continue_if_disconnected,json=continueIfDisconnected,proto3" json:"continue_if_disconnected,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *CallToolRequest) Reset() {
@@ -766,6 +771,13 @@ func (x *CallToolRequest) GetRetry() *RetryPolicy {
 func (x *CallToolRequest) GetReturnIfApprovalRequired() bool {
 	if x != nil {
 		return x.ReturnIfApprovalRequired
+	}
+	return false
+}
+
+func (x *CallToolRequest) GetContinueIfDisconnected() bool {
+	if x != nil {
+		return x.ContinueIfDisconnected
 	}
 	return false
 }
@@ -881,8 +893,11 @@ func (x *CallToolResponse) GetResult() *ToolResult {
 // Asks for one call of a tool, streamed.
 type StreamToolRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
-	Call          *CallToolRequest `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
+	// The call. Where one of the same `call_id`, tool and arguments is under way, the stream joins it: it has those of its
+	// updates that are still kept and those that come, and its outcome, and its end leaves the call as it is.
+	Call *CallToolRequest `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
+	// The `sequence` of the last update that the caller has, where it comes back: what is sent begins after it.
+	AfterSequence uint64 `protobuf:"varint,2,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -922,6 +937,13 @@ func (x *StreamToolRequest) GetCall() *CallToolRequest {
 		return x.Call
 	}
 	return nil
+}
+
+func (x *StreamToolRequest) GetAfterSequence() uint64 {
+	if x != nil {
+		return x.AfterSequence
+	}
+	return 0
 }
 
 // One event of a streamed call.
@@ -1033,7 +1055,7 @@ type StreamToolResponse_Finished struct {
 }
 
 type StreamToolResponse_Retry struct {
-	// An attempt failed, and another one follows. Dropped, as updates are, where the reader is slow.
+	// An attempt failed, and another one follows. Kept and dropped as updates are.
 	Retry *CallRetry `protobuf:"bytes,4,opt,name=retry,proto3,oneof"`
 }
 
@@ -1124,7 +1146,12 @@ type CallStarted struct {
 	// The call's id, for CancelCall.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// The tool's name.
-	Tool          string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
+	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
+	// Whether the call was under way already, so that the stream has joined it.
+	Joined bool `protobuf:"varint,3,opt,name=joined,proto3" json:"joined,omitempty"`
+	// How many updates beyond `after_sequence` are no longer kept. Not known, and 0, where the call has ended: then none
+	// is, and `finished` follows.
+	MissedUpdates uint64 `protobuf:"varint,4,opt,name=missed_updates,json=missedUpdates,proto3" json:"missed_updates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1171,6 +1198,20 @@ func (x *CallStarted) GetTool() string {
 		return x.Tool
 	}
 	return ""
+}
+
+func (x *CallStarted) GetJoined() bool {
+	if x != nil {
+		return x.Joined
+	}
+	return false
+}
+
+func (x *CallStarted) GetMissedUpdates() uint64 {
+	if x != nil {
+		return x.MissedUpdates
+	}
+	return 0
 }
 
 // Asks for a batch of calls.
@@ -2254,7 +2295,7 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x05tools\x18\x01 \x03(\v2\x1d.fumehood.v1.ToolAvailabilityR\x05tools\"e\n" +
 	"\x10ToolAvailability\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
-	"\favailability\x18\x02 \x01(\v2\x19.fumehood.v1.AvailabilityR\favailability\"\xbd\x02\n" +
+	"\favailability\x18\x02 \x01(\v2\x19.fumehood.v1.AvailabilityR\favailability\"\xf7\x02\n" +
 	"\x0fCallToolRequest\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12%\n" +
 	"\x0earguments_json\x18\x02 \x01(\tR\rargumentsJson\x12\x17\n" +
@@ -2262,15 +2303,17 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\acontext\x18\x04 \x01(\v2\x18.fumehood.v1.CallContextR\acontext\x123\n" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12.\n" +
 	"\x05retry\x18\x06 \x01(\v2\x18.fumehood.v1.RetryPolicyR\x05retry\x12=\n" +
-	"\x1breturn_if_approval_required\x18\a \x01(\bR\x18returnIfApprovalRequired\"Q\n" +
+	"\x1breturn_if_approval_required\x18\a \x01(\bR\x18returnIfApprovalRequired\x128\n" +
+	"\x18continue_if_disconnected\x18\b \x01(\bR\x16continueIfDisconnected\"Q\n" +
 	"\vRetryPolicy\x12\x1f\n" +
 	"\vafter_crash\x18\x01 \x01(\bR\n" +
 	"afterCrash\x12!\n" +
 	"\fmax_attempts\x18\x02 \x01(\rR\vmaxAttempts\"C\n" +
 	"\x10CallToolResponse\x12/\n" +
-	"\x06result\x18\x01 \x01(\v2\x17.fumehood.v1.ToolResultR\x06result\"E\n" +
+	"\x06result\x18\x01 \x01(\v2\x17.fumehood.v1.ToolResultR\x06result\"l\n" +
 	"\x11StreamToolRequest\x120\n" +
-	"\x04call\x18\x01 \x01(\v2\x1c.fumehood.v1.CallToolRequestR\x04call\"\xed\x01\n" +
+	"\x04call\x18\x01 \x01(\v2\x1c.fumehood.v1.CallToolRequestR\x04call\x12%\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\xed\x01\n" +
 	"\x12StreamToolResponse\x124\n" +
 	"\astarted\x18\x01 \x01(\v2\x18.fumehood.v1.CallStartedH\x00R\astarted\x121\n" +
 	"\x06update\x18\x02 \x01(\v2\x17.fumehood.v1.ToolUpdateH\x00R\x06update\x125\n" +
@@ -2281,10 +2324,12 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1a\n" +
 	"\battempts\x18\x02 \x01(\rR\battempts\x12.\n" +
 	"\x05error\x18\x03 \x01(\v2\x18.fumehood.v1.SystemErrorR\x05error\x12/\n" +
-	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05delay\":\n" +
+	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05delay\"y\n" +
 	"\vCallStarted\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
-	"\x04tool\x18\x02 \x01(\tR\x04tool\"m\n" +
+	"\x04tool\x18\x02 \x01(\tR\x04tool\x12\x16\n" +
+	"\x06joined\x18\x03 \x01(\bR\x06joined\x12%\n" +
+	"\x0emissed_updates\x18\x04 \x01(\x04R\rmissedUpdates\"m\n" +
 	"\x10CallToolsRequest\x122\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1c.fumehood.v1.CallToolRequestR\x05calls\x12%\n" +
 	"\x0emax_concurrent\x18\x02 \x01(\rR\rmaxConcurrent\"\x7f\n" +
