@@ -156,3 +156,39 @@ def test_ctrl_c_cancels_the_call_and_says_so(sidecar: Sidecar) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert [(line["event"], line["code"]) for line in ends] == [("execute_cancelled", "CANCELLED_SIGNAL")]
+
+
+def test_a_batch_is_answered_in_the_order_of_its_file(sidecar: Sidecar, tmp_path: Path) -> None:
+    calls = [
+        {"tool": "say", "arguments": {"text": "first"}, "call_id": "batch-1"},
+        {"tool": "add_up", "arguments": {"numbers": "none"}},
+        {"tool": "nothing_such"},
+        {"tool": "add_up", "arguments": {"numbers": [1, 2]}},
+        {"tool": "say", "call_id": "no id"},
+    ]
+    lines = [json.dumps(each) for each in calls]
+    (tmp_path / "calls.jsonl").write_text("\n\n".join(lines[:4]) + "\n")
+    done = fumehood("call", "--batch", "calls.jsonl", "--json", address=sidecar.target, folder=tmp_path)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.status, [each["index"] for each in answers]) == (1, [0, 1, 2, 3])
+    assert [each["error"] and each["error"]["code"] for each in answers] == [
+        *(None, "TOOL_EXECUTION_FAILED", "TOOL_NOT_FOUND", None),
+    ]
+    assert answers[0]["result"]["call_id"] == "batch-1"
+    assert answers[3]["result"]["details"] == {"total": 3}
+
+    plain = fumehood("call", "--batch", "-", address=sidecar.target, stdin=lines[0])
+    assert (plain.status, plain.stdout) == (0, "1. say ok\nfirst\n")
+    refused = fumehood("call", "--batch", "-", address=sidecar.target, stdin=lines[4])
+    assert (refused.status, "calls[0]" in refused.stderr) == (2, True)
+
+
+def test_a_file_that_is_no_batch_is_refused_before_anything_is_called(sidecar: Sidecar, tmp_path: Path) -> None:
+    good = json.dumps({"tool": "say", "arguments": {"text": "a"}})
+    wrong = ["{", "[]", '{"arguments": {}}', '{"tool": "say", "argument": {}}', '{"tool": "say", "call_id": 3}']
+    for line in wrong:
+        (tmp_path / "calls").write_text(f"{good}\n{line}\n")
+        done = fumehood("call", "--batch", "calls", address=sidecar.target, folder=tmp_path)
+        assert (done.status, done.stdout, "line 2" in done.stderr) == (2, "", True), line
+    for arguments in (("say", "--batch", "calls"), ("--batch", "gone"), ("--batch", "calls", "--stream"), ()):
+        assert fumehood("call", *arguments, address=sidecar.target, folder=tmp_path).status == 2

@@ -180,6 +180,11 @@ class SidecarClient:
         stream = self._tools.StreamTool(pb.StreamToolRequest(call=request), timeout=_deadline_s(request))
         return self._stream(stream)
 
+    def call_tools(self, calls: list[pb.CallToolRequest]) -> Iterator[pb.BatchAnswer]:
+        """Make a batch of calls and yield the answers in their order. Leaving the iterator cancels the calls."""
+        for message in self._stream(self._tools.CallTools(pb.CallToolsRequest(calls=calls))):
+            yield from message.answers
+
     def list_approvals(self, approval_id: str = "") -> list[approval_pb.Approval]:
         """All that are open, or one."""
         found: list[approval_pb.Approval] = []

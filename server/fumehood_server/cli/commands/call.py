@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Call a tool.")
-@click.argument("tool", shell_complete=tool_names)
+@click.argument("tool", default="", shell_complete=tool_names)
 @click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=argument_words)
 @click.option("--args", "whole", metavar="JSON|@FILE|-", help="All arguments as one JSON object; - reads stdin.")
+@click.option("--batch", metavar="FILE|-", help='Calls, one {"tool": NAME, "arguments": {...}} a line.')
 @click.option("--stream", is_flag=True, help="Show how the call is getting on.")
 @click.option(
     "--timeout",
@@ -49,6 +50,7 @@ def call(
     tool: str,
     pairs: tuple[str, ...],
     whole: str | None,
+    batch: str | None,
     stream: bool,
     timeout_s: float | None,
     call_id: str,
@@ -69,6 +71,7 @@ def call(
       fumehood call roll_dice --args '{"count": 2, "sides": 6}'
       fumehood call word_count --args @request.json --json
       fumehood call slow_job steps=20 --stream          Ctrl-C cancels it
+      fumehood call --batch calls.jsonl --json          answers in the order of the file
 
     Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the sidecar can't be reached.
     """
@@ -77,6 +80,9 @@ def call(
     from fumehood_server.cli import output
     from fumehood_server.cli.client import SidecarClient
 
+    if batch is not None or not tool:
+        _check_batch(batch, alone=not (tool or whole is not None or stream or call_id))
+        return _batch(address, batch or "", timeout_s=timeout_s, run=run, no_wait=no_wait, as_json=as_json)
     with SidecarClient(address) as client:
         schema = _schema_for(client, tool, pairs=bool(pairs))
         request = pb.CallToolRequest(
@@ -116,6 +122,37 @@ def call(
             if sys.stderr.isatty():
                 output.say(output.Part(_footer(result), dim=True), err=True)
     return _status(result)
+
+
+def _check_batch(batch: str | None, *, alone: bool) -> None:
+    if batch is None:
+        raise click.UsageError("Missing argument 'TOOL'.")
+    if not alone:
+        raise click.UsageError("--batch takes its calls from the file: no TOOL, arguments, --stream or --call-id.")
+
+
+def _batch(
+    address: str | None, source: str, *, timeout_s: float | None, run: str, no_wait: bool, as_json: bool
+) -> ExitStatus:
+    from fumehood_server.cli import output
+    from fumehood_server.cli.call_batch import read_calls, run_batch
+    from fumehood_server.cli.client import SidecarClient
+
+    calls = list(read_calls(source))
+    for each in calls:
+        if no_wait:  # which needs an id, to send it again by
+            each.return_if_approval_required = True
+            each.call_id = each.call_id or f"call-{secrets.token_hex(_ID_BYTES)}"
+        if run:
+            each.context.request_id = run
+        if timeout_s is not None:
+            each.timeout.FromNanoseconds(round(timeout_s * 1e9))
+    try:
+        with SidecarClient(address) as client:
+            return run_batch(client, calls, as_json=as_json)
+    except KeyboardInterrupt:
+        output.note("cancelled: those that had no answer were told to stop; what they had done stays done")
+        return ExitStatus.INTERRUPTED
 
 
 _ID_BYTES = 16
