@@ -76,7 +76,7 @@ class DatabasePlace:
 
     shared = True
 
-    def __init__(self, database: Database, *, window_s: int = 0, keep_events_d: float | None = None) -> None:
+    def __init__(self, database: Database, *, window_s: float = 0.0, keep_events_d: float | None = None) -> None:
         """`window_s`: how long a call's id stands for that call. For who writes.
 
         `keep_events_d`: days after which whole events are removed. Given, both must be the same at all sidecars.
@@ -91,8 +91,8 @@ class DatabasePlace:
 
         self.database = database
         self._reader, self._store, self._instance = PostgresReader, PostgresStore, Instance
-        self._window_us = window_s * 1_000_000
-        self._settings = None if keep_events_d is None else SharedSettings(window_s, keep_events_d)
+        self._window_us = round(window_s * 1e6)
+        self._settings = None if keep_events_d is None else SharedSettings(round(window_s), keep_events_d)
         self._instances: dict[str, Instance] = {}
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class DatabasePlace:
 
 
 def place_of(
-    state_dir: Path, database: Database | None, *, window_s: int = 0, keep_events_d: float | None = None
+    state_dir: Path, database: Database | None, *, window_s: float = 0.0, keep_events_d: float | None = None
 ) -> Place:
     """The journal's place. The settings are for a sidecar: see `DatabasePlace`.
 

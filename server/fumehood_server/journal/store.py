@@ -62,6 +62,16 @@ class StoredEvent(NamedTuple):
     body: bytes
 
 
+class ApprovalRow(NamedTuple):
+    """A row of the table of approvals: see `approval_rows.Row`."""
+
+    approval_id: str
+    call_id: str
+    is_open: bool
+    position: int
+    record: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """How much a journal holds."""
@@ -207,6 +217,12 @@ class Reader(Protocol):
 
         They end early beyond so many bytes, after one at least.
         """
+
+    def approval_positions(self, approval_ids: Collection[str]) -> dict[str, int]:
+        """Positions of what changed these approvals last."""
+
+    def approval_rows(self, after: tuple[int, str], *, limit: int) -> list[ApprovalRow]:
+        """The first approvals after a position and an id, in that order."""
 
     def approval_events(self, call_id: str, before: int) -> list[StoredEvent]:
         """Events of the approvals of a call from before its start."""

@@ -17,6 +17,7 @@ from fumehood_server.journal.entry import CallRow, CallState, filed
 from fumehood_server.journal.pruned import pruned_so_far
 from fumehood_server.journal.store import Counts, EventFilter, Pruned, Reader, StoredEvent, StoreError
 from fumehood_server.journal.tree import TILE_BITS, TILE_HASHES, Tile, Tree
+from fumehood_server.journal.verify_approvals import ApprovalChecks
 from fumehood_server.model.approval_events import ApprovalDecided, ApprovalRequested
 from fumehood_server.model.events import (
     ExecuteAttempt,
@@ -133,21 +134,27 @@ class _Verification:
         self._pruned = max(self._pruned_up_to(counts.events), self._pruned_events.up_to)
         self._checkpoint = self._checkpoints()
         self._due = next(self._checkpoint, None)
+        approvals = ApprovalChecks(self._reader, self._pruned_events.up_to)
         while self._tree.size < counts.events:
             events = self._reader.events(EventFilter(), after=self._tree.size - 1, limit=_PORTION)
             if not events:
                 raise _FaultError(self._tree.size, "is missing")
             payloads = self._reader.payloads(events[0].position, events[-1].position + 1)
             rows = self._reader.calls({each.subject for each in events if each.type in _OF_CALLS})
+            approvals.begin(events)
             for event in events:
                 while self._tree.size < min(event.position, self._pruned_events.up_to):
                     self._add(self._tree.append_hash(self._removed_leaf()))
-                self._check_event(event, payloads, rows)
+                fields = self._check_event(event, payloads, rows)
+                if problem := approvals.problem(event, fields):
+                    raise _FaultError(event.position, problem)
                 self._add(self._tree.append(event.body))
             if self._progress is not None:
                 self._progress(self._tree.size, counts.events)
         if self._due is not None:
             raise _FaultError(counts.events, f"is missing: a checkpoint was signed over {self._due.size} events")
+        if problem := approvals.rest():
+            raise _FaultError(-1, problem)
         self._check_rest(counts)
 
     def _add(self, tiles: Sequence[Tile]) -> None:
@@ -219,7 +226,8 @@ class _Verification:
 
     def _check_event(
         self, event: StoredEvent, payloads: Mapping[tuple[int, int], bytes], rows: Mapping[str, CallRow]
-    ) -> None:
+    ) -> Mapping[str, Any]:
+        """What it says."""
         position = self._tree.size
         if event.position != position:
             raise _FaultError(position, "is missing")
@@ -241,6 +249,7 @@ class _Verification:
             self._check_payload(position, fields["data"].get(name), payloads.get((position, 0)))
         if event.type in _OF_CALLS and not self._row_agrees(rows.get(event.subject), fields, position):
             raise _FaultError(position, "is of a call that the list of calls shows otherwise")
+        return fields
 
     def _check_payload(self, position: int, said: Mapping[str, Any] | None, data: bytes | None) -> None:
         if data is None:

@@ -83,7 +83,7 @@ class Decide:
             asked_for = self.requirements or found.requirements
             edited, text = decision.edited, decision.edited_json
             found = replace(found, subject=edited, arguments_json=text, requirements=asked_for)
-        if all(_satisfied(each, found) for each in found.requirements):
+        if is_satisfied(found):
             return replace(found, state=ApprovalState.APPROVED, expires_us=now_us + found.use_within_us)
         return found
 
@@ -148,6 +148,11 @@ def _standing(found: Approval) -> list[Decision]:
         for each in found.decisions
         if each.choice is Choice.APPROVE and (each.digest if each.edited is None else each.edited.digest) == digest
     ]
+
+
+def is_satisfied(found: Approval) -> bool:
+    """Whether enough have approved it for each of its requirements."""
+    return all(_satisfied(each, found) for each in found.requirements)
 
 
 def _satisfied(requirement: Requirement, found: Approval) -> bool:

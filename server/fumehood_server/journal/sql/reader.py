@@ -12,7 +12,7 @@ from fumehood_server.journal.query import TYPES_OF_CALLS, Bounds, EventQuery, Fo
 from fumehood_server.journal.quota_rows import OPEN_HOLDS
 from fumehood_server.journal.sql.columns import NOT_ENDS, NOT_OF_CALLS, OF_APPROVALS, SELECT
 from fumehood_server.journal.sql.search import first_at, search
-from fumehood_server.journal.store import Counts, EventFilter, StoredEvent
+from fumehood_server.journal.store import ApprovalRow, Counts, EventFilter, StoredEvent
 
 _PORTION = 256
 _STATES = {int(each): each for each in CallState}
@@ -129,6 +129,28 @@ class SqlReader(ABC):
                     break
                 found.append((position, bytes(record)))
         return found
+
+    def approval_positions(self, approval_ids: Collection[str]) -> dict[str, int]:
+        """See `Reader`."""
+        if not approval_ids:
+            return {}
+        marks = ", ".join("?" * len(approval_ids))
+        sql = f"SELECT approval_id, position FROM approvals WHERE approval_id IN ({marks})"
+        with self.told():
+            return {row[0]: row[1] for row in self.rows(sql, tuple(approval_ids))}
+
+    def approval_rows(self, after: tuple[int, str], *, limit: int) -> list[ApprovalRow]:
+        """See `Reader`."""
+        sql = (
+            "SELECT approval_id, call_id, is_open, position, record FROM approvals "
+            "WHERE (position, approval_id) > (?, ?) ORDER BY position, approval_id LIMIT ?"
+        )
+        with self.told():
+            rows = self.rows(sql, (*after, limit))
+            return [
+                ApprovalRow(approval_id, call_id, bool(is_open), position, bytes(record))
+                for approval_id, call_id, is_open, position, record in rows
+            ]
 
     def approval_events(self, call_id: str, before: int) -> list[StoredEvent]:
         """See `Reader`."""
