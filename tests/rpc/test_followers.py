@@ -14,7 +14,7 @@ from tests.rpc.support import BOUND_S, call, reason_of, text_of
 from tests.sidecar import Sidecar
 
 FOLLOWERS = 100
-READERS = 12
+READERS = 5
 """Of those that are not refused: each reads every line."""
 LINES = 1100
 """More than are kept for a follower that is late."""
