@@ -22,21 +22,21 @@ RUN = "long"
 
 
 @contextmanager
-def journal_of_run(calls: int, result_bytes: int) -> Iterator[Path]:
-    """The configuration of a journal whose one run has calls that each returned so many bytes."""
+def journal_of_run(calls: int, result_bytes: int, character: str = "x") -> Iterator[Path]:
+    """The configuration of a journal whose one run has calls that each returned so many times a character."""
     with tempfile.TemporaryDirectory(prefix="fh-") as name:
         folder = Path(name)
         (folder / "fumehood.toml").write_text("")
         (folder / ".fumehood").mkdir(mode=0o700)
-        made = _entries(calls, result_bytes)
+        made = _entries(calls, character * result_bytes)
         with contextlib.closing(SqliteStore(folder / ".fumehood" / JOURNAL_NAME)) as store:
             while batch := [*islice(made, 256)]:
                 store.write(batch)
         yield folder / "fumehood.toml"
 
 
-def _entries(calls: int, result_bytes: int) -> Iterator[Entry]:
-    outcome = {"content": [{"text": "x" * result_bytes}], "details_json": "", "terminate": False, "error": None}
+def _entries(calls: int, text: str) -> Iterator[Entry]:
+    outcome = {"content": [{"text": text}], "details_json": "", "terminate": False, "error": None}
     result = json.dumps(outcome).encode()
     ended = ExecuteEnd(error=None, outcome_unknown=False, result=Digested.of(result), attempts=1)
     for number in range(calls):

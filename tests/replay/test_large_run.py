@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 from fumehood.v1 import journal_service_pb2 as pb
 from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
+from fumehood_server.config import load_config
+from fumehood_server.config.config_file import MAX_PAYLOAD_BYTES
 from fumehood_server.journal import JOURNAL_NAME
+from fumehood_server.journal.place import FilePlace
+from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.sqlite import SqliteReader
 from fumehood_server.replay.record import PAGE_BYTES, RunPages, read_run
+from fumehood_server.rpc.journal_replaying import replayed, verified
+from fumehood_server.telemetry.loop_watchdog import NOTED_S
 
 from tests.journal.test_large import MARGIN_BYTES, grown
 from tests.rpc.support import BOUND_S
@@ -20,6 +29,14 @@ from .runs import RUN, journal_of_run
 
 RESULT_BYTES = 100_000
 CALLS = 640
+LARGE_CALLS = 3
+
+
+@pytest.fixture(scope="module")
+def large_results() -> Iterator[Path]:
+    """Calls with the largest result that there may be, which is six times as long as JSON."""
+    with journal_of_run(LARGE_CALLS, MAX_PAYLOAD_BYTES, "\x01") as config:
+        yield config
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +81,40 @@ async def test_a_long_run_is_replayed_over_grpc_in_bounded_memory(long_run: Path
             assert message.summary.not_run == CALLS  # its plugin is nowhere: they were read and handed over
             assert peak_memory(sidecar) - before < MARGIN_BYTES
             stopped.cancel()
+
+
+def test_no_step_of_a_replay_takes_the_event_loop_for_20_ms(large_results: Path) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the sidecar's
+        runner.run(replay_within_20_ms(large_results))
+
+
+async def replay_within_20_ms(path: Path) -> None:
+    config = load_config(path)
+    reads = JournalReads(FilePlace(config.server.state_dir / JOURNAL_NAME), list)
+    steps = Steps()
+    try:
+        for messages in (replayed(RUN, reads), verified(RUN, reads, config)):
+            assert len([each async for each in messages]) == LARGE_CALLS + 1
+    finally:
+        steps.handle.cancel()
+        await asyncio.to_thread(reads.close)
+    assert steps.longest_s < NOTED_S
+
+
+class Steps:
+    """The most processor time that the loop's own thread has spent between two looks, a millisecond apart.
+
+    Of the processor, since the machine has others run as well.
+    """
+
+    def __init__(self) -> None:
+        self.longest_s, self.loop = 0.0, asyncio.get_running_loop()
+        self._looked(time.thread_time())
+
+    def _looked(self, before_s: float) -> None:
+        now_s = time.thread_time()
+        self.longest_s = max(self.longest_s, now_s - before_s)
+        self.handle = self.loop.call_later(0.001, self._looked, now_s)
 
 
 def peak_memory(sidecar: Sidecar) -> int:
