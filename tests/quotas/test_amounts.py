@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fumehood_sandbox import Level
+from fumehood_server.cli.doctor_quotas import quota_findings
 from fumehood_server.config.load import load_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.call import CallContext, CallRequest
@@ -183,3 +184,20 @@ def test_the_largest_and_smallest_of_a_sum_are_read_exactly(tmp_path: Path) -> N
     config = load_config(configure(tmp_path, "".join(text.format(name, each) for name, each in given.items())))
     assert [str(each.limit) for each in config.quotas] == ["5", "0.1", "499.990000000000000001"]
     assert {(each.per, each.window_us) for each in config.quotas} == {((Per.TOOL, Per.SESSION), 604_800_000_000)}
+
+
+def test_doctor_tells_of_quotas_that_count_nobody(tmp_path: Path) -> None:
+    text = '[[policy.quota]]\nname = "{}"\nin_flight = 1\n{}\n'
+    quotas = {
+        "good": 'callers = ["ada", ""]\nplugins = ["bank"]\nper = ["caller"]',
+        "nobody": 'callers = ["eve"]',
+        "nothing": 'plugins = ["bonk"]',
+    }
+    lines = '[[caller]]\nname = "ada"\n' + "".join(text.format(name, each) for name, each in quotas.items())
+    found = [*quota_findings(load_config(configure(tmp_path, lines)), ["bank"])]
+    assert [(each.feature, each.status) for each in found] == [
+        ("quotas", "ok"),
+        ("quota nobody", "note"),
+        ("quota nothing", "note"),
+    ]
+    assert [*quota_findings(load_config(configure(tmp_path, "")), ["bank"])] == []

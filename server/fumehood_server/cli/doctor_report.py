@@ -180,6 +180,7 @@ def _probe_findings(area: str, report: Report, *, needed: bool) -> list[Finding]
 def _configuration(config_path: Path | None) -> list[Finding]:
     from fumehood_server.cli.doctor_access import grant_problems, secret_problems
     from fumehood_server.cli.doctor_callers import caller_findings
+    from fumehood_server.cli.doctor_quotas import quota_findings
     from fumehood_server.config import find_config, load_config
     from fumehood_server.plugins.lock import read_lock
     from fumehood_server.plugins.manifest import try_manifest
@@ -230,7 +231,9 @@ def _configuration(config_path: Path | None) -> list[Finding]:
         _configured(f"secret {name}", "note" if config.secrets[name].variable else MISSING, problem, remedy)
         for name, (problem, remedy) in secret_problems(config.secrets).items()
     ]
-    findings += [_configured(each.feature, each.status, each.detail, each.remedy) for each in caller_findings(config)]
+    names = [try_manifest(each.path).name for each in config.plugins]
+    more = (*caller_findings(config), *quota_findings(config, names))
+    findings += [_configured(each.feature, each.status, each.detail, each.remedy) for each in more]
     return findings
 
 
