@@ -122,15 +122,25 @@ class _Run:
     more: str
     chance: random.Random
     longest_s: float
+    least: int
     seen: Seen
     other: Sidecar | None
     """Lives all the time, where sidecars share the journal."""
 
 
 def kill_again_and_again(
-    folder: Path, kills: int, seed: int, say: Callable[[str], None], *, url: str = "", longest_s: float = LONGEST_S
+    folder: Path,
+    kills: int,
+    seed: int,
+    say: Callable[[str], None],
+    *,
+    url: str = "",
+    longest_s: float = LONGEST_S,
+    least: int = 0,
 ) -> Seen:
     """Do it. `folder` is empty and short, and any user may pass through it.
+
+    `least`: how many calls each sidecar that serves answers before the random time to its death begins.
 
     `url`: of the PostgreSQL database where the journal lies. Another sidecar then lives there all the time, settles
     calls of those that are killed as well, and is sent some of them again.
@@ -154,7 +164,7 @@ def kill_again_and_again(
         if url:
             (folder / "other").mkdir()
             other = stack.enter_context(running_sidecar([plugin], more=more, at=folder / "other"))
-        run = _Run(folder, entries, place, plugin, more, chance, longest_s, seen, other)
+        run = _Run(folder, entries, place, plugin, more, chance, longest_s, least, seen, other)
         return _kill(run, kills, say)
 
 
@@ -186,12 +196,16 @@ async def _one_life(sidecar: Sidecar, run: _Run, turn: int, life_s: float) -> No
     """Check what the last one left, put on load, and kill it."""
     seen = run.seen
     await _settle(sidecar, run)
+    enough = len(seen.acknowledged) + run.least
     async with sidecar.channel() as channel:
         stub = ToolServiceStub(channel)
         callers = [
             asyncio.create_task(_call(stub, run, f"{turn}-{number}", in_session=number % 3 == 0))
             for number in range(CALLERS)
         ]
+        async with asyncio.timeout(CALL_S):
+            while len(seen.acknowledged) < enough:  # noqa: ASYNC110 - callers tell nobody else
+                await asyncio.sleep(0.01)
         await asyncio.sleep(life_s)
         seen.checkpoints += await asyncio.to_thread(_newest_checkpoint, run.place, public_keys(folder_of(sidecar)))
         sidecar.signal(signal.SIGKILL)

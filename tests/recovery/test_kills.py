@@ -19,7 +19,7 @@ def test_kills_at_random_moments_lose_nothing_and_run_nothing_twice(
     with tempfile.TemporaryDirectory(prefix="fh-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        seen = kill_again_and_again(folder, kills, seed=5, say=said.append, url=url, longest_s=1.5)
+        seen = kill_again_and_again(folder, kills, seed=5, say=said.append, url=url, longest_s=1.0, least=20)
     assert len(said) == kills
     assert len(seen.acknowledged) > 10
     assert sum(seen.repeated.values()) > 0
