@@ -17,7 +17,7 @@ from fumehood_sandbox.seccomp import FORK_FLAGS
 
 from tests.attacks.arena import FAMILIES, INSIDE, LURE, LURE_KEY, attacks, lacking, lay_out, lures
 from tests.attacks.inside.kit import DONE
-from tests.rpc.support import BOUND_S, call
+from tests.rpc.support import call
 from tests.sidecar import running_sidecar, write_plugin
 
 _CODE = '''
@@ -54,7 +54,7 @@ def attack() -> dict[str, list[str]]:
 FOUND = attack()
 
 
-@plugin.tool(side_effects="none", isolation="call")
+@plugin.tool(side_effects="none", isolation="call", timeout_s=90)
 def look() -> dict[str, list[str]]:
     """Tell what became of the attacks."""
     return FOUND
@@ -94,7 +94,7 @@ def test_capabilities_over_new_namespaces_get_an_import_no_further(tmp_path: Pat
     plugin = write_plugin(tmp_path / "plugin", "importer", _CODE.format(flags=FORK_FLAGS, arena=json.dumps(arena)))
     shutil.copytree(INSIDE, plugin / "tests" / "attacks" / "inside")
     with lures(tmp_path), running_sidecar([plugin]) as sidecar, grpc.insecure_channel(sidecar.target) as channel:
-        result = ToolServiceStub(channel).CallTool(call("look"), timeout=BOUND_S).result
+        result = ToolServiceStub(channel).CallTool(call("look"), timeout=90).result
     assert not result.is_error, result
     found: dict[str, list[str]] = json.loads(result.details_json)
     known = attacks("none")
