@@ -11,8 +11,10 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from fumehood_server.config.database import Database
 from fumehood_server.journal import JOURNAL_NAME
 from fumehood_server.journal.keys import load_or_make_key
+from fumehood_server.journal.place import place_of
 
 from tests.cli.command import COMMAND, environment
 
@@ -37,20 +39,19 @@ MORE_COMMANDS = (
 
 
 @contextmanager
-def journal_of(events: int) -> Iterator[Path]:
-    """The configuration of a journal of about so many events."""
+def journal_of(events: int, url: str = "") -> Iterator[Path]:
+    """The configuration of a journal of about so many events, in a file or an empty database."""
     with tempfile.TemporaryDirectory(prefix="fh-") as name:
         folder = Path(name)
-        (folder / "fumehood.toml").write_text("")
+        (folder / "fumehood.toml").write_text(f'[journal]\nstore = "{url}"\n' if url else "")
         state = folder / ".fumehood"
         state.mkdir(mode=0o700)
         made = entries(events // 3)
         batches = iter(lambda: [*islice(made, 4096)], [])
-        path = state / JOURNAL_NAME
-        written(path, [next(batches)])
+        place = place_of(state, Database(url) if url else None)
         for batch in batches:
-            written(path, [batch])
-        written(path, [[]], load_or_make_key(state))
+            written(place, [batch])
+        written(place, [[]], load_or_make_key(state))
         yield folder / "fumehood.toml"
 
 
