@@ -18,7 +18,8 @@ _OF_SUBJECT = f"subject <> '' AND {NOT_ENDS}"
 """What the index by subject holds."""
 _POSITION = "SELECT position FROM events"
 _OF_CALL = f"{_POSITION} WHERE subject = ? AND position > ? AND position < ? AND {_OF_SUBJECT}"
-_SUBJECTS = "SELECT DISTINCT subject FROM events"
+_LATEST = "SELECT subject, max(position) FROM events"
+"""No bound of positions: PostgreSQL would go through all that are beyond it rather than by the index of subjects."""
 _CALLS = "SELECT call_id, start_position, end_position, state FROM calls"
 _BODY = "SELECT body FROM events"
 _LAST = f"{_BODY} WHERE type = ? AND {NOT_OF_CALLS} ORDER BY position DESC LIMIT 1"
@@ -91,8 +92,8 @@ def _calls(database: Timed, call_ids: Sequence[str], end: int) -> tuple[dict[str
     marks = _marks(call_ids)
     sql = f"{_CALLS} WHERE call_id IN ({marks})"
     rows = [*database.rows(sql, call_ids)]
-    sql = f"{_SUBJECTS} WHERE subject IN ({marks}) AND position >= ? AND {_OF_SUBJECT}"
-    later = {row[0] for row in database.rows(sql, (*call_ids, end))}
+    sql = f"{_LATEST} WHERE subject IN ({marks}) AND {_OF_SUBJECT} GROUP BY subject"
+    later = {subject for subject, latest in database.rows(sql, call_ids) if latest >= end}
     settled = {
         call_id: ended
         for call_id, _, ended, state in rows
