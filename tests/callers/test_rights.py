@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 from fumehood.v1 import approval_service_pb2 as approval_pb
+from fumehood.v1 import hook_service_pb2 as hook_pb
 from fumehood.v1 import journal_service_pb2 as journal_pb
 from fumehood.v1 import plugin_service_pb2 as plugin_pb
 from fumehood.v1 import tool_service_pb2 as pb
@@ -177,7 +178,13 @@ def test_every_method_that_is_not_for_every_caller_is_an_operators() -> None:
     """A method that is new is an operator's until somebody has thought of what each caller may do with it."""
     services = {
         service.full_name: {method.name for method in service.methods}
-        for file in (pb.DESCRIPTOR, plugin_pb.DESCRIPTOR, journal_pb.DESCRIPTOR, approval_pb.DESCRIPTOR)
+        for file in (
+            pb.DESCRIPTOR,
+            plugin_pb.DESCRIPTOR,
+            journal_pb.DESCRIPTOR,
+            approval_pb.DESCRIPTOR,
+            hook_pb.DESCRIPTOR,
+        )
         for service in file.services_by_name.values()
     }
     methods = {f"/{service}/{method}" for service, names in services.items() for method in names}
@@ -192,6 +199,7 @@ def test_every_method_that_is_not_for_every_caller_is_an_operators() -> None:
             "TailPluginLogs",
             "DisablePlugin",
             "EnablePlugin",
+            "ListHooks",
         ),
         *("ListEvents", "WatchEvents", "VerifyJournal", "ReplayRun", "ForkRun"),
     }
