@@ -1,7 +1,8 @@
-"""What an operator's rules cost a call: a sidecar with a thousand of them, beside one with none."""
+"""What rules and middleware cost a call: a thousand rules, two middlewares, beside a sidecar with neither."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from bench.clients.fumehood import ARGUMENTS, check
 from bench.harness.load import Echo, run
 from bench.harness.report import Report, Row, Target
 from bench.harness.rounds import Effort
-from bench.harness.sidecar import echo_config, sidecar, until_serving
+from bench.harness.sidecar import SERVE, echo_config, sidecar, until_serving
 
 if TYPE_CHECKING:
     from fumehood.v1.tool_service_pb2_grpc import ToolServiceAsyncStub as Stub  # what ToolServiceStub makes here
@@ -24,33 +25,68 @@ LOOKING = 10
 """Of them, rules that look at each call's arguments. The others are for other tools."""
 ISSUE = 13
 """Whose target this is, counted like `report.ISSUE`."""
-_NOTE = f"{RULES} rules, {LOOKING} of which look at the echo's argument by a pattern; the others are for other tools."
+_NOTE = (
+    f"{RULES} rules, {LOOKING} of which look at the echo's argument by a pattern; the others are for other tools."
+    " The two middlewares go on with the call and give its result as they got it."
+)
+NONE, RULED, AROUND = "no rules", f"{RULES:,} rules", f"{RULES:,} rules and two middlewares"
 
 
 async def measure(effort: Effort, folder: Path) -> Report:
-    """Measure `CallTool` of both, turn by turn."""
-    plain, ruled = echo_config(folder / "plain"), echo_config(folder / "ruled")
-    ruled.write_text(ruled.read_text(encoding="utf-8") + _rules(), encoding="utf-8")
+    """Measure `CallTool` of the three, turn by turn."""
+    configs = {name: echo_config(folder / str(place)) for place, name in enumerate((NONE, RULED, AROUND))}
+    for name, more in ((RULED, _rules()), (AROUND, _rules() + _MIDDLEWARE)):
+        configs[name].write_text(configs[name].read_text(encoding="utf-8") + more, encoding="utf-8")
+    command = ("env", f"PYTHONPATH={_package(folder / 'package')}", *SERVE)
     request = pb.CallToolRequest(tool="echo", arguments_json=ARGUMENTS)
-    taken: dict[str, list[float]] = {"no rules": [], f"{RULES:,} rules": []}
-    async with sidecar(plain) as without, sidecar(ruled) as governed:
+    taken: dict[str, list[float]] = {name: [] for name in configs}
+    async with contextlib.AsyncExitStack() as stack:
         ways: dict[str, Echo] = {}
-        async with _channel(without.address) as first, _channel(governed.address) as second:
-            for name, channel in zip(taken, (first, second), strict=True):
-                ways[name] = _caller(tool_grpc.ToolServiceStub(channel), request)
-            for each in (without, governed):
-                await until_serving(each.address)
-            for way in ways.values():
-                await run(way, in_flight=1, calls=effort.warm_calls)
-            for _ in range(effort.rounds):
-                for name, way in ways.items():
-                    taken[name].append((await run(way, in_flight=1, calls=effort.single_calls)).p50_ms)
-    shares = [ruled_ms / plain_ms for plain_ms, ruled_ms in zip(*taken.values(), strict=True)]
+        for name, config in configs.items():
+            ours = await stack.enter_async_context(sidecar(config, command))
+            await until_serving(ours.address)
+            channel = await stack.enter_async_context(_channel(ours.address))
+            ways[name] = _caller(tool_grpc.ToolServiceStub(channel), request)
+        for way in ways.values():
+            await run(way, in_flight=1, calls=effort.warm_calls)
+        for _ in range(effort.rounds):
+            for name, way in ways.items():
+                taken[name].append((await run(way, in_flight=1, calls=effort.single_calls)).p50_ms)
+
+    def share(name: str) -> float:
+        return median(with_ms / without_ms for with_ms, without_ms in zip(taken[name], taken[NONE], strict=True))
+
     return Report(
         rows=[Row("CallTool and an operator's rules", name, {"p50_ms": median(p50)}) for name, p50 in taken.items()],
-        targets=[Target("CallTool p50 with rules / without", median(shares), 1.2, issue=ISSUE)],
+        targets=[
+            Target("CallTool p50 with rules / without", share(RULED), 1.2, issue=ISSUE),
+            Target("CallTool p50 with rules and two middlewares / without", share(AROUND), 1.2, issue=ISSUE),
+        ],
         notes=[_NOTE],
     )
+
+
+_MIDDLEWARE = """
+[[middleware]]
+name = "bench_one"
+[[middleware]]
+name = "bench_two"
+"""
+_CODE = """
+async def go_on(call, next):
+    return await next()
+"""
+
+
+def _package(folder: Path) -> Path:
+    """What pip would leave of a package with two middlewares."""
+    about = folder / "bench_middleware-1.0.dist-info"
+    about.mkdir(parents=True)
+    (folder / "bench_middleware.py").write_text(_CODE, encoding="utf-8")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: bench-middleware\nVersion: 1.0\n", encoding="utf-8")
+    points = "".join(f"{name} = bench_middleware:go_on\n" for name in ("bench_one", "bench_two"))
+    (about / "entry_points.txt").write_text(f"[fumehood.middleware]\n{points}", encoding="utf-8")
+    return folder
 
 
 def _rules() -> str:
