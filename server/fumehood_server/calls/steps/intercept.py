@@ -32,6 +32,7 @@ from fumehood_server.model.hooks import (
     HookedCall,
     HookedResult,
     HookGoneError,
+    HookKind,
     HookTurn,
     Stage,
     WhenGone,
@@ -250,7 +251,7 @@ class Interception:
         left: Accepted | None = None,
         choice: str = "",
     ) -> None:
-        if not self._parts.recording:
+        if not self._parts.recording or _goes_without_saying(turn, what):
             return
         event = _event(turn, Stage.BEFORE, what, began, choice)
         kept: tuple[bytes, ...] = ()
@@ -271,7 +272,7 @@ class Interception:
         left: HookedResult | None = None,
         choice: str = "",
     ) -> None:
-        if not self._parts.recording:
+        if not self._parts.recording or _goes_without_saying(turn, what):
             return
         event = _event(turn, Stage.AFTER, what, began, choice)
         kept: tuple[bytes, ...] = ()
@@ -294,6 +295,11 @@ class Interception:
         )
         size = len(result.details_json) + sum(len(each.text or each.data or b"") for each in result.content)
         return outcome_to_json(outcome) if size <= _INLINE_CHARS else await asyncio.to_thread(outcome_to_json, outcome)
+
+
+def _goes_without_saying(turn: HookTurn, what: Answered | HookGoneError | None) -> bool:
+    """Of middleware that changes nothing there is no event: the configuration that the call's start names has it."""
+    return turn.kind is HookKind.MIDDLEWARE and isinstance(what, Answered) and isinstance(what.answer, Allow)
 
 
 def _event(
