@@ -191,3 +191,15 @@ def test_a_folder_without_a_manifest_keeps_its_folders_name(tmp_path: Path) -> N
 def test_a_name_is_known_even_when_the_rest_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "plugin.toml").write_text('[plugin]\nname = "dice"\nkind = "x"\n')
     assert try_manifest(tmp_path).name == "dice"
+
+
+def test_a_program_may_prepare_arguments_and_the_cli_kind_may_not(tmp_path: Path) -> None:
+    key = "idempotent = true\nprepares_arguments = true\n"
+    line = 1 + CLI[: CLI.index("idempotent")].count("\n") + 1
+    (refusal,) = refusals(tmp_path, CLI.replace("idempotent = true\n", key))
+    assert refusal.startswith(f"{line}: ")
+    assert '`prepares_arguments` is not for kind "cli"' in refusal
+    program = CLI.replace('kind = "cli"\nbinary = "grep"', 'kind = "executable"\ncommand = ["grep"]')
+    program = "\n".join(each for each in program.splitlines() if not each.startswith(("argv", "success"))) + "\n"
+    assert refusals(tmp_path, program.replace("idempotent = true\n", key)) == []
+    assert manifest_of(tmp_path).tools[0].prepares_arguments
