@@ -345,6 +345,61 @@ async def test_one_caller_can_not_have_all_approvals(place: Place) -> None:
             await client.asked(place.call("four", "four", at_once=True))
 
 
+async def test_requests_at_once_on_many_connections_take_no_more_than_one_callers_share(place: Place) -> None:
+    with place.sidecar(
+        "[approvals]\nmax_open = 6\n", server='listen = ["unix:s", "127.0.0.1:0"]\nallow_anonymous = true'
+    ) as sidecar:
+        async with contextlib.AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(client_of(sidecar, sidecar.targets[1])) for _ in range(4)]
+            calls = [
+                each.call(place.call("x", f"{number}-{again}", at_once=True))
+                for number, each in enumerate(clients)
+                for again in range(4)
+            ]
+            codes = [each.error.code for each in await asyncio.gather(*calls)]
+            assert (codes.count("TOOL_APPROVAL_REQUIRED"), codes.count("TOOL_DENIED")) == (3, 13)
+            operator = await stack.enter_async_context(client_of(sidecar))
+            for each in await operator.list():
+                await operator.decide(each, DENY)
+            await clients[0].asked(place.call("x", "later", at_once=True))
+
+
+async def test_grants_that_change_void_what_was_approved_without_them(place: Place) -> None:
+    with place.sidecar() as sidecar:
+        async with client_of(sidecar) as client:
+            approval = await client.asked(place.call("wider", "wider", at_once=True))
+            await client.decide(approval)
+            path = sidecar.folder / "fumehood.toml"
+            more = place.folder / "more"
+            more.mkdir()
+            path.write_text(path.read_text().replace("write = [", f'write = ["{more}", '))
+            await client.plugins.ReloadConfig(ppb.ReloadConfigRequest())
+            again = await client.asked(place.call("wider", "wider", at_once=True))
+            assert (await client.list(approval.approval_id))[0].state == apb.APPROVAL_STATE_WITHDRAWN
+            assert place.lines() == []
+            await client.decide(again)
+            assert not (await client.call(place.call("wider", "wider"))).is_error
+    assert place.lines() == ["wider"]
+
+
+async def test_a_caller_whose_rights_are_taken_while_it_waits_does_not_run(place: Place) -> None:
+    rules = '[[caller]]\nname = "agent"\ntools = ["note"]\n'
+    with place.sidecar(rules, server='listen = ["unix:s", "127.0.0.1:0"]') as sidecar:
+        token = token_of(sidecar.folder, "agent")
+        async with client_of(sidecar) as operator, client_of(sidecar, sidecar.targets[1], token) as agent:
+            control = asyncio.create_task(agent.call(place.call("before", "before")))
+            await operator.decide(await operator.one())
+            assert not (await control).is_error
+            waits = asyncio.create_task(agent.call(place.call("after", "after")))
+            approval = await operator.one()
+            path = sidecar.folder / "fumehood.toml"
+            path.write_text(path.read_text().replace('tools = ["note"]', 'tools = ["other"]'))
+            await operator.plugins.ReloadConfig(ppb.ReloadConfigRequest())
+            await operator.decide(approval)
+            assert (await waits).is_error
+    assert place.lines() == ["before"]
+
+
 async def test_two_named_approvers_are_told_apart_and_the_asking_caller_is_none_of_them(place: Place) -> None:
     rules = """
 [[policy.rule]]

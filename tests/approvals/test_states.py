@@ -115,6 +115,31 @@ def test_without_names_the_asking_connection_does_not_count(by: str, connection:
     assert may_count(nameless, "", connection) is is_counted
 
 
+@pytest.mark.parametrize(
+    ("asks", "decides", "is_counted"),
+    [
+        (("agent", "token", "unix:"), ("", "unix:"), False),
+        (("", "unix_socket", "unix:"), ("agent", "unix:"), False),
+        (("", "none", "ipv4:1"), ("agent", "ipv4:1"), False),
+        (("agent", "token", "ipv4:1"), ("", "unix:"), True),
+        (("", "none", "ipv4:1"), ("ada", "ipv4:2"), True),
+        (("agent", "token", "unix:"), ("ada", "unix:"), True),
+    ],
+)
+def test_leaving_a_name_out_on_the_same_connection_makes_nobody_another(
+    asks: tuple[str, str, str], decides: tuple[str, str], *, is_counted: bool
+) -> None:
+    caller, by, connection = asks
+    asked = replace(SUBJECT, caller=caller, caller_authenticated_by=by)
+    approval = of(asked=asked, subject=asked, connection=connection)
+    name, decider_connection = decides
+    assert may_count(approval, name, decider_connection) is is_counted
+    given = after(approval, word(name, connection=decider_connection, digest=asked.digest))
+    assert (given.state is ApprovalState.APPROVED) is is_counted
+    allowed = replace(approval, requirements=(Requirement(rule="own", self_approval=True),))
+    assert may_count(allowed, name, decider_connection)
+
+
 def test_an_edit_puts_earlier_approvals_aside() -> None:
     edited = replace(SUBJECT, arguments_sha256="b" * 64)
     edit = word("bob", edited=edited, edited_json='{"x":1}')

@@ -66,6 +66,61 @@ def test_what_can_not_be_told_is_restricted() -> None:
     assert [said(denied, each) for each in ({"p": ["/a"]}, {"p": []}, {})] == [ASK] * 3
 
 
+COMPOSED, APART = "caf\u00e9", "cafe\u0301"
+
+
+@pytest.mark.parametrize(
+    ("pointer", "wanted", "text", "is_told"),
+    [
+        ("/x", (5,), '{"x": "5"}', None),
+        ("/x", (5,), '{"x": true}', None),
+        ("/x", (5,), '{"x": [5]}', None),
+        ("/x", (5,), '{"x": {"value": 5}}', None),
+        ("/x", (True,), '{"x": 1}', None),
+        ("/x", (True,), '{"x": "true"}', None),
+        ("/x", ("a",), '{"x": ["a"]}', None),
+        ("/x", (COMPOSED,), json.dumps({"x": APART}), None),
+        ("/x", (APART,), json.dumps({"x": COMPOSED}), None),
+        ("/x", (COMPOSED,), json.dumps({"x": COMPOSED}), True),
+        ("/x", (5,), '{"x": 5.0}', True),
+        ("/x", (5.0,), '{"x": 5}', True),
+        ("/x", (100,), '{"x": 1e2}', True),
+        ("/x", (0,), '{"x": -0}', True),
+        ("/x", (0,), '{"x": -0.0}', True),
+        ("/x", ("a",), '{"x": "\\u0061"}', True),
+        ("/x", (5, "5"), '{"x": "6"}', False),
+        ("/x", (5,), '{"x": 6}', False),
+        ("/x", (5,), '{"x": null}', False),
+        ("/x", (5,), "{}", False),
+        ("/a~1b/m~0n", (1,), '{"a/b": {"m~n": 1}}', True),
+        ("/a~01b", (1,), '{"a~1b": 1}', True),
+        ("/l/1", (1,), '{"l": [0, 1]}', True),
+        ("/l/01", (1,), '{"l": [0, 1]}', None),
+        ("/l/-", (1,), '{"l": [0, 1]}', None),
+        ("/l/" + "9" * 5000, (1,), '{"l": [0, 1]}', False),
+        ("/l/2", (1,), '{"l": [0, 1]}', False),
+        ("/to/account", ("x",), '{"to": [{"account": "x"}]}', None),
+        ("/to/account", ("x",), '{"to": "x"}', None),
+        ("/to/account", ("x",), '{"to": null}', False),
+        ("/to/account", ("x",), '{"to": {}}', False),
+        ("/to/*", ("x",), '{"to": "x"}', None),
+    ],
+)
+def test_what_is_written_otherwise_is_equal_or_can_not_be_told(
+    pointer: str, wanted: tuple[str | int | float | bool, ...], text: str, *, is_told: bool | None
+) -> None:
+    condition = Condition(pointer=pointer, equals=wanted)
+    answers = {
+        each: RuleSet([rule("r", each, condition)]).decide(
+            unset(ASK if each is not ASK else ALLOW, Level.WRITE if each is not ASK else Level.NONE), "", text
+        )
+        for each in (ALLOW, ASK, DENY)
+    }
+    holds = {each: answer.rules == ("r",) for each, answer in answers.items()}
+    restricts = is_told is not False
+    assert holds == {ALLOW: is_told is True, ASK: restricts, DENY: restricts}
+
+
 def test_a_pointer_looks_at_so_many_elements_and_not_only_finds_so_many() -> None:
     rules = [rule("n", DENY, Condition(pointer="/p/*/n", equals=(1,)))]
     assert [said(rules, {"p": [{}] * count}) for count in (1000, 1001)] == [ASK, DENY], "what is not seen is denied"
@@ -162,18 +217,38 @@ def test_two_rules_of_one_name_are_refused(tmp_path: Path) -> None:
         load_config(configure(tmp_path, CONFIG + CONFIG))
 
 
-VALUES: list[object] = [0, 1, 2.5, 10, -3, True, False, None, "", "a", "ab", "b1", [], ["a"], {"a": 1}]
+VALUES: list[object] = [
+    0,
+    1,
+    2.5,
+    10,
+    -3,
+    True,
+    False,
+    None,
+    "",
+    "a",
+    "ab",
+    "b1",
+    "\u00e9",
+    "e\u0301",
+    [],
+    ["a"],
+    {"a": 1},
+]
 CONDITIONS = [
-    {"equals": (1,)}, {"equals": (True,)}, {"equals": ("a", "b1", 10)}, {"min": 1}, {"max": 2}, {"min": 0, "max": 1},
+    {"equals": (1,)}, {"equals": (True,)}, {"equals": ("a", "b1", 10)}, {"equals": ("\u00e9",)},
+    {"min": 1}, {"max": 2}, {"min": 0, "max": 1},
+    {"equals": (False, 0)},
     {"pattern": "^a"}, {"pattern": "[0-9]$"}, {"pattern": "^a", "equals": ("ab",)}, {"pattern": "a", "min": 3}, {},
 ]  # fmt: skip
 
 
 def test_many_rules_say_what_each_says_alone() -> None:
     """The index leaves out only what does not hold."""
-    places = ("/x", "/y/0", "/z/*")
+    places = ("/x", "/y/0", "/z/*", "/x/a", "/y/b")
     rules = [
-        Rule(name=f"{permission}-{number}-{place[1]}", permission=permission, when=(Condition(pointer=place, **terms),))  # type: ignore[arg-type] # its own keywords
+        Rule(name=f"{permission}-{number}-{place}", permission=permission, when=(Condition(pointer=place, **terms),))  # type: ignore[arg-type] # its own keywords
         for permission in (ALLOW, ASK, DENY)
         for place in places
         for number, terms in enumerate(CONDITIONS)

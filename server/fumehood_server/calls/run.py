@@ -392,6 +392,7 @@ async def _approved(
         await check_used(call, tool, prepared, parts)
         return None
     approved = await approve(call, tool, prepared, verdict, progress=progress, parts=parts)
+    _passed(check_caller(needs.rights, call.request))  # its rights may have been taken while it waited
     if approved.approval.edited:
         progress.asked_hash = progress.asked_hash or progress.arguments_hash
         progress.arguments_json = approved.prepared.text

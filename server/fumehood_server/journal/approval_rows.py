@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fumehood_server.journal.entry import Entry
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError
+from fumehood_server.model.steady_clock import STEADY_CLOCK
 
 Row = tuple[str, str, bool, int, bytes]
 """Columns: approval, call, whether it is open, the position of what changed it last, the approval."""
@@ -27,7 +28,9 @@ class ApprovalRows:
         change = entry.approval
         if change is not None:
             try:
-                entry.settled = change.applied(self.known.get(change.approval_id), entry.time_us)
+                entry.settled = change.applied(
+                    self.known.get(change.approval_id), max(entry.time_us, STEADY_CLOCK.now_us())
+                )
             except ApprovalRefusedError as exc:
                 entry.refusal = exc
                 return str(exc)

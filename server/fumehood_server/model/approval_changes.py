@@ -9,7 +9,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fumehood_server.model.approvals import Approval, ApprovalRefusedError, ApprovalState, Choice, Decision, is_same
+from fumehood_server.model.approvals import (
+    Approval,
+    ApprovalRefusedError,
+    ApprovalState,
+    Choice,
+    Decision,
+    may_be_same,
+)
 from fumehood_server.model.policy import Requirement
 
 MAX_DECISIONS = 64
@@ -165,5 +172,5 @@ def _counting(requirement: Requirement, found: Approval) -> Collection[tuple[str
         each.decider
         for each in _standing(found)
         if (not requirement.approvers or each.by in requirement.approvers)
-        and (requirement.self_approval or not is_same(asker, each.by, each.connection))
+        and (requirement.self_approval or not may_be_same(asker, each.by, each.connection))
     }

@@ -68,6 +68,8 @@ class Subject:
     """Version of the rules."""
     permission: str
     """Of the tool itself."""
+    sandbox: str = ""
+    """Digest of what its process may touch: see `WorkerSpec.reach`. Empty: of an earlier version, which fits none."""
 
     @property
     def digest(self) -> str:
@@ -218,10 +220,21 @@ def is_same(asker: Caller, name: str, connection: str) -> bool:
     return asker.connection == connection and asker.authenticated_by is not Authentication.PEER
 
 
+def may_be_same(asker: Caller, name: str, connection: str) -> bool:
+    """Whether somebody may be the asking caller: by `is_same`, or with a name on the connection where it has none.
+
+    Or without one where it has: it may be left out. For what is closed to the asking caller, and not what is open.
+    """
+    if bool(asker.name) is not bool(name) and asker.connection == connection:
+        return True
+    return is_same(asker, name, connection)
+
+
 def may_count(found: Approval, name: str, connection: str) -> bool:
     """Whether an approval by this one would count for any of the requirements."""
     asker = found.asker
     return any(
-        (not each.approvers or name in each.approvers) and (each.self_approval or not is_same(asker, name, connection))
+        (not each.approvers or name in each.approvers)
+        and (each.self_approval or not may_be_same(asker, name, connection))
         for each in found.requirements
     )

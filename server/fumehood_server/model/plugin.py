@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -126,6 +128,26 @@ class WorkerSpec:
     recognise: Recognise | None = None
     """Awaited for each process that declares definitions, before it gets a call. None: nothing was accepted yet, or the
     definitions are in the manifest."""
+
+    @property
+    def reach(self) -> str:
+        """SHA-256 of what a call could touch: grants, limits and environment. Not of where its own files lie."""
+        policy = self.policy
+        fields = {
+            "level": policy.level,
+            "read": policy.read,
+            "write": policy.write,
+            "environment": policy.environment,
+            "limits": asdict(policy.limits),
+            "minimum": policy.minimum,
+            "cgroups": policy.cgroups,
+            "relay": policy.relay,
+            "secrets": self.secrets,
+            "hosts": self.hosts,
+            "deny_hosts": self.deny_hosts,
+            "private": self.private,
+        }
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode(errors="surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ What can't be told, such as a range of a text, holds for rules that restrict and
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +17,9 @@ MAX_VALUES = 1_000
 """That one pointer may look at, found or not. The event loop waits for each."""
 MAX_TEXT_CHARS = 16_384
 """Of a text that is matched by a pattern."""
+_INDEX = re.compile("0|[1-9][0-9]*")
+"""RFC 6901, section 4."""
+_INDEX_DIGITS = 9
 
 _Test = Callable[[Any], bool | None]
 """Of one value. None: it can't be told."""
@@ -41,7 +46,7 @@ class CompiledCondition:
         found = 0
         for value in _values(arguments, self._parts, _Budget(MAX_VALUES)):
             found += 1
-            said = None if value is _TOO_MANY else self._test(value)
+            said = None if value is UNTOLD else self._test(value)
             if restricts and said is not False:
                 return True
             if not restricts and said is not True:
@@ -84,18 +89,22 @@ class _Budget:
         self.left = left
 
 
-_TOO_MANY = object()
-"""Stands for all that a pointer did not look at any more."""
+UNTOLD = object()
+"""Stands for what a pointer can't tell: what it did not look at any more, or a value of a shape that it can't enter."""
 
 
 def _values(value: Any, parts: Sequence[str], budget: _Budget) -> Iterator[Any]:  # noqa: ANN401 - any JSON value
-    """What the pointer finds; at the end of the budget `_TOO_MANY`, once."""
+    """What the pointer finds; at the end of the budget `UNTOLD`, once.
+
+    A name of a list's element, or an element of a text, is `UNTOLD` too: a tool that takes both shapes reads the value
+    all the same. A member that isn't there, an element beyond the list's end and what is in a null are not found.
+    """
     for place, part in enumerate(parts):
         if part == "*" and isinstance(value, dict | list):
             for each in value.values() if isinstance(value, dict) else value:
                 if budget.left <= 0:
                     if budget.left == 0:
-                        yield _TOO_MANY
+                        yield UNTOLD
                     budget.left = -1
                     return
                 budget.left -= 1
@@ -103,17 +112,48 @@ def _values(value: Any, parts: Sequence[str], budget: _Budget) -> Iterator[Any]:
             return
         if isinstance(value, dict) and part in value:
             value = value[part]
-        elif isinstance(value, list) and part.isascii() and part.isdigit() and int(part) < len(value):
+        elif isinstance(value, list) and _INDEX.fullmatch(part):
+            if len(part) > _INDEX_DIGITS or int(part) >= len(value):
+                return
             value = value[int(part)]
         else:
+            if value is not None and not isinstance(value, dict):
+                yield UNTOLD
             return
     yield value
 
 
+def kind_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """What `equals` tells apart: a value is compared with those of its own kind."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "text" if isinstance(value, str) else "other"
+
+
+def normal(value: Any) -> Any:  # noqa: ANN401 - likewise
+    """A text as Unicode's normal form C has it, where it is not too long to be told."""
+    if isinstance(value, str) and not value.isascii() and len(value) <= MAX_TEXT_CHARS:
+        return unicodedata.normalize("NFC", value)
+    return value
+
+
 def _equals(wanted: Sequence[Scalar]) -> _Test:
     # True and 1 are equal in Python, and not in JSON.
-    known = frozenset((isinstance(each, bool), each) for each in wanted)
-    return lambda value: (isinstance(value, bool), value) in known if not isinstance(value, dict | list) else False
+    known = frozenset((kind_of(each), each) for each in wanted)
+    alike = frozenset((kind_of(each), normal(each)) for each in wanted)
+    kinds = frozenset(kind_of(each) for each in wanted)
+
+    def test(value: Any) -> bool | None:  # noqa: ANN401 - likewise
+        kind = kind_of(value)
+        if value is None or kind in kinds:
+            if value is None or (kind, value) in known:
+                return value is not None
+            return None if (kind, normal(value)) in alike else False
+        return None  # a tool may well read "5" as 5, and ["x"] as "x"
+
+    return test
 
 
 def _within(least: float | None, most: float | None) -> _Test:

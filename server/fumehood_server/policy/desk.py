@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -35,6 +34,7 @@ from fumehood_server.model.approvals import (
 from fumehood_server.model.caller import Authentication, Caller
 from fumehood_server.model.events import About, Event, payload_of
 from fumehood_server.model.policy import Requirement
+from fumehood_server.model.steady_clock import STEADY_CLOCK
 from fumehood_server.model.tool import Payloads
 from fumehood_server.policy.interfaces import ApprovalJournal, DeskSettings
 from fumehood_server.policy.open_approvals import OpenApprovals
@@ -102,17 +102,18 @@ class ApprovalDesk:
         settings = self._settings()
         if len(self._open) >= settings.max_open:
             raise ApprovalRefusedError("too_many", f"{settings.max_open} approvals are open, as many as may be")
-        if self._open.count_of(asked.subject, asked.connection) >= max(1, settings.max_open // 2):
+        if self._open.count_of(asked.subject) >= max(1, settings.max_open // 2):
             raise ApprovalRefusedError("too_many", "half of the approvals that may be open are this caller's")
-        return await self._request(asked, settings)
+        with self._open.place_for(asked.subject):
+            return await self._request(asked, settings)
 
     def _may_run_elsewhere(self, used: Approval) -> bool:
         """Whether another sidecar may have the call, whose id stands for it for some time after its start."""
         # It began before the approval's time was over. Ids of this sidecar's calls were looked up before.
-        return self._journal.shared and used.expires_us + self._journal.window_us > time.time_ns() // 1_000
+        return self._journal.shared and used.expires_us + self._journal.window_us > STEADY_CLOCK.now_us()
 
     async def _request(self, asked: Asked, settings: DeskSettings) -> Approval:
-        now_us = time.time_ns() // 1_000
+        now_us = STEADY_CLOCK.now_us()
         subject = asked.subject
         approval = Approval(
             approval_id=f"approval-{os.urandom(_RANDOM_BYTES).hex()}",
@@ -207,7 +208,7 @@ class ApprovalDesk:
             connection=by.connection,
             reason=reason,
             digest=digest,
-            at_us=time.time_ns() // 1_000,
+            at_us=STEADY_CLOCK.now_us(),
             edited=edited,
             edited_json=edited_json,
         )
@@ -328,11 +329,11 @@ class ApprovalDesk:
         due = self._open.next_due()
         if due is None:
             return None
-        until_s = max(due[0] / _US - time.time(), 0.001)
+        until_s = max((due[0] - STEADY_CLOCK.now_us()) / _US, 0.001)
         return min(until_s, POLL_S) if self._journal.shared else until_s
 
     async def _expire(self) -> None:
-        while (due := self._open.next_due()) is not None and due[0] <= time.time_ns() // 1_000:
+        while (due := self._open.next_due()) is not None and due[0] <= STEADY_CLOCK.now_us():
             approval_id = due[1]
             found = await self._journal.find(approval_id)
             if found is None:

@@ -15,7 +15,7 @@ import jsonschema_rs
 
 from fumehood_server.model.policy import Condition
 from fumehood_server.model.schema import compile_schema
-from fumehood_server.policy.conditions import MAX_TEXT_CHARS, is_plain, pointer_parts, value_at
+from fumehood_server.policy.conditions import MAX_TEXT_CHARS, UNTOLD, is_plain, kind_of, normal, pointer_parts, value_at
 
 GROUP_PATTERNS = 64
 """That are matched as one. More of them would take an automaton that is built anew again and again."""
@@ -99,15 +99,20 @@ class _OfPointer(Generic[_Rule]):
     def __init__(self, pointer: str) -> None:
         self._parts = pointer_parts(pointer)
         self._present: list[int] = []
-        self._equals: dict[tuple[bool, object], list[int]] = {}
+        self._all: list[int] = []
+        self._equals: dict[tuple[str, object], list[int]] = {}
+        self._of_kinds: dict[frozenset[str], list[int]] = {}
+        """Rules with `equals` by the kinds of what they compare with: of another kind, it can't be told."""
         self._least: list[tuple[float, int]] = []
         self._most: list[tuple[float, int]] = []
         self._groups: dict[int, tuple[_Group[_Rule], list[int]]] = {}
 
     def add(self, place: int, rule: _Rule, guard: Condition, groups: PatternGroups[_Rule]) -> None:
+        self._all.append(place)
         if guard.equals:
-            for each in {(isinstance(value, bool), value) for value in guard.equals}:
+            for each in {(kind_of(value), normal(value)) for value in guard.equals}:
                 self._equals.setdefault(each, []).append(place)
+            self._of_kinds.setdefault(frozenset(map(kind_of, guard.equals)), []).append(place)
         elif guard.pattern:
             group = groups.group_of[id(rule)]
             self._groups.setdefault(id(group), (group, []))[1].append(place)
@@ -126,9 +131,16 @@ class _OfPointer(Generic[_Rule]):
         is_there, value = value_at(arguments, self._parts)
         if not is_there:
             return
+        if value is UNTOLD:
+            yield from self._all
+            return
         yield from self._present
-        if not isinstance(value, dict | list):
-            yield from self._equals.get((isinstance(value, bool), value), ())
+        kind = kind_of(value)
+        if kind != "other":
+            yield from self._equals.get((kind, normal(value)), ())
+        for kinds, places in self._of_kinds.items():
+            if value is not None and kind not in kinds:
+                yield from places
         for group, places in self._groups.values():
             if group.may_hold(value):
                 yield from places

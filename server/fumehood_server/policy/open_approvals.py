@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from collections import Counter
+from collections.abc import Iterator
 
 from fumehood_server.model.approvals import Approval, Subject
 
@@ -19,14 +21,27 @@ class OpenApprovals:
         """The same as a heap, with entries that no longer hold."""
         self._askers: dict[str, tuple[str, str]] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._recording = 0
 
     def __len__(self) -> int:
-        """How many there are."""
-        return len(self._expiry)
+        """How many there are, with those that are being recorded."""
+        return len(self._expiry) + self._recording
 
-    def count_of(self, subject: Subject, connection: str) -> int:
+    def count_of(self, subject: Subject) -> int:
         """How many the caller has who asks for this."""
-        return self._counts[_asker(subject, connection)]
+        return self._counts[_asker(subject)]
+
+    @contextlib.contextmanager
+    def place_for(self, subject: Subject) -> Iterator[None]:
+        """Count one more while it is being recorded. It may be counted twice for a moment, and is never not counted."""
+        asker = _asker(subject)
+        self._recording += 1
+        self._counts[asker] += 1
+        try:
+            yield
+        finally:
+            self._recording -= 1
+            self._discount(asker)
 
     def note(self, approval: Approval) -> bool:
         """Take it up as it is now. Whether it is the next one to expire, which it was not before."""
@@ -37,7 +52,7 @@ class OpenApprovals:
         if self._expiry.get(approval_id) == at:
             return False
         if approval_id not in self._expiry:
-            self._askers[approval_id] = asker = _asker(approval.asked, approval.connection)
+            self._askers[approval_id] = asker = _asker(approval.asked)
             self._counts[asker] += 1
         self._expiry[approval_id] = at
         heapq.heappush(self._due, (at, approval_id))
@@ -47,7 +62,9 @@ class OpenApprovals:
         """It is closed."""
         if self._expiry.pop(approval_id, None) is None:
             return
-        asker = self._askers.pop(approval_id)
+        self._discount(self._askers.pop(approval_id))
+
+    def _discount(self, asker: tuple[str, str]) -> None:
         self._counts[asker] -= 1
         if not self._counts[asker]:
             del self._counts[asker]
@@ -59,6 +76,6 @@ class OpenApprovals:
         return self._due[0] if self._due else None
 
 
-def _asker(subject: Subject, connection: str) -> tuple[str, str]:
-    """By name, else by connection."""
-    return (subject.caller, "" if subject.caller else connection)
+def _asker(subject: Subject) -> tuple[str, str]:
+    """By name. Those without one are one by the way they come: anybody can open another connection."""
+    return (subject.caller, "" if subject.caller else subject.caller_authenticated_by)

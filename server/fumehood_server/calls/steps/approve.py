@@ -22,6 +22,7 @@ from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Appr
 from fumehood_server.model.call import CallContext, CallError, CallRequest
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.policy import Policy, Verdict
+from fumehood_server.model.steady_clock import STEADY_CLOCK
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Permission
 from fumehood_server.model.worker import CancelReason
@@ -70,15 +71,15 @@ async def approve(
             approval = await _decision(call, tool, approval, parts.approvals)
             _check_given(tool, approval)
             call.ready_at = time.monotonic()
-            _check_unchanged(tool, parts.tools)
+            running = await _edited(call, tool, approval, parts) if approval.edited else prepared
+            _check_unchanged(tool, parts.tools)  # and the rules: nothing is waited for between this and the return
             if parts.policy.version == subject.policy:
-                break
+                return Approved(running, approval)
+            if _permitted(call, tool, running.text, parts.policy).permission is Permission.ALLOW:
+                return Approved(running, approval)  # it is approved all the same, by the rules of before
             verdict = _permitted(call, tool, prepared.text, parts.policy)
-            if verdict.permission is Permission.ALLOW:  # it is approved all the same, by the rules of before
-                break
-        if approval.edited:
-            prepared = await _edited(call, tool, approval, parts)
-        return Approved(prepared, approval)
+            if verdict.permission is Permission.ALLOW:  # of what an approver put in its place, nobody can be asked anew
+                raise StepFailedError(not_approved(tool.name, approval.approval_id, "changed"))
     except ApprovalRefusedError as exc:
         raise StepFailedError(not_approved(tool.name, "", exc.reason)) from exc
     except CallTakenError:
@@ -113,6 +114,7 @@ def subject_of(request: CallRequest, tool: RegisteredTool, arguments_sha256: str
         caller_authenticated_by=request.identity.authenticated_by.value,
         policy=policy,
         permission=str(tool.permission),
+        sandbox="" if tool.spec is None else tool.spec.reach,
     )
 
 
@@ -144,7 +146,7 @@ async def _decision(call: Call, tool: RegisteredTool, approval: Approval, approv
         return approval
     if request.return_if_approval_required:
         raise NotBegunError(approval_required(tool.name, approval))
-    wait_s = max(approval.expires_us / 1e6 - time.time(), 0.0) + _SLACK_S
+    wait_s = max((approval.expires_us - STEADY_CLOCK.now_us()) / 1e6, 0.0) + _SLACK_S
     deadline = call.deadline(Bound.WAIT, time.monotonic(), wait_s)
     start: Callable[[], Awaitable[Approval]] = lambda: approvals.decided(approval)  # noqa: E731 - typed
     call.awaits_approval = True
@@ -171,8 +173,8 @@ def _check_given(tool: RegisteredTool, approval: Approval) -> None:
 def _check_unchanged(tool: RegisteredTool, tools: Tools) -> None:
     now = tools.find(tool.name)
     if now is not None and now.spec is not None and tool.spec is not None:
-        was = (tool.definition_digest, tool.spec.plugin_digest, tool.permission)
-        if was == (now.definition_digest, now.spec.plugin_digest, now.permission):
+        was = (tool.definition_digest, tool.spec.plugin_digest, tool.permission, tool.spec.reach)
+        if was == (now.definition_digest, now.spec.plugin_digest, now.permission, now.spec.reach):
             return
     raise NotBegunError(
         CallError(
