@@ -17,7 +17,7 @@ from fumehood_server.cli.json_output import level_name
 from fumehood_server.model.text import visible_line
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Console, Group
     from rich.text import Text
 
 MAX_LINES = 200
@@ -37,9 +37,14 @@ class Screen:
     reason: str = ""
     said: str = ""
     """What came of the last key."""
+    is_cut: bool = False
+    """Whether not all of what would run is on the screen."""
+    is_cut_by_us: bool = False
     drawn: pb.Approval | None = None
     """The one whose details are on the screen: what a key is about, whatever has come since."""
     _last: dict[str, str] = field(default_factory=dict)
+    _grants: dict[str, list[str]] = field(default_factory=dict)
+    """By approval: each is asked for by the grants of its time."""
 
     def take(self, approval: pb.Approval) -> None:
         """Show an approval as it is now, or no longer. The selected one stays selected."""
@@ -61,12 +66,15 @@ class Screen:
         """The one that is selected."""
         return [*self.waiting.values()][self.selected] if self.waiting else None
 
-    def render(self) -> Group:
-        """The whole screen."""
+    def render(self, console: Console) -> Group:
+        """The screen, of which a terminal shows what it has room for."""
         from rich.console import Group
 
         self.drawn = self.current
-        return Group(*self._lines())
+        made = Group(*self._lines())
+        rows = len(console.render_lines(made, pad=False))
+        self.is_cut = self.is_cut_by_us or rows > console.size.height
+        return made
 
     def _lines(self) -> Iterator[Text]:
         number = len(self.waiting)
@@ -89,23 +97,28 @@ class Screen:
     def _details(self, approval: pb.Approval) -> Iterator[Text]:
         shape = approval_json(approval)
         style = output.LEVEL_STYLES.get(shape["side_effects"], "")
-        yield output.styled(f"{approval.tool} of {approval.plugin}, level {shape['side_effects']}", style)
-        yield output.styled(f"asked by {_asker(approval)}, call {approval.call_id}, run {approval.context.request_id}")
+        # A newline in any of these would write a line of this screen in somebody else's name.
+        yield _line(f"{approval.tool} of {approval.plugin}, level {shape['side_effects']}", style)
+        yield _line(f"asked by {_asker(approval)}, call {approval.call_id}, run {approval.context.request_id}")
         for each in shape["requirements"]:
             who = f" of {', '.join(each['approvers'])}" if each["approvers"] else ""
-            yield output.styled(f"rule {each['rule']}: {output.plural(each['approvals'], 'approval')}{who}")
+            yield _line(f"rule {each['rule']}: {output.plural(each['approvals'], 'approval')}{who}")
         for each in shape["decisions"]:
-            yield output.styled(f"{each['choice']} by {asker_text(each['by'])} {each['reason']}".rstrip())
-        for grant in self.grants_of(approval.plugin):
-            yield output.styled(f"granted: {grant}", "dim")
+            yield _line(f"{each['choice']} by {asker_text(each['by'])} {each['reason']}".rstrip())
         if approval.approval_id not in self._last:
             self._last[approval.approval_id] = self.last_of(approval.tool)
-        yield from diffed(self._last[approval.approval_id], approval.arguments_json)
+            self._grants[approval.approval_id] = self.grants_of(approval.plugin)
+        for grant in self._grants[approval.approval_id]:
+            yield _line(f"granted: {grant}", "dim")
+        lines = [*diffed(self._last[approval.approval_id], approval.arguments_json)]
+        self.is_cut_by_us = len(lines) > MAX_LINES + 1
+        yield from lines
 
 
 def diffed(last: str, now: str) -> Iterator[Text]:
     """The arguments, line by line against those of the tool's last call where there was one."""
-    before, after = pretty(last).splitlines() if last else [], pretty(now).splitlines()
+    # Not splitlines: it also splits at what JSON leaves in a text as it is, such as U+2028.
+    before, after = pretty(last).split("\n") if last else [], pretty(now).split("\n")
     if before == after:
         yield output.styled("arguments, the same as in the last call of the tool:", "dim")
         lines = [f" {each}" for each in after]
@@ -119,6 +132,15 @@ def diffed(last: str, now: str) -> Iterator[Text]:
         yield output.styled(visible_line(line), _STYLES.get(line[:1], ""))
     if len(lines) > MAX_LINES:
         yield output.styled(f"… and {len(lines) - MAX_LINES:,} more lines: fumehood approvals list --json", "yellow")
+
+
+def whole(approval: pb.Approval) -> str:
+    """All arguments of an approval, for a pager."""
+    return "".join(f"{visible_line(each)}\n" for each in pretty(approval.arguments_json).split("\n"))
+
+
+def _line(text: str, style: str = "") -> Text:
+    return output.styled(visible_line(text), style)
 
 
 def pretty(text: str) -> str:

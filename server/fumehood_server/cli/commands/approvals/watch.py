@@ -58,7 +58,6 @@ class _Terminal:
         from fumehood_server.cli.approval_screen import Screen
 
         self._client = client
-        self._grants: dict[str, list[str]] = {}
         self._screen: Screen = Screen(last_of=self._last_of, grants_of=self._grants_of)
         self._lock = threading.Lock()
         self._woken, self._wake = os.pipe()
@@ -84,7 +83,7 @@ class _Terminal:
         """Draw until a key is pressed that leaves the screen or decides. Empty: the sidecar has left."""
         while True:
             with self._lock:
-                live.update(self._screen.render(), refresh=True)
+                live.update(self._screen.render(live.console), refresh=True)
             ready, _, _ = select.select([sys.stdin.fileno(), self._woken], [], [], _TICK_S)
             if self._woken in ready:
                 os.read(self._woken, 4096)
@@ -97,7 +96,7 @@ class _Terminal:
                 self._screen.move(_MOVES[key])
 
     def _press(self, key: str) -> None:
-        from fumehood_server.cli.approval_screen import pretty
+        from fumehood_server.cli.approval_screen import pretty, whole
 
         screen = self._screen
         approval = screen.drawn
@@ -107,6 +106,11 @@ class _Terminal:
         elif approval is None:
             return
         elif key == "y":
+            if screen.is_cut:
+                click.echo_via_pager(whole(approval))
+                if not click.confirm("Not all of it was on the screen. Approve what was just shown"):
+                    screen.said = "Nothing was decided."
+                    return
             self._decide(approval, "APPROVE")
         elif key == "n":
             screen.reason = screen.reason or click.prompt(f"Why is {approval.tool} denied")
@@ -162,14 +166,12 @@ class _Terminal:
         return next((part.data.decode(errors="replace") for each in events for part in each.payloads if part.data), "")
 
     def _grants_of(self, plugin: str) -> list[str]:
-        if plugin not in self._grants:
-            try:
-                grants = self._client.get_plugin(plugin).grants
-            except CommandError:
-                return []
-            named = (("read", grants.readable_paths), ("write", grants.writable_paths), ("reach", grants.hosts))
-            self._grants[plugin] = [f"{verb} {', '.join(some)}" for verb, some in named if some]
-        return self._grants[plugin]
+        try:
+            grants = self._client.get_plugin(plugin).grants
+        except CommandError:
+            return []
+        named = (("read", grants.readable_paths), ("write", grants.writable_paths), ("reach", grants.hosts))
+        return [f"{verb} {', '.join(some)}" for verb, some in named if some]
 
 
 @contextlib.contextmanager
