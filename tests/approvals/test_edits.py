@@ -77,7 +77,7 @@ async def test_rules_that_change_while_an_edit_is_validated_hold_for_it(later: t
         mine, theirs = await accepted(known, MINE), await accepted(known, THEIRS)
         approvals = Edited(theirs.canonical_sha256, RuleSet(later), rules)
         parts = ApprovalParts(approvals=approvals, policy=rules, tools=FakeTools((TOOL,)), checks=checks)
-        call = Call(request(MINE), None)
+        call = Call(request(MINE))
         verdict = rules.decide(TOOL, "", MINE)
 
         async def run() -> Approved:
