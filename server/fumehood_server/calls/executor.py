@@ -9,13 +9,14 @@ from typing import Self
 
 from fumehood_server.calls.approval_edits import Edit, edited
 from fumehood_server.calls.call import Call, JoinedCall
+from fumehood_server.calls.dependencies import CallDependencies
 from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.forks import Forks
 from fumehood_server.calls.records import CallRecords, RedactorOf
 from fumehood_server.calls.registry import Registry
 from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.result_cache import ResultCache
-from fumehood_server.calls.run import CallDependencies, run_call
+from fumehood_server.calls.run import run_call
 from fumehood_server.calls.steps.find import Tools
 from fumehood_server.calls.steps.intercept import DEFAULT_MAX_ARGUMENTS_BYTES, InterceptionParts
 from fumehood_server.calls.steps.invoke import LINGER_S
