@@ -10,6 +10,7 @@ from typing import Protocol
 from fumehood_server.model.call import Block, CallContext, CallError
 from fumehood_server.model.caller import Caller
 from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.selection import selects
 
 MAX_REASON_BYTES = 1024
 MAX_SHOWN_AFTER_CHARS = 256 * 1024
@@ -53,16 +54,7 @@ class Matchers:
 
     def speak_of(self, tool: RegisteredTool, caller: str) -> bool:
         """Whether a call of the tool by this caller is one of them."""
-        return (
-            (not self.tools or any(_named(tool.name, each) for each in self.tools))
-            and (not self.plugins or tool.plugin in self.plugins)
-            and (not self.side_effects or tool.definition.side_effects.value in self.side_effects)
-            and (not self.callers or caller in self.callers)
-        )
-
-
-def _named(name: str, wanted: str) -> bool:
-    return name.startswith(wanted[:-1]) if wanted.endswith("*") else name == wanted
+        return selects(self, tool) and (not self.callers or caller in self.callers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ from typing import Any
 from fumehood_server.model.call import CallRequest
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.quotas import Charge, Counted, Per, Quota, UncountableError
+from fumehood_server.model.selection import selects
 from fumehood_server.policy.conditions import MAX_VALUES, pointer_parts
-from fumehood_server.policy.rules import is_named
 
 MAX_DIGITS = 40
 """Of an amount, before and after its point."""
@@ -49,7 +49,7 @@ class QuotaSet:
         if found is None:
             if len(self._tools) > _MAX_TOOLS:
                 self._tools.clear()
-            found = self._tools[key] = tuple(each for each in self._quotas if _counts(each, tool))
+            found = self._tools[key] = tuple(each for each in self._quotas if selects(each, tool))
         return [each for each in found if not each.callers or caller in each.callers] if found else ()
 
     def charges(self, found: Sequence[Quota], request: CallRequest, arguments_json: str) -> Sequence[Charge]:
@@ -63,14 +63,6 @@ class QuotaSet:
             except (ValueError, RecursionError):
                 arguments = _MISSING
         return [_charge(each, request, arguments_json, arguments) for each in found]
-
-
-def _counts(quota: Quota, tool: RegisteredTool) -> bool:
-    return (
-        (not quota.tools or any(is_named(tool.name, each) for each in quota.tools))
-        and (not quota.plugins or tool.plugin in quota.plugins)
-        and (not quota.side_effects or tool.definition.side_effects.value in quota.side_effects)
-    )
 
 
 def _charge(quota: Quota, request: CallRequest, text: str, arguments: Any) -> Charge:  # noqa: ANN401 - any JSON value

@@ -16,6 +16,7 @@ import orjson
 
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.policy import Requirement, Rule, Verdict, unruled
+from fumehood_server.model.selection import selects
 from fumehood_server.model.tool import Permission
 from fumehood_server.policy.conditions import CompiledCondition
 from fumehood_server.policy.index import PatternGroups, RuleIndex
@@ -39,14 +40,6 @@ class _CompiledRule:
         )
         self._callers = frozenset(rule.callers)
         self._conditions = tuple(CompiledCondition(each) for each in rule.when)
-
-    def may_speak_of(self, tool: RegisteredTool) -> bool:
-        rule = self.rule
-        return (
-            (not rule.tools or any(is_named(tool.name, each) for each in rule.tools))
-            and (not rule.plugins or tool.plugin in rule.plugins)
-            and (not rule.side_effects or tool.definition.side_effects.value in rule.side_effects)
-        )
 
     def speaks_of(self, caller: str, arguments: Any) -> bool:  # noqa: ANN401 - any JSON value
         if self._callers and caller not in self._callers:
@@ -133,7 +126,7 @@ class RuleSet:
             if len(self._tools) > _MAX_TOOLS:
                 self._tools.clear()
             some = (*self._by_name.get(tool.name, ()), *self._others)
-            rules = _ToolRules(tool, [each for each in some if each.may_speak_of(tool)], self._groups)
+            rules = _ToolRules(tool, [each for each in some if selects(each.rule, tool)], self._groups)
             self._tools[key] = rules
         arguments = _parsed(arguments_json or "{}") if rules.reads_arguments else None
         return rules.verdict(caller, arguments, is_set=tool.permission_set, every=every)
@@ -150,8 +143,3 @@ def _parsed(text: str) -> Any:  # noqa: ANN401 - any JSON value
         return orjson.loads(text)
     except ValueError:  # halves of surrogate pairs, which JSON may escape
         return json.loads(text)
-
-
-def is_named(name: str, wanted: str) -> bool:
-    """Whether a tool has this name, or one with this beginning where it ends in `*`."""
-    return name.startswith(wanted[:-1]) if wanted.endswith("*") else name == wanted
