@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from fumehood_server.model.events import NOBODY, About, Event, Journal
+from fumehood_server.model.events import NOBODY, About, Event
+from fumehood_server.model.journal import Journal
 from fumehood_server.workers.output.token_bucket import TokenBucket
 
 COUNTED_S = 60.0

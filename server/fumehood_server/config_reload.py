@@ -13,7 +13,8 @@ from fumehood_server.config.effective import changed_keys, effective_document
 from fumehood_server.config.restart import needs_restart
 from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedError
 from fumehood_server.hooks import HookRegistry
-from fumehood_server.model.events import NOBODY, Document, Journal
+from fumehood_server.model.events import NOBODY, Document
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.operation_events import ConfigurationReloaded
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugin_requests import PluginRequests

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from fumehood_server.calls import Executor
-from fumehood_server.model.events import Journal
+from fumehood_server.model.journal import Journal
 from fumehood_server.telemetry import LoopWatchdog, SidecarMetrics, log_lines_dropped
 from fumehood_server.workers import LogSink, Pools
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fumehood_server.bounded_events import BoundedEvents
 from fumehood_server.egress import EgressEvent, Outcome
-from fumehood_server.model.events import About, EgressHop, EgressRequested, Journal, SecretRequested
+from fumehood_server.model.events import About, EgressHop, EgressRequested, SecretRequested
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.operation_events import EgressCounted
 from fumehood_server.model.plugin_requests import RequestingCall
 from fumehood_server.model.text import printable

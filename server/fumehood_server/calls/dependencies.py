@@ -17,8 +17,8 @@ from fumehood_server.calls.steps.intercept import InterceptionParts
 from fumehood_server.calls.turns import Turns
 from fumehood_server.model.approvals import Approvals
 from fumehood_server.model.caller import CallerRights
-from fumehood_server.model.events import Journal
 from fumehood_server.model.hooks import Hooks
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.policy import Policy
 from fumehood_server.model.quotas import Quotas
 from fumehood_server.model.retries import RetryConfig

@@ -26,8 +26,8 @@ from fumehood_server.errors import RefusedError
 from fumehood_server.model.approvals import Approval, Approvals
 from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.model.caller import CallerRights, UnrestrictedRights
-from fumehood_server.model.events import Journal
 from fumehood_server.model.hooks import NO_HOOKS, Hooks
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.policy import NO_RULES, Policy
 from fumehood_server.model.quotas import NO_QUOTAS, Quotas
 from fumehood_server.model.retries import RetryConfig

@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import CallRequest
-from fumehood_server.model.events import Journal
 from fumehood_server.model.forks import Fork, ForkCall
+from fumehood_server.model.journal import Journal
 
 MAX_FORKS = 16
 """In memory. Others are read again from the journal, which has what each has given."""

@@ -35,13 +35,13 @@ from fumehood_server.model.events import (
     ExecuteStart,
     ExecuteValues,
     Fault,
-    Journal,
     LimitReached,
     payload_of,
     policy_document,
     receipt_document,
 )
 from fumehood_server.model.http_answers import unconfirmed
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.quota_events import QuotaRefused

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from fumehood_server.errors import CallTakenError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block, CallError, CallOutcome
-from fumehood_server.model.events import About, Journal, OutcomeResolved, payload_of
+from fumehood_server.model.events import About, OutcomeResolved, payload_of
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.model.taxonomy import Code

@@ -74,7 +74,7 @@ class StoredJournal:
 
         `window_s`: how long a call's id stands for that call. `on_closed` is called in a thread at the end. `reads` is
         told of commits, and closed with the journal. `interrupted`: what recovery leaves open. None: nothing. `shared`:
-        see `fumehood_server.model.events.Journal`.
+        see `fumehood_server.model.journal.Journal`.
         """
         self.shared = shared
         self.reads = reads
@@ -99,7 +99,7 @@ class StoredJournal:
         self._last_us = 0
         self._lost = 0
         self.lost = 0
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
 
     async def __aenter__(self) -> Self:
         """Open the database; where it can't be, go on trying.
@@ -142,15 +142,15 @@ class StoredJournal:
 
     @property
     def waiting(self) -> int:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         return self._writer.waiting
 
     def has_room(self, size: int = 0) -> bool:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         return self._writer.has_room(size)
 
     async def room(self, size: int = 0) -> None:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         if not self._writer.has_room(size):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._commit_s):
@@ -163,7 +163,7 @@ class StoredJournal:
         payloads: tuple[bytes, ...] = (),
         documents: tuple[Document, ...] = (),
     ) -> None:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         if self._writer.is_full and (self._writer.is_overfull or not isinstance(event, _KEPT)):
             self._lost += 1
             self.lost += 1
@@ -181,7 +181,7 @@ class StoredJournal:
         *,
         lasting: bool = True,
     ) -> None:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         await self.room(sum(map(len, payloads)))
         if self._writer.is_full:
             raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
@@ -206,7 +206,7 @@ class StoredJournal:
     async def commit_approved(
         self, start: ExecuteStart, about: About, payloads: tuple[bytes, ...], use: Change, used: Event
     ) -> None:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         first = self.entry(start, about, payloads)
         first.approval = use
         second = self.entry(used, about)
@@ -230,11 +230,11 @@ class StoredJournal:
 
     @property
     def recording(self) -> bool:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         return True
 
     async def find(self, call_id: str) -> RecordedCall | None:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         try:
             async with asyncio.timeout(self._commit_s):
                 if self._writer.holds(call_id):
@@ -248,11 +248,11 @@ class StoredJournal:
 
     @property
     def keeps_interrupted(self) -> bool:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         return self._interrupted is not None
 
     async def take_over(self, call: RecordedCall, about: About) -> bool:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         # Of those in this sidecar only the first asks the database; recovery finds the call again if it is still left.
         if self._interrupted is None or not self._interrupted.take(call.call_id):
             return False
@@ -265,11 +265,11 @@ class StoredJournal:
         return True
 
     def may_know(self, call_id: str) -> bool:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         return self._recent.may_hold(call_id)
 
     async def recent(self, call_id: str) -> RecordedCall | None:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         if not self.may_know(call_id):
             return None
         found = await self.find(call_id)
@@ -295,7 +295,7 @@ class StoredJournal:
             return words_of(reader.call_ids(since_us))
 
     async def fork(self, run_id: str) -> Fork | None:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         try:
             return await read_fork(self.reads or self._reader, run_id)
         except NotForkableError:
@@ -304,7 +304,7 @@ class StoredJournal:
             raise JournalUnavailableError(str(exc)) from exc
 
     async def pins(self) -> Mapping[str, str]:
-        """See `fumehood_server.model.events.Journal`."""
+        """See `fumehood_server.model.journal.Journal`."""
         try:
             async with asyncio.timeout(self._commit_s):
                 return await self._reader.run(read_pins)

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from fumehood_server.model.events import About, Document, Event, Journal
+from fumehood_server.model.events import About, Document, Event
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.operation_events import PluginChanged, PluginPinned
 from fumehood_server.model.schema import canonical_json
 from fumehood_server.model.tool import ToolDefinition

@@ -7,8 +7,9 @@ from fumehood.v1 import journal_service_pb2 as pb
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.journal.forks import NotForkableError, forkable
 from fumehood_server.journal.reads import JournalReads
-from fumehood_server.model.events import About, Journal
+from fumehood_server.model.events import About
 from fumehood_server.model.forks import RunForked, new_fork_id
+from fumehood_server.model.journal import Journal
 from fumehood_server.rpc.journal_requests import invalid
 
 _MAX_ID_BYTES = 256

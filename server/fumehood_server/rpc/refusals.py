@@ -7,7 +7,8 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_server.bounded_events import BoundedEvents
 from fumehood_server.errors import Refusal, RefusalReason
 from fumehood_server.model.call import CallRequest
-from fumehood_server.model.events import About, Journal
+from fumehood_server.model.events import About
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.operation_events import RequestRefused, RequestsRefused
 from fumehood_server.model.text import printable
 

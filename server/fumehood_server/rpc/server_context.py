@@ -11,7 +11,7 @@ from fumehood_server.calls.resolution import Resolver
 from fumehood_server.config.config import SidecarConfig
 from fumehood_server.hooks import HookChain
 from fumehood_server.journal.reads import JournalReads
-from fumehood_server.model.events import Journal
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.worker import WorkerPools
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.plugins.config_change import ConfigReloaded

@@ -14,7 +14,8 @@ from fumehood_server.calls.steps.recall import running_elsewhere
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import CallError
-from fumehood_server.model.events import About, Journal
+from fumehood_server.model.events import About
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.recorded import RecordedCall
 from fumehood_server.model.taxonomy import Code

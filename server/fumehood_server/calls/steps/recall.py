@@ -19,8 +19,8 @@ from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.call import Block, CallError, CallOutcome, CallRequest
 from fumehood_server.model.caller import recorded_name
-from fumehood_server.model.events import Journal
 from fumehood_server.model.forks import is_fork_id
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.validation.canonical import canonical_sha256

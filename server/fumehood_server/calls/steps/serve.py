@@ -12,8 +12,9 @@ from fumehood_server.calls.steps.recall import known_hashes, recorded_outcome
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import JournalUnavailableError
 from fumehood_server.model.call import CallContext, CallOutcome
-from fumehood_server.model.events import About, Journal
+from fumehood_server.model.events import About
 from fumehood_server.model.forks import OutcomeServed
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.recorded import RecordedCall
 
 _CONTEXT = tuple(each.name for each in fields(CallContext))

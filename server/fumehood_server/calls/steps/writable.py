@@ -5,7 +5,7 @@ from __future__ import annotations
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound
 from fumehood_server.model.call import CallError
-from fumehood_server.model.events import Journal
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import safe_to_repeat

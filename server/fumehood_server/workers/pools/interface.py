@@ -17,7 +17,7 @@ from fumehood_server.workers.pools.lives import LifeRecords
 
 if TYPE_CHECKING:
     from fumehood_server.model.call import CallError
-    from fumehood_server.model.events import Journal
+    from fumehood_server.model.journal import Journal
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.tool import Reason

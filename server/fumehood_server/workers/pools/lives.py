@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from fumehood_server.model.events import About, Fault, Journal, policy_document, receipt_document
+from fumehood_server.model.events import About, Fault, policy_document, receipt_document
+from fumehood_server.model.journal import Journal
 from fumehood_server.model.operation_events import WorkerEnded, WorkerStarted, WorkerStartFailed
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from fumehood_server.workers.settings import WorkerSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fumehood_server.model.events import Journal
+    from fumehood_server.model.journal import Journal
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.model.worker import WorkerInfo, WorkerLease
