@@ -22,6 +22,7 @@ RESULT_KEYS = [
     "error",
     "attempts",
     "recorded_call_id",
+    "cached",
     "coercions",
     "usage",
     "sandbox",

@@ -58,6 +58,7 @@ async def test_reflection_names_the_services_and_describes_each(channel: grpc.ai
         "fumehood.v1.PluginService",
         "fumehood.v1.JournalService",
         "fumehood.v1.ApprovalService",
+        "fumehood.v1.HookService",
         "grpc.health.v1.Health",
         *reflections,
     }

@@ -56,8 +56,8 @@ def wait(path: str, before: int, ctx: Context) -> str:
     return "done"
 """
 BOUND_S = 30
-MANY, SIZE = 600, 8_000
-"""Some 5 MiB: far more than pipe, window, HTTP/2 and sockets hold."""
+MANY, SIZE = 2_000, 8_000
+"""16 MB: far more than pipe, window, HTTP/2 and sockets hold."""
 
 
 @pytest.fixture(scope="module")
@@ -151,13 +151,16 @@ async def test_a_tool_that_is_held_ends_at_its_deadline_and_at_its_cancellation(
     channel: grpc.aio.Channel, things: Path
 ) -> None:
     stub: Any = ToolServiceStub(channel)
-    late = call("say", things / "w" / "late", "late")
+    # Far more than gRPC's windows grow to, and than could be said between a deadline and a late look at it.
+    endless = 100 * MANY
+    late = call("say", things / "w" / "late", "late", count=endless)
     late.timeout.FromSeconds(2)
     stream = stub.StreamTool(pb.StreamToolRequest(call=late))
-    other = stub.StreamTool(pb.StreamToolRequest(call=call("say", things / "w" / "cancelled", "cancelled")))
+    cancelled = call("say", things / "w" / "cancelled", "cancelled", count=endless)
+    other = stub.StreamTool(pb.StreamToolRequest(call=cancelled))
     for each in (stream, other):
         assert (await each.read()).HasField("started")
-    assert await said(things / "w" / "cancelled") < MANY
+    assert await said(things / "w" / "cancelled") < endless
     await stub.CancelCall(pb.CancelCallRequest(call_id="cancelled"))
     ends = [(await stub.GetCall(pb.GetCallRequest(call_id=each, wait=True))).result for each in ("late", "cancelled")]
     assert [each.error.code for each in ends] == ["TOOL_TIMEOUT", "CANCELLED_SIGNAL"]

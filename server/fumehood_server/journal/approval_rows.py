@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fumehood_server.journal.entry import Entry
+from fumehood_server.model.approval_changes import Decide
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError
 from fumehood_server.model.steady_clock import STEADY_CLOCK
 
@@ -28,9 +29,9 @@ class ApprovalRows:
         change = entry.approval
         if change is not None:
             try:
-                entry.settled = change.applied(
-                    self.known.get(change.approval_id), max(entry.time_us, STEADY_CLOCK.now_us())
-                )
+                # A decision counts from its event's time, by which the list can be held against the events.
+                now_us = entry.time_us if isinstance(change, Decide) else max(entry.time_us, STEADY_CLOCK.now_us())
+                entry.settled = change.applied(self.known.get(change.approval_id), now_us)
             except ApprovalRefusedError as exc:
                 entry.refusal = exc
                 return str(exc)
