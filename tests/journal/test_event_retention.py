@@ -248,6 +248,13 @@ async def test_a_sidecar_removes_by_itself_and_says_up_to_where(tmp_path: Path) 
     assert recorded.call("one") == []
     assert recorded.events("plugin_pinned"), "a pin is kept"
     prune = ["journal", "prune", "--before", "0d", "--events", "--json", "--config", str(tmp_path / "fumehood.toml")]
+    trigger = "CREATE TRIGGER full BEFORE DELETE ON payloads BEGIN SELECT RAISE(ABORT, 'no room is left'); END"
+    with contextlib.closing(sqlite3.connect(recorded.path)) as connection:
+        connection.execute(trigger)
+        failed = fumehood(*prune)
+        assert (failed.status, failed.error["code"]) == (1, "JOURNAL_UNREADABLE")
+        assert "stopped half-way" in failed.error["message"]
+        connection.execute("DROP TRIGGER full")
     done = fumehood(*prune)
     assert json.loads(done.stdout).keys() == {"removed", "removed_events"}
     assert recorded.verified().fault is None

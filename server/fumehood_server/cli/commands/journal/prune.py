@@ -44,6 +44,7 @@ def prune(before: str, whole: bool, shrink: bool, as_json: bool, config_path: Pa
     from fumehood_server.journal.keys import JournalKeyError, load_key
     from fumehood_server.journal.pruned import pruned_so_far
     from fumehood_server.journal.retention import prune_slice, remove_events
+    from fumehood_server.journal.store import StoreError
 
     before_us = _time_us(before)
     with open_journal(config_path) as journal:
@@ -56,15 +57,20 @@ def prune(before: str, whole: bool, shrink: bool, as_json: bool, config_path: Pa
     except JournalKeyError as error:
         raise CommandError(str(error), code="KEY_UNREADABLE", status=ExitStatus.FAILED) from error
     sidecar = secrets.token_hex(4)
-    with contextlib.closing(_opened(place, sidecar)) as store:
-        removed = 0
-        while count := prune_slice(store, before_us, sidecar=sidecar):
-            removed += count
-        while whole and remove_events(store, before_us, sidecar):
-            pass
-        checkpointer(store)
-        if shrink:
-            store.shrink()
+    removed = 0
+    try:
+        with contextlib.closing(_opened(place, sidecar)) as store:
+            while count := prune_slice(store, before_us, sidecar=sidecar):
+                removed += count
+            while whole and remove_events(store, before_us, sidecar):
+                pass
+            checkpointer(store)
+            if shrink:
+                store.shrink()
+    except StoreError as error:
+        todo = "What is removed so far stays so, and is recorded. Run this again to go on."
+        problem = f"the removal stopped half-way, after {removed:,} arguments and results: {error}"
+        raise CommandError(problem, todo, code="JOURNAL_UNREADABLE", status=ExitStatus.FAILED) from error
     with open_journal(config_path) as journal:
         events = pruned_so_far(journal.reader).removed - before_it.removed
     if as_json:
