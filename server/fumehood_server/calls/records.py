@@ -13,15 +13,14 @@ from typing import Any, TypeVar
 from fumehood_sandbox import Receipt
 
 from fumehood_server.calls.call import Call
-from fumehood_server.calls.errors import NotBegunError, StepFailedError
+from fumehood_server.calls.counted_start import commit_counted_start
+from fumehood_server.calls.errors import StepFailedError
 from fumehood_server.calls.progress import Progress
-from fumehood_server.calls.steps.approve import not_approved
-from fumehood_server.calls.steps.quota import at_the_end, exceeded_error
+from fumehood_server.calls.receipt_documents import ReceiptDocuments
+from fumehood_server.calls.steps.quota import at_the_end
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError
-from fumehood_server.model.approval_changes import Use
-from fumehood_server.model.approval_events import ApprovalUsed
-from fumehood_server.model.approvals import Approval, ApprovalRefusedError, ApprovalState, Choice
+from fumehood_server.model.approvals import Approval
 from fumehood_server.model.call import Block, CallContext, CallError, CallOutcome
 from fumehood_server.model.events import (
     About,
@@ -37,15 +36,11 @@ from fumehood_server.model.events import (
     Fault,
     LimitReached,
     payload_of,
-    policy_document,
-    receipt_document,
 )
 from fumehood_server.model.http_answers import unconfirmed
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.plugin import RegisteredTool
-from fumehood_server.model.quota_events import QuotaRefused
-from fumehood_server.model.quotas import QuotaExceededError, shown
 from fumehood_server.model.taken_values import TakenValues
 from fumehood_server.model.taxonomy import Category, Code
 from fumehood_server.model.tool import Payloads, safe_to_repeat
@@ -54,7 +49,6 @@ from fumehood_server.secrets import Redactor
 
 _CONTEXT = tuple(each.name for each in fields(CallContext))
 _LIMITS = frozenset({Code.TOOL_RESOURCE_EXHAUSTED, Code.TOOL_TIMEOUT, Code.CANCELLED_TIMEOUT})
-_MAX_RECEIPTS = 1024
 _INLINE_CHARS = 64 * 1024
 """Of arguments or a result, up to which what is kept of them takes well under a millisecond."""
 MAX_VALUE_BYTES = 1024 * 1024
@@ -85,7 +79,7 @@ class CallRecords:
         self._configuration = configuration
         self._payloads = payloads
         self._redactor_of = redactor_of
-        self._receipts: dict[int, tuple[Receipt, str, tuple[Document, ...]]] = {}
+        self._receipts = ReceiptDocuments()
         self._large = ThreadPoolExecutor(1, thread_name_prefix="journal-payloads")
         """Large payloads are made one after the other, and everybody else has a turn between them."""
 
@@ -152,7 +146,7 @@ class CallRecords:
             again_until_us=call.again_until_us() if request.again_after_crash else None,
         )
         if approved is not None or progress.charges:
-            await self._start_counted(call, event, about, kept, approved)
+            await commit_counted_start(self._journal, call, event, kept, approved)
             self.cancel_requested(call)
             return
         named = self._journal.shared and request.is_named  # an id of ours is nobody else's
@@ -168,55 +162,6 @@ class CallRecords:
         else:
             self._journal.record(event, about, kept)
         self.cancel_requested(call)
-
-    async def _start_counted(
-        self, call: Call, event: ExecuteStart, about: About, kept: tuple[bytes, ...], approved: Approval | None
-    ) -> None:
-        """Return once it is on disk that the call uses up its approval, or recorded what it takes of quotas."""
-        try:
-            if approved is not None:
-                await self._start_approved(call, event, about, kept, approved)
-            else:
-                # What counts outlives a kill. One with effects waits for its attempt to be on disk, and so for this.
-                await self._journal.commit(event, about, kept, lasting=False)
-        except QuotaExceededError as exc:
-            call.about = None
-            tool, charge = call.request.tool, exc.exceeded.charge
-            refused = QuotaRefused(
-                quota=charge.quota,
-                counts=charge.counts.value,
-                per=dict(charge.key),
-                limit=shown(charge.limit),
-                used=shown(exc.exceeded.used),
-                wanted=shown(charge.amount),
-                free_us=exc.exceeded.free_us,
-                call_id=about.call_id,
-                caller=call.request.caller,
-            )
-            self._journal.record(refused, About(tool=about.tool, plugin=about.plugin, context=about.context))
-            raise NotBegunError(exceeded_error(tool, exc.exceeded)) from exc
-        except CallTakenError:
-            raise
-        except JournalUnavailableError as exc:
-            raise StepFailedError(not_run(call.request.tool, f"the journal can't be written: {exc}")) from exc
-
-    async def _start_approved(
-        self, call: Call, event: ExecuteStart, about: About, kept: tuple[bytes, ...], approved: Approval
-    ) -> None:
-        digest, tool = approved.digest, call.request.tool
-        used = ApprovalUsed(
-            approval_id=approved.approval_id,
-            digest=digest,
-            approvers=tuple(each.by for each in approved.decisions if each.choice is Choice.APPROVE),
-        )
-        use = Use(approved.approval_id, call.request.call_id, digest)
-        try:
-            await self._journal.commit_approved(event, about, kept, use, used)
-        except ApprovalRefusedError as exc:
-            call.about = None
-            if exc.reason == ApprovalState.USED.value:  # it is one call's: that of this id
-                raise CallTakenError(str(exc)) from exc
-            raise StepFailedError(not_approved(tool, approved.approval_id, exc.reason)) from exc
 
     def _hooks_decided(self, call: Call, progress: Progress) -> None:
         for event, kept in progress.decided:
@@ -245,7 +190,7 @@ class CallRecords:
         changes_nothing = safe_to_repeat(progress.tool.definition.side_effects)
         if changes_nothing and not retried:
             return
-        digest, documents = self._receipt(receipt, progress.tool)
+        digest, documents = self._receipts.of(receipt, progress.tool)
         event = ExecuteAttempt(attempt=progress.attempts + 1, worker_id=worker_id, receipt=digest)
         if changes_nothing:
             self._journal.record(event, _about(call), (), documents)
@@ -312,7 +257,7 @@ class CallRecords:
         documents: tuple[Document, ...] = ()
         receipt = ""
         if outcome.receipt is not None:
-            receipt, documents = self._receipt(outcome.receipt, progress.tool)
+            receipt, documents = self._receipts.of(outcome.receipt, progress.tool)
         await self._record_values(call, progress)
         self._hooks_decided(call, progress)
         tool, error, usage = progress.tool, outcome.error, outcome.usage
@@ -378,22 +323,6 @@ class CallRecords:
             if fault is not None:
                 fault.message = progress.redactor.text(fault.message)
         return fault, *payload_of(data, policy)
-
-    def _receipt(self, receipt: Receipt, tool: RegisteredTool | None) -> tuple[str, tuple[Document, ...]]:
-        """The receipt's digest; the receipt, and the policy of `tool` if that is what it carries out."""
-        # By identity, as in `rpc.outcomes`: hashing a receipt anew costs more than the rest of an event.
-        found = self._receipts.get(id(receipt))
-        if found is not None and found[0] is receipt:
-            return found[1], found[2]
-        if len(self._receipts) >= _MAX_RECEIPTS:
-            self._receipts.clear()
-        document = receipt_document(receipt)
-        documents: tuple[Document, ...] = (document,)
-        if tool is not None and tool.spec is not None and tool.spec.policy.digest() == receipt.policy_digest:
-            documents = (document, policy_document(tool.spec.policy))
-        digest = document.digest.hex()
-        self._receipts[id(receipt)] = (receipt, digest, documents)
-        return digest, documents
 
 
 def _arguments(text: str, progress: Progress, policy: Payloads) -> tuple[str, Digested | None, tuple[bytes, ...]]:
