@@ -1,8 +1,9 @@
 """Which calls may run, need an approval or are denied; how much all may use; and the approvals."""
 
+from fumehood_server.policy.decisions import Decisions
 from fumehood_server.policy.desk import ApprovalDesk
 from fumehood_server.policy.interfaces import DeskSettings
 from fumehood_server.policy.quotas import QuotaSet
 from fumehood_server.policy.rules import RuleSet
 
-__all__ = ["ApprovalDesk", "DeskSettings", "QuotaSet", "RuleSet"]
+__all__ = ["ApprovalDesk", "Decisions", "DeskSettings", "QuotaSet", "RuleSet"]

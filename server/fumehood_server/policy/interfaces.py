@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fumehood_server.model.approval_changes import Change
-from fumehood_server.model.approvals import Approval
+from fumehood_server.model.approvals import Approval, Subject
 from fumehood_server.model.events import About, Event
+from fumehood_server.model.policy import Requirement
 
 
 class ApprovalJournal(Protocol):
@@ -40,6 +41,22 @@ class ApprovalJournal(Protocol):
 
     async def size(self) -> int:
         """How many events there are."""
+
+
+class EditedApproval(Protocol):
+    """What is approved in place of what was asked for, where an approver changes the arguments."""
+
+    @property
+    def subject(self) -> Subject:
+        """What is bound to then."""
+
+    @property
+    def arguments_json(self) -> str:
+        """As they may be shown."""
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Of the rules that ask for an approval of it. Empty: those of before stand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

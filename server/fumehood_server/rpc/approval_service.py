@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator
+import functools
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from fumehood.v1 import approval_service_pb2 as pb
 
-from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
-from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Choice, is_same, may_count
-from fumehood_server.model.caller import Authentication, Caller
-from fumehood_server.policy import ApprovalDesk
+from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.model.approvals import Approval, Choice
+from fumehood_server.policy import ApprovalDesk, Decisions
+from fumehood_server.policy.decisions import unavailable_refused
 from fumehood_server.rpc.admission import MAX_NAME_BYTES
 from fumehood_server.rpc.approval_messages import CHOICES, approval_message
 from fumehood_server.rpc.authentication import asking
@@ -28,10 +29,8 @@ SERVICE = pb.DESCRIPTOR.services_by_name["ApprovalService"].full_name
 
 MAX_WATCHERS = 64
 MAX_WATCHERS_OF_CONNECTION = 16
-MAX_REASON_BYTES = 4096
 _PORTION = 64
 _CHOICES = {number: choice for choice, number in CHOICES.items()}
-_CLOSED = frozenset({"decided", "denied", "expired", "withdrawn", "used", "approved"})
 
 _Request = TypeVar("_Request")
 _Context = grpc.aio.ServicerContext[_Request, bytes]
@@ -60,12 +59,13 @@ class ApprovalService:
     ) -> bytes:
         """See approval_service.proto, as for every method."""
         desk, by = self._desk(), asking().admitted
+        decisions = Decisions(desk, self._server.callers)
         self._server.unread.check(context.peer())
         _check_name("tool", request.tool)
         response = pb.ListApprovalsResponse()
-        with _unavailable():
+        with unavailable_refused():
             if request.approval_id:
-                found = await self._find(desk, request.approval_id, by)
+                found = await decisions.find(request.approval_id, by)
                 response.approvals.append(approval_message(found))
                 return response.SerializeToString()
             count, filters = page_size(request.page_size), (SERVICE, request.tool)
@@ -77,7 +77,7 @@ class ApprovalService:
                 if not some:
                     return response.SerializeToString()
                 for each in some:
-                    if request.tool in {"", each.asked.tool} and self._may_see(each, by):
+                    if request.tool in {"", each.asked.tool} and decisions.may_see(each, by):
                         response.approvals.append(approval_message(each))
                         size += len(each.arguments_json) + len(each.asked_json)
             response.next_page_token = make_token(str(after), filters)
@@ -88,10 +88,11 @@ class ApprovalService:
     ) -> None:
         """Open ones, and then changes."""
         desk, by = self._desk(), asking().admitted
+        decisions = Decisions(desk, self._server.callers)
         _check_name("tool", request.tool)
 
         def is_wanted(approval: Approval) -> bool:
-            return request.tool in {"", approval.asked.tool} and self._may_see(approval, by)
+            return request.tool in {"", approval.asked.tool} and decisions.may_see(approval, by)
 
         with self._watchers.take(context.peer()):
             await self._send(_watched(desk, is_wanted), context)
@@ -100,75 +101,20 @@ class ApprovalService:
         self, request: pb.DecideApprovalRequest, context: _Context[pb.DecideApprovalRequest]
     ) -> bytes:
         """Approve, deny or withdraw."""
-        desk, by = self._desk(), asking().admitted
+        decisions, by = Decisions(self._desk(), self._server.callers), asking().admitted
         self._server.unread.check(context.peer())
         choice = _CHOICES.get(request.choice)
         if choice is None:
             raise _invalid("choice is required: APPROVE, DENY or WITHDRAW")
-        if len(request.reason.encode()) > MAX_REASON_BYTES:
-            raise _invalid(f"reason is longer than {MAX_REASON_BYTES} bytes")
-        if choice is not Choice.WITHDRAW and not request.digest:
-            raise _invalid("digest is required: that of the approval as it was looked at")
-        if request.arguments_json and choice is not Choice.APPROVE:
-            raise _invalid("arguments_json is for an approval")
-        with _unavailable():
-            found = await self._find(desk, request.approval_id, by)
-            self._check_allowed(found, by, choice)
-            try:
-                decided = await self._decide(desk, found, choice, by, request)
-            except ApprovalRefusedError as exc:
-                raise _refusal(exc) from exc
-        return pb.DecideApprovalResponse(approval=approval_message(decided)).SerializeToString()
-
-    async def _decide(
-        self, desk: ApprovalDesk, found: Approval, choice: Choice, by: Caller, request: pb.DecideApprovalRequest
-    ) -> Approval:
-        digest, reason = request.digest, request.reason
-        if not request.arguments_json:
-            return await desk.decide(found, choice, by, reason=reason, digest=digest or found.digest)
-        edit = await self._server.executor.edit(found, request.arguments_json)
-        return await desk.decide(
-            found,
-            choice,
-            by,
-            reason=reason,
-            digest=digest,
-            edited=edit.subject,
-            edited_json=edit.arguments_json,
-            requirements=edit.requirements,
+        text, edit = request.arguments_json, None
+        if text:
+            if choice is not Choice.APPROVE:
+                raise _invalid("arguments_json is for an approval")
+            edit = functools.partial(self._server.executor.edit, arguments_json=text)
+        decided = await decisions.decide(
+            request.approval_id, choice, by, digest=request.digest, reason=request.reason, edit=edit
         )
-
-    def _check_allowed(self, found: Approval, by: Caller, choice: Choice) -> None:
-        asker = found.asked.caller
-        is_asker = is_same(found.asker, by.name, by.connection) or (not asker and not by.name)
-        if choice is Choice.WITHDRAW and is_asker:
-            return
-        if not self._may_approve(by, found.asked.tool):
-            who = by.name or f"a caller without a name on {by.connection}"
-            text = f"{who} may not approve calls of {found.asked.tool}"
-            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text))
-        if choice is Choice.APPROVE and not may_count(found, by.name, by.connection):
-            rules = ", ".join(each.rule for each in found.requirements)
-            text = (
-                f"an approval by {by.name or 'a caller without a name'} does not count for this call (rules: {rules})"
-            )
-            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"rules": rules}))
-
-    def _may_approve(self, by: Caller, tool: str) -> bool:
-        """Whether the rules about callers say so. Who has shown nothing of who it is may not, whatever they say."""
-        return by.authenticated_by is not Authentication.NONE and self._server.callers.may_approve(by, tool)
-
-    def _may_see(self, found: Approval, by: Caller) -> bool:
-        """Whether it is this one's to decide, or to wait for: arguments are nobody else's business."""
-        return self._may_approve(by, found.asked.tool) or is_same(found.asker, by.name, by.connection)
-
-    async def _find(self, desk: ApprovalDesk, approval_id: str, by: Caller) -> Approval:
-        _check_name("approval_id", approval_id)
-        found = await desk.find(approval_id)
-        if found is None or not self._may_see(found, by):
-            text = f'there is no approval "{approval_id[:128]}"'
-            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_FOUND, text))
-        return found
+        return pb.DecideApprovalResponse(approval=approval_message(decided)).SerializeToString()
 
     async def _send(self, messages: AsyncGenerator[bytes, None], context: _Context[Any]) -> None:
         """Write messages until the caller leaves or the sidecar has drained.
@@ -182,7 +128,7 @@ class ApprovalService:
         async def send() -> None:
             try:
                 async with contextlib.aclosing(messages):
-                    with _unavailable():
+                    with unavailable_refused():
                         async for message in messages:
                             await turn()
                             size = len(message) + STREAM_BYTES
@@ -226,15 +172,6 @@ async def _watched(desk: ApprovalDesk, is_wanted: Callable[[Approval], bool]) ->
                 yield pb.WatchApprovalsResponse(approval=approval_message(each)).SerializeToString()
 
 
-def _refusal(error: ApprovalRefusedError) -> RefusedError:
-    if error.reason in {"invalid", "not_permitted"}:
-        return _invalid(str(error))
-    reason = RefusalReason.APPROVAL_CLOSED if error.reason in _CLOSED else RefusalReason.APPROVAL_CHANGED
-    if error.reason == "not_found":
-        reason = RefusalReason.APPROVAL_NOT_FOUND
-    return RefusedError(Refusal(reason, str(error), {"state": error.reason}))
-
-
 def _check_name(name: str, value: str) -> None:
     if len(value.encode()) > MAX_NAME_BYTES:
         raise _invalid(f"{name} is longer than {MAX_NAME_BYTES} bytes")
@@ -242,13 +179,3 @@ def _check_name(name: str, value: str) -> None:
 
 def _invalid(message: str) -> RefusedError:
     return RefusedError(Refusal(RefusalReason.REQUEST_INVALID, message))
-
-
-@contextlib.contextmanager
-def _unavailable() -> Iterator[None]:
-    """Refuse where the journal can't be used."""
-    try:
-        yield
-    except JournalUnavailableError as exc:
-        text = f"approvals can't be read or recorded: {exc}"
-        raise RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, text)) from exc

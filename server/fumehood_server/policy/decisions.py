@@ -1,0 +1,129 @@
+"""Decisions about approvals: who may see and decide one. The one way in for gRPC and for the webhook."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+
+from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
+from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Choice, is_same, may_count
+from fumehood_server.model.caller import Authentication, Caller, CallerRights
+from fumehood_server.policy.desk import ApprovalDesk
+from fumehood_server.policy.interfaces import EditedApproval
+
+MAX_APPROVAL_ID_BYTES = 256
+MAX_REASON_BYTES = 4096
+_CLOSED = frozenset({"decided", "denied", "expired", "withdrawn", "used", "approved"})
+
+Edit = Callable[[Approval], Awaitable[EditedApproval]]
+"""Puts other arguments in place of the approval's. Raises ApprovalRefusedError."""
+
+
+class Decisions:
+    """What callers may do with the approvals of a sidecar. Each refusal is a RefusedError."""
+
+    __slots__ = ("_desk", "_rights")
+
+    def __init__(self, desk: ApprovalDesk, rights: CallerRights) -> None:
+        """By the rules about callers that are in force when each is asked."""
+        self._desk = desk
+        self._rights = rights
+
+    def may_see(self, found: Approval, by: Caller) -> bool:
+        """Whether it is this one's to decide, or to wait for: arguments are nobody else's business."""
+        return self._may_approve(by, found.asked.tool) or is_same(found.asker, by.name, by.connection)
+
+    async def find(self, approval_id: str, by: Caller) -> Approval:
+        """One that the caller may see.
+
+        Raises:
+            RefusedError: there is none, or it can't be read.
+        """
+        _check_length("approval_id", approval_id, MAX_APPROVAL_ID_BYTES)
+        with unavailable_refused():
+            found = await self._desk.find(approval_id)
+        if found is None or not self.may_see(found, by):
+            text = f'there is no approval "{approval_id[:128]}"'
+            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_FOUND, text))
+        return found
+
+    async def decide(
+        self, approval_id: str, choice: Choice, by: Caller, *, digest: str, reason: str, edit: Edit | None = None
+    ) -> Approval:
+        """Record the caller's decision. `digest` is what they saw: a withdrawal may leave it empty.
+
+        Raises:
+            RefusedError: they may not, it can't be decided so, or it can't be recorded.
+        """
+        _check_length("reason", reason, MAX_REASON_BYTES)
+        if choice is not Choice.WITHDRAW and not digest:
+            raise _invalid("digest is required: that of the approval as it was looked at")
+        found = await self.find(approval_id, by)
+        self._check_allowed(found, by, choice)
+        with unavailable_refused():
+            try:
+                if edit is None:
+                    return await self._desk.decide(found, choice, by, reason=reason, digest=digest or found.digest)
+                edited = await edit(found)
+                return await self._desk.decide(
+                    found,
+                    choice,
+                    by,
+                    reason=reason,
+                    digest=digest,
+                    edited=edited.subject,
+                    edited_json=edited.arguments_json,
+                    requirements=edited.requirements,
+                )
+            except ApprovalRefusedError as exc:
+                raise _refusal(exc) from exc
+
+    def _check_allowed(self, found: Approval, by: Caller, choice: Choice) -> None:
+        is_asker = is_same(found.asker, by.name, by.connection) or (not found.asked.caller and not by.name)
+        if choice is Choice.WITHDRAW and is_asker:
+            return
+        if not self._may_approve(by, found.asked.tool):
+            who = by.name or f"a caller without a name on {by.connection}"
+            text = f"{who} may not approve calls of {found.asked.tool}"
+            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text))
+        if choice is Choice.APPROVE and not may_count(found, by.name, by.connection):
+            rules = ", ".join(each.rule for each in found.requirements)
+            text = (
+                f"an approval by {by.name or 'a caller without a name'} does not count for this call (rules: {rules})"
+            )
+            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"rules": rules}))
+
+    def _may_approve(self, by: Caller, tool: str) -> bool:
+        """Whether the rules about callers say so. Who has shown nothing of who it is may not, whatever they say."""
+        return by.authenticated_by is not Authentication.NONE and self._rights.may_approve(by, tool)
+
+
+@contextlib.contextmanager
+def unavailable_refused() -> Iterator[None]:
+    """Refuse where the journal can't be used."""
+    try:
+        yield
+    except JournalUnavailableError as exc:
+        text = f"approvals can't be read or recorded: {exc}"
+        raise RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, text)) from exc
+
+
+def _refusal(error: ApprovalRefusedError) -> RefusedError:
+    if error.reason in {"invalid", "not_permitted"}:
+        return _invalid(str(error))
+    reason = RefusalReason.APPROVAL_CLOSED if error.reason in _CLOSED else RefusalReason.APPROVAL_CHANGED
+    if error.reason == "not_found":
+        reason = RefusalReason.APPROVAL_NOT_FOUND
+    return RefusedError(Refusal(reason, str(error), {"state": error.reason}))
+
+
+def _check_length(name: str, value: str, limit_bytes: int) -> None:
+    if len(value.encode(errors="surrogatepass")) > limit_bytes:
+        raise _invalid(f"{name} is longer than {limit_bytes} bytes")
+
+
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(Refusal(RefusalReason.REQUEST_INVALID, message))
+
+
+__all__ = ["MAX_APPROVAL_ID_BYTES", "MAX_REASON_BYTES", "Decisions", "Edit", "unavailable_refused"]
