@@ -52,6 +52,7 @@ from fumehood_server.rpc import (
 from fumehood_server.secrets import SecretStore
 from fumehood_server.signals import orders
 from fumehood_server.telemetry import LoopWatchdog, configure_logging, get_logger, open_telemetry
+from fumehood_server.webhook import open_webhook
 from fumehood_server.workers import LogSink, Pools, WorkerSettings
 
 SWITCH_INTERVAL_S = 0.0005
@@ -229,6 +230,7 @@ async def _serve_recorded(
             trimmed_memory(),
             open_telemetry(config.telemetry) as telemetry,
             _approvals(journal, lambda: reloader.config) as approvals,
+            open_webhook(config, approvals, callers, None if telemetry is None else telemetry.metrics),
             Executor(
                 catalog,
                 pools,

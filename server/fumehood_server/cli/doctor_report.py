@@ -181,6 +181,7 @@ def _configuration(config_path: Path | None) -> list[Finding]:
     from fumehood_server.cli.doctor_access import grant_problems, secret_problems
     from fumehood_server.cli.doctor_callers import caller_findings
     from fumehood_server.cli.doctor_quotas import quota_findings
+    from fumehood_server.cli.doctor_webhook import webhook_findings
     from fumehood_server.config import find_config, load_config
     from fumehood_server.plugins.lock import read_lock
     from fumehood_server.plugins.manifest import try_manifest
@@ -232,7 +233,7 @@ def _configuration(config_path: Path | None) -> list[Finding]:
         for name, (problem, remedy) in secret_problems(config.secrets).items()
     ]
     names = [try_manifest(each.path).name for each in config.plugins]
-    more = (*caller_findings(config), *quota_findings(config, names))
+    more = (*caller_findings(config), *quota_findings(config, names), *webhook_findings(config))
     findings += [_configured(each.feature, each.status, each.detail, each.remedy) for each in more]
     return findings
 

@@ -17,6 +17,7 @@ from fumehood_server.config.config_file import (
 from fumehood_server.config.database import Database
 from fumehood_server.config.egress import EgressConfig
 from fumehood_server.config.listen import Listen, SocketAccess
+from fumehood_server.config.webhook import WebhookConfig
 from fumehood_server.model.batches import BatchConfig
 from fumehood_server.model.hooks import HookConfig, MiddlewareConfig
 from fumehood_server.model.plugin import Grants, ToolGrant
@@ -176,6 +177,7 @@ class ApprovalsConfig:
     """How long a call may use it after that."""
     max_open: int = 4_096
     """Approvals that wait, or were given and not used."""
+    webhook: WebhookConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -310,12 +310,24 @@ class PolicyTable(Table):
     quota: list[QuotaTable] = Field(default=[], max_length=MAX_QUOTAS)
 
 
+class WebhookTable(Table):
+    """`[approvals.webhook]`."""
+
+    url: str | None = Field(default=None, min_length=1, max_length=2048)
+    secret: str | None = Field(default=None, min_length=1)
+    allow_private: list[str] = Field(default=[], max_length=MAX_HOSTS)
+    listen: str | None = Field(default=None, min_length=1)
+    reply_secret: str | None = Field(default=None, min_length=1)
+    caller: str | None = Field(default=None, min_length=1)
+
+
 class ApprovalsTable(Table):
     """`[approvals]`."""
 
     decide_within_s: float = Field(default=3_600.0, gt=0, le=31_536_000)
     use_within_s: float = Field(default=600.0, gt=0, le=31_536_000)
     max_open: int = Field(default=4_096, ge=1, le=100_000)
+    webhook: WebhookTable | None = None
 
 
 _CALLER = re.compile(r"[a-z][a-z0-9_.-]{0,63}")

@@ -56,6 +56,7 @@ from fumehood_server.config.secrets import check_secret_links, read_secrets
 from fumehood_server.config.tables import read_table
 from fumehood_server.config.telemetry import check_unreachable, read_telemetry
 from fumehood_server.config.toml_source import Key, TomlSource, read_toml
+from fumehood_server.config.webhook import read_webhook
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.batches import BatchConfig
 from fumehood_server.model.plugin import Grants, ToolGrant
@@ -117,6 +118,7 @@ def _convert(
             )
     _check_state_dir(server.state_dir, folders, source)
     secrets = read_secrets(file, source, folder)
+    webhook = read_webhook(file, source, secrets=secrets, callers=callers)
     checkpoints = read_checkpoints(file.journal.checkpoints, source, folder)
     database = read_database(file.journal, source, folder)
     secret_files = {name: each.file for name, each in secrets.items() if each.file is not None}
@@ -124,13 +126,16 @@ def _convert(
         secret_files["journal.password"] = database.password_file
     own_files = caller_files(server.tls, None if file.server.token_file is None else server.token_file)
     secret_files |= own_files
+    sockets = [each.path for each in server.listen if each.path is not None]
+    if webhook is not None and webhook.replies is not None and webhook.replies.listen.path is not None:
+        sockets.append(webhook.replies.listen.path)
     protected = protected_paths(
         state_dir=server.state_dir.resolve(),
         lock_path=lock_path,
         config_path=source.path if exists else None,
         plugin_folders=folders,
         secret_files=secret_files,
-        sockets=[each.path for each in server.listen if each.path is not None],
+        sockets=sockets,
         checkpoint_file=checkpoints.file,
     )
     if any(table.write for table in file.plugin):
@@ -168,6 +173,7 @@ def _convert(
             decide_within_s=file.approvals.decide_within_s,
             use_within_s=file.approvals.use_within_s,
             max_open=file.approvals.max_open,
+            webhook=webhook,
         ),
         hooks=read_hooks(file.hook, callers, source),
         middleware=read_middleware(file.middleware, source),

@@ -21,6 +21,11 @@ def needs_restart(running: SidecarConfig, wanted: SidecarConfig) -> tuple[str, .
     # What the machine can enforce was checked against it, and the state folder made for it.
     if running.sandbox.minimum is not wanted.sandbox.minimum:
         keys.add("sandbox.minimum")
+    if running.approvals.webhook != wanted.approvals.webhook:  # its address and its sender are made at start
+        keys.add("approvals.webhook")
+    elif running.approvals.webhook is not None:
+        names = running.approvals.webhook.secrets
+        keys |= {f"secrets.{name}" for name in names if running.secrets[name] != wanted.secrets[name]}
     if running.middleware != wanted.middleware:  # it is imported at start
         keys.add("middleware")
     # Kubernetes replaces a mounted file by turning a symlink: where the paths are relative, all of them would move.

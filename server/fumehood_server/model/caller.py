@@ -17,6 +17,8 @@ class Authentication(StrEnum):
     TOKEN = "token"  # noqa: S105 - the word for it
     CERTIFICATE = "certificate"
     """By its own TLS certificate, of which the operator's authority vouches."""
+    WEBHOOK = "webhook"
+    """By the signature of what it sent to the sidecar's webhook: it can do nothing there but decide approvals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

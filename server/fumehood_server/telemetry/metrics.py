@@ -50,6 +50,15 @@ class SidecarMetrics:
         self.plugin_log_dropped = Counter(
             "fumehood.plugin.log.lines_dropped", "{line}", "Lines of plugins' logs dropped.", "fumehood.plugin"
         )
+        self.webhook_messages = Counter(
+            "fumehood.webhook.messages", "{message}", "Approvals sent to the receiver, each try.", "fumehood.outcome"
+        )
+        self.webhook_decisions = Counter(
+            "fumehood.webhook.decisions",
+            "{request}",
+            "Requests to the webhook's address.",
+            "http.response.status_code",
+        )
         self.calls_untraced = Counter(
             "fumehood.telemetry.calls_untraced",
             "{call}",
