@@ -191,9 +191,9 @@ class ApprovalParty(_message.Message):
     name: _builtins.str
     """Their name. Empty for who has none."""
     authenticated_by: _builtins.str
-    """How they have shown who they are: `none`, `unix_socket`, `token` or `certificate`."""
+    """How they have shown who they are: `none`, `unix_socket`, `token`, `certificate` or `webhook`."""
     connection: _builtins.str
-    """Their connection, as gRPC names it."""
+    """Their connection, as gRPC names it. `webhook:NAME` for a decision by webhook, with who decided by its sender's word."""
     def __init__(
         self,
         *,
