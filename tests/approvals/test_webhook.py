@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import os
 import re
@@ -24,6 +25,9 @@ from fumehood.v1 import approval_service_pb2 as apb
 from fumehood_server.cli.approval_json import approval_json
 from fumehood_server.config.webhook import Receiver as ReceiverConfig
 from fumehood_server.egress import HostEntry, parse_url
+from fumehood_server.journal.keys import public_keys
+from fumehood_server.journal.sqlite import SqliteReader
+from fumehood_server.journal.verify import verify
 from fumehood_server.secrets import SecretSource, SecretStore
 from fumehood_server.webhook.http_server import MAX_BODY_BYTES, MAX_CONNECTIONS
 from fumehood_server.webhook.receiver import NotDeliveredError, ReceiverClient
@@ -44,6 +48,7 @@ from tests.approvals.webhook_support import (
     webhook_table,
     write_secrets,
 )
+from tests.callers.support import token_of
 from tests.sidecar import Sidecar
 
 RULES = """
@@ -57,6 +62,18 @@ name = "named"
 permission = "require_approval"
 approvers = ["ada"]
 when = [{ pointer = "/line", equals = "named" }]
+[[policy.rule]]
+name = "two"
+permission = "require_approval"
+approvers = ["ada", "desk"]
+approvals = 2
+when = [{ pointer = "/line", equals = "two" }]
+[[caller]]
+name = "ada"
+approve = ["note"]
+[[caller]]
+name = "asker"
+tools = ["note"]
 """
 PAGE = Path(__file__).parents[2] / "docs" / "approvals.md"
 
@@ -124,6 +141,8 @@ async def test_a_signed_decision_lets_the_call_run_and_is_recorded_as_such(clien
         "webhook:ada@example.com",
         "as agreed",
     )
+    with contextlib.closing(SqliteReader(served.place.folder / ".fumehood" / "journal.db")) as reader:
+        assert verify(reader, public_keys(served.place.folder / ".fumehood")).fault is None
 
 
 async def test_a_signed_denial_ends_the_call(client: Client, served: Served) -> None:
@@ -199,6 +218,23 @@ async def test_who_may_not_approve_this_call_may_not_by_webhook(client: Client, 
     assert reason_of(refused) == (403, "APPROVAL_NOT_ALLOWED")
     status, _ = await asyncio.to_thread(served.replier.post, decision_of(approval, "deny"))
     assert status == 200
+
+
+@pytest.mark.usefixtures("client")
+async def test_arguments_that_an_approver_changes_are_sent_under_another_id(served: Served) -> None:
+    async with client_of(served.sidecar, token=token_of(served.place.folder, "asker")) as asker:
+        asked = await asker.asked(served.place.call("two", "two", at_once=True))
+    before = await sent(served, "two")
+    async with client_of(served.sidecar, token=token_of(served.place.folder, "ada")) as ada:
+        await ada.decide(asked, arguments_json=served.place.arguments("two", 7))
+    after = await sent(served, "two")
+    after.check()
+    assert after.id != before.id
+    assert [after.approval["arguments"]["amount"], len(after.approval["decisions"])] == [7, 1]
+    refused = await asyncio.to_thread(served.replier.post, decision_of(before.approval))
+    assert reason_of(refused) == (409, "APPROVAL_CHANGED")
+    status, answer = await asyncio.to_thread(served.replier.post, decision_of(after.approval))
+    assert (status, answer["approval"]["state"]) == (200, "approved")
 
 
 async def test_an_id_is_taken_once_and_what_is_decided_stays_decided(client: Client, served: Served) -> None:
@@ -280,6 +316,10 @@ async def test_a_restart_sends_what_waits_again_under_the_same_id() -> None:
                 (approval,) = await client.list()
                 await client.decide(approval)
                 assert not (await client.call(place.call("again", "again"))).is_error
+                # A receiver that hangs does not hold up the end of the sidecar either.
+                receiver.go_on.clear()
+                await client.asked(place.call("hangs", "hangs", at_once=True))
+                await asyncio.to_thread(receiver.of, "hangs")
 
 
 async def test_the_page_s_receiver_decides(served: Served, client: Client, tmp_path: Path) -> None:

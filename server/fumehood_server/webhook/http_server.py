@@ -12,6 +12,7 @@ import h11
 
 from fumehood_server.config.listen import Listen
 from fumehood_server.rpc.sockets import ListenFailedError, claimed, private_umask
+from fumehood_server.telemetry import get_logger
 
 MAX_CONNECTIONS = 16
 """At a time. One above that is closed at once."""
@@ -58,21 +59,24 @@ Refuse = Callable[[HttpRefusedError], HttpAnswer]
 
 
 @contextlib.asynccontextmanager
-async def serving_http(listen: Listen, answer: Answer, refuse: Refuse) -> AsyncIterator[str]:
+async def serving_http(
+    listen: Listen, answer: Answer, refuse: Refuse, *, request_s: float = REQUEST_S
+) -> AsyncIterator[str]:
     """Serve for the length of the block, which is told the address. Connections end with it.
 
     Raises:
         ListenFailedError: the address can't be had.
     """
-    connections: set[asyncio.Task[None]] = set()
+    connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+    is_closing = False
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(connections) >= MAX_CONNECTIONS:
+        if is_closing or len(connections) >= MAX_CONNECTIONS:
             writer.transport.abort()
             return
-        task = asyncio.create_task(_serve(reader, writer, answer, refuse), name="webhook connection")
-        connections.add(task)
-        task.add_done_callback(connections.discard)
+        task = asyncio.create_task(_serve(reader, writer, answer, refuse, request_s), name="webhook connection")
+        connections[task] = writer
+        task.add_done_callback(connections.pop)
 
     with _bound(listen) as (sock, address):
         start = asyncio.start_server if listen.path is None else asyncio.start_unix_server
@@ -80,9 +84,11 @@ async def serving_http(listen: Listen, answer: Answer, refuse: Refuse) -> AsyncI
         try:
             yield address
         finally:
+            is_closing = True
             server.close()
-            for each in connections:
-                each.cancel()
+            for task, writer in connections.items():
+                task.cancel()
+                writer.transport.abort()  # a task that has not begun closes nothing itself
             if connections:
                 await asyncio.wait(connections)
             await server.wait_closed()
@@ -109,11 +115,13 @@ def _bound(listen: Listen) -> Iterator[tuple[socket.socket, str]]:
         yield sock, address
 
 
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer, refuse: Refuse) -> None:
+async def _serve(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer, refuse: Refuse, request_s: float
+) -> None:
     http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     try:
         try:
-            async with asyncio.timeout(REQUEST_S):
+            async with asyncio.timeout(request_s):
                 request = await _read(http, reader, writer)
         except HttpRefusedError as exc:
             answered = refuse(exc)
@@ -128,6 +136,8 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ans
             await writer.wait_closed()
     except (OSError, h11.LocalProtocolError):  # too slow, gone, or past an answer; TimeoutError is one
         pass
+    except Exception as exc:  # noqa: BLE001 - a fault of ours ends one connection
+        get_logger().error("webhook_request_failed", exc_info=exc)
     finally:
         writer.transport.abort()
 

@@ -26,8 +26,8 @@ from fumehood_server.webhook.signature import SecretUnfitError, sign, signing_ke
 POST_S = 10.0
 """One POST, from the look-up to the head of its answer. Whoever needs longer answers first and works afterwards."""
 _CONNECT_S = 5.0
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Room for the largest arguments, which stand in a message up to three times."""
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+"""Room for the largest arguments, which stand in a message up to three times, and beyond ASCII three times as long."""
 _MAX_ANSWER_BYTES = 64 * 1024
 _ORIGIN = RequestOrigin("approvals.webhook")
 _OK, _MULTIPLE_CHOICES = 200, 300

@@ -78,15 +78,11 @@ class ApprovalSender:
 
     async def _follow(self) -> None:
         """Take up what the desk has, and each change of it."""
+        seen: int | None = None
         while True:
             try:
-                seen = await self._desk.size() - 1
-                after = -1
-                while True:
-                    after, some = await self._desk.open(after, limit=_PORTION)
-                    if not some:
-                        break
-                    self._take_up(some)
+                if seen is None:
+                    seen = await self._take_up_open()
                 while True:
                     seen, changed = await self._desk.changed(seen)
                     self._take_up(changed)
@@ -95,6 +91,16 @@ class ApprovalSender:
             except Exception as exc:  # noqa: BLE001 - a fault of ours must not leave approvals unsent for good
                 get_logger().error("approvals_not_followed", exc_info=exc)
             await asyncio.sleep(_JOURNAL_RETRY_S)
+
+    async def _take_up_open(self) -> int:
+        """Returns the position to go on after. Raises JournalUnavailableError."""
+        seen = await self._desk.size() - 1
+        after = -1
+        while True:
+            after, some = await self._desk.open(after, limit=_PORTION)
+            if not some:
+                return seen
+            self._take_up(some)
 
     def _take_up(self, approvals: Sequence[Approval]) -> None:
         for each in approvals:
