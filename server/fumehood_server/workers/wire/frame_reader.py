@@ -72,7 +72,7 @@ class FrameReader(PipeReader):
             self._turns.add(self._read_in_turn)
 
     def _read_in_turn(self) -> bool:
-        if not self.ended:
+        if not self.ended and not self._held:
             self.resume()
             super()._readable()
         return False
