@@ -56,7 +56,7 @@ def test_a_tree_has_as_many_processors_worth_of_time_as_its_limit_and_no_more(tm
 
 @pytest.mark.skipif(not _PARENTS, reason="no cgroup with a quota of processor time")
 def test_a_tree_yields_the_processors_to_who_launched_it(tmp_path: Path) -> None:
-    file, weight = ("cpu.shares", 64) if _PARENTS[0].version.name == "cgroup1" else ("cpu.weight", 6)
+    file, weight = ("cpu.shares", 256) if _PARENTS[0].version.name == "cgroup1" else ("cpu.weight", 25)
     with running(tmp_path, _SPINNERS, Policy(level=Level.NONE)) as process:
         assert int((_leaf(process) / file).read_text()) == weight
 

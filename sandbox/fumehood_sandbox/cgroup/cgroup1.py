@@ -78,8 +78,8 @@ class Cgroup1:
         return int(read(f"{leaf}/cpu.cfs_quota_us")) / int(read(f"{leaf}/cpu.cfs_period_us"))
 
     def lower_weight(self, leaf: str) -> None:
-        """A sixteenth of 1024."""
-        write(f"{leaf}/cpu.shares", "64")
+        """A quarter of 1024."""
+        write(f"{leaf}/cpu.shares", "256")
 
     def kill(self, leaf: str) -> None:
         """Freeze the leaf so that nobody forks, send SIGKILL to each, thaw: they die at once. Then look again."""

@@ -92,8 +92,8 @@ class Cgroup2:
         return int(quota) / int(period)
 
     def lower_weight(self, leaf: str) -> None:
-        """A sixteenth of 100."""
-        write(f"{leaf}/cpu.weight", "6")
+        """A quarter of 100."""
+        write(f"{leaf}/cpu.weight", "25")
 
     def kill(self, leaf: str) -> None:
         """One write; the kernel also kills what is being forked meanwhile."""

@@ -86,8 +86,7 @@ class Cgroups:
                     parent.version.limit_processes(folder, limits.processes + SPARE_PROCESSES)
                 if Control.QUOTA in parent.controls:
                     parent.version.limit_cpus(folder, limits.cpus)
-                    # At equal weight ten plugins that compute leave the sidecar an eleventh of the machine. With a
-                    # quarter each, callers beside them waited up to a second, most of it for a processor.
+                    # At equal weight, ten plugins that compute leave the sidecar an eleventh of the machine.
                     parent.version.lower_weight(folder)
             return Leaf(made, spare_processes=SPARE_PROCESSES, retry=self._keep)
         except OSError as error:
