@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
@@ -15,8 +14,8 @@ from fumehood.v1 import plugin_pb2
 from fumehood_server.workers.faults import Violation
 from fumehood_server.workers.wire import prefixed
 from fumehood_server.workers.wire.frame_reader import FRAMES_AT_ONCE, FrameReader
-from fumehood_server.workers.wire.pipes import READ_BYTES, PipeWriter
-from fumehood_server.workers.wire.portions import PORTION_ITEMS, PORTION_S
+from fumehood_server.workers.wire.pipes import PipeWriter
+from fumehood_server.workers.wire.portions import PORTION_ITEMS
 
 BOUND_S = 60.0
 MORE_THAN_A_PIPE = 1_000_000
@@ -38,7 +37,6 @@ class Worker:
     max_elements: int = 100
     close_after: int = 0
     """Nothing counts any more after this frame. 0: all count."""
-    frame_takes_s: float = 0.0
     writer: PipeWriter | None = None
     reader: FrameReader | None = None
 
@@ -49,8 +47,8 @@ class Worker:
         self.writer = PipeWriter(self.ours[0], note_break)
         return self.writer
 
-    def read_from(self, *, stall_s: float = BOUND_S, max_frame_bytes: int = MAX_FRAME_BYTES) -> FrameReader:
-        self.reader = FrameReader(self.ours[1], self, max_frame_bytes=max_frame_bytes, stall_s=stall_s)
+    def read_from(self, *, stall_s: float = BOUND_S) -> FrameReader:
+        self.reader = FrameReader(self.ours[1], self, max_frame_bytes=MAX_FRAME_BYTES, stall_s=stall_s)
         self.reader.resume()
         return self.reader
 
@@ -58,9 +56,6 @@ class Worker:
         assert size == frame.ByteSize()
         self.heard.append(frame.result.invocation_id)
         self.closed = frame.result.invocation_id == self.close_after
-        end = time.monotonic() + self.frame_takes_s
-        while time.monotonic() < end:
-            pass
 
     def take_violation(self, violation: Violation, problem: str) -> None:
         assert problem
@@ -247,35 +242,6 @@ async def test_floods_of_many_workers_share_one_portion_and_a_worker_that_says_l
     assert beside - portions[0] <= PORTION_ITEMS * 3
     assert all(other.heard == list(range(1, count + 1)) for other in others)
     stack.close()
-
-
-async def test_large_frames_of_many_workers_are_handed_on_one_in_an_iteration_and_small_ones_at_once(
-    worker: Worker,
-) -> None:
-    text = "x" * (READ_BYTES + 1000)
-    large = prefixed(plugin_pb2.PluginFrame(result=plugin_pb2.Result(details_json=text)).SerializeToString())
-    most = READ_BYTES - 1000
-    with contextlib.ExitStack() as stack:
-        others = [stack.enter_context(piped()) for _ in range(8)]
-        for other in others:
-            other.frame_takes_s = PORTION_S
-            reader = other.read_from(max_frame_bytes=len(large))
-            other.say_bytes(large[:most])
-            async with asyncio.timeout(BOUND_S):
-                while not reader.mid_frame:
-                    await iteration()
-        for other in others:
-            other.say_bytes(large[most:])
-        worker.read_from()
-        worker.say(1)
-        handed_on, beside = [0], 0
-        async with asyncio.timeout(BOUND_S):
-            while handed_on[-1] < len(others):
-                await iteration()
-                handed_on.append(sum(len(other.heard) for other in others))
-                beside = beside or (handed_on[-1] if worker.heard else 0)
-        assert max(after - before for before, after in itertools.pairwise(handed_on)) == 1
-        assert beside <= 2
 
 
 async def test_stop_within_a_flood_ends_it(worker: Worker) -> None:

@@ -52,11 +52,6 @@ class FrameDecoder:
         """Bytes of a frame that has begun and is not whole."""
         return len(self._buffer)
 
-    @property
-    def frame_bytes(self) -> int:
-        """Length of the frame that has begun and is not whole, prefix included. 0: there is none, or it is unknown."""
-        return self._need if self._buffer else 0
-
     def decode_frames(self, data: bytes) -> Iterator[bytes]:
         """Yield each frame that is whole now, empty ones included, in order. Run it to its end before feeding more.
 

@@ -1,4 +1,4 @@
-"""Reads the frames of one process: what was read is cut, parsed and handed on; many or large frames by round-robin."""
+"""Reads the frames of one process: what was read is cut, parsed and handed on, many frames by round-robin."""
 
 from __future__ import annotations
 
@@ -62,20 +62,6 @@ class FrameReader(PipeReader):
     def mid_frame(self) -> bool:
         """Whether a frame has begun that is not whole."""
         return self._decoder.pending_bytes > 0
-
-    def _readable(self) -> None:
-        # Ten processes with 1 MiB each, read as they came, made each iteration one of many milliseconds.
-        if self._decoder.frame_bytes <= READ_BYTES:
-            super()._readable()
-        else:
-            self.pause()
-            self._turns.add(self._read_in_turn)
-
-    def _read_in_turn(self) -> bool:
-        if not self.ended and not self._held:
-            self.resume()
-            super()._readable()
-        return False
 
     def take_data(self, data: bytes) -> None:
         """Cut it into frames, and hand them on."""
