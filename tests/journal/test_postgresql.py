@@ -18,6 +18,7 @@ from fumehood_server.journal.encoding import encode
 from fumehood_server.journal.entry import CallState, Entry
 from fumehood_server.journal.evidence import make_bundle
 from fumehood_server.journal.place import DatabasePlace
+from fumehood_server.journal.postgres.ownership import lock_key
 from fumehood_server.journal.query import Bounds, EventQuery, Span
 from fumehood_server.journal.recovery import recover
 from fumehood_server.journal.retention import prune_events_slice
@@ -44,6 +45,15 @@ MIB = 1024 * 1024
 def state(place: DatabasePlace, call_id: str) -> CallState:
     with contextlib.closing(place.open_reader()) as reader:
         return reader.calls([call_id])[call_id].state
+
+
+def close_and_wait(place: DatabasePlace, store: Store, sidecar: str) -> None:
+    """Close it, and wait until the server has ended its session: a moment later, which frees the session's locks."""
+    store.close()
+    held = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid::bigint = %s"
+    with psycopg.connect(place.database.reveal()[0], autocommit=True) as admin:
+        while admin.execute(held, (lock_key(sidecar) % (1 << 32),)).fetchone() is not None:
+            time.sleep(0.001)
 
 
 def test_two_writers_in_turn_make_one_log_that_either_key_verifies(database: DatabasePlace) -> None:
@@ -103,7 +113,7 @@ def test_calls_of_the_dead_are_settled_once_and_those_of_the_living_are_not(data
         one.write([*call("sent")[:2], event(start(), "waits")])
         other.write(call("mine")[:2])
         assert recover(other, database.open_reader, sidecar="other") == 0  # both live
-        one.close()
+        close_and_wait(database, one, "one")
         assert recover(other, database.open_reader, sidecar="other") == 2
         assert (state(database, "sent"), state(database, "waits")) == (CallState.UNKNOWN, CallState.ENDED)
         with contextlib.closing(database.open_store("one")) as back:  # it was only cut off
@@ -140,7 +150,7 @@ def test_a_call_is_taken_over_once_and_from_the_dead_alone(database: DatabasePla
         one.write([*call("left")[:2], told("left"), *call("ended"), *call("settled")[:2]])
         living = claim("left", number=4)
         other.write([living])
-        one.close()
+        close_and_wait(database, one, "one")
         tries = [claim("left", number=3), claim("left", number=4), claim("ended", number=4), claim("none", number=1)]
         other.write(tries)
         late = claim("left", number=4)

@@ -81,7 +81,7 @@ async def test_each_of_a_thousand_calls_in_flight_has_one_outcome_whoever_cancel
         assert set(effects.values()) == {1}
         assert recorded.verified().fault is None
         outcomes = Counter(each.error.code if each.is_error else None for each in found.values())
-        assert min(outcomes[None], outcomes["CANCELLED_SIGNAL"], outcomes["TOOL_TIMEOUT"]) > CALLS // 20, outcomes
+        assert min(outcomes[None], outcomes["CANCELLED_SIGNAL"], outcomes["TOOL_TIMEOUT"]) > CALLS // 100, outcomes
 
 
 async def _outcome(stub: Any, call_id: str, code: str | None) -> Any:
@@ -118,14 +118,14 @@ class Calls:
         return answers.result() | dict(each.result() for each in (*unary, *streams))
 
     def _call(self, call_id: str) -> pb.CallToolRequest:
-        seconds = self.chance.choice([0.0, 0.2, 0.5, 1.0])
+        seconds = self.chance.choice([0.0, 0.3, 1.0, 3.0])  # longer than a slow machine needs to begin them all
         request = pb.CallToolRequest(call_id=call_id)
         if self.chance.random() < 0.7:
             request.tool, request.arguments_json = "put", json.dumps({"folder": str(self.things), "seconds": seconds})
         else:
             request.tool, request.arguments_json = "nap", json.dumps({"seconds": seconds / 10})
         if self.chance.random() < 0.2:
-            request.timeout.FromMilliseconds(self.chance.randrange(1, 1_000))
+            request.timeout.FromMilliseconds(self.chance.randrange(1, 2_000))
         return request
 
     async def _unary(self, call_id: str) -> tuple[str, str | None]:
