@@ -26,6 +26,12 @@ approve = ["say"]
 name = "boss"
 tools = ["*"]
 operator = true
+
+[[policy.rule]]
+name = "asked"
+permission = "require_approval"
+tools = ["say"]
+when = [{ pointer = "/text", equals = "after approval" }]
 """
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import trustme
+from fumehood.v1.approval_service_pb2_grpc import ApprovalServiceStub
 from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
 from fumehood.v1.plugin_service_pb2_grpc import PluginServiceStub
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
@@ -115,6 +116,7 @@ class Services:
         self.tools: Any = ToolServiceStub(self.channel)
         self.plugins: Any = PluginServiceStub(self.channel)
         self.journal: Any = JournalServiceStub(self.channel)
+        self.approvals: Any = ApprovalServiceStub(self.channel)
 
 
 @dataclass

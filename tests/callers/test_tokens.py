@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from fumehood.v1 import approval_service_pb2 as approval_pb
 from fumehood.v1 import journal_service_pb2 as journal_pb
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_server.callers import TokenFileError, TokenStore
@@ -151,6 +152,23 @@ async def test_a_watcher_of_the_journal_is_told_nothing_once_its_token_is_revoke
         await watch
 
     assert await problem(asyncio.wait_for(to_the_end(), BOUND_S)) == "token_unknown"
+
+
+async def test_a_watcher_of_approvals_is_told_nothing_once_its_token_is_revoked(house: House) -> None:
+    text = token_of(house.sidecar.folder, "writer")
+    watch = house.tcp.approvals.WatchApprovals(approval_pb.WatchApprovalsRequest(), metadata=bearer(text))
+    while not (await watch.read()).is_current:
+        pass
+
+    async def ask(call_id: str) -> None:
+        asked = call("say", {"text": "after approval"}, call_id=call_id, return_if_approval_required=True)
+        await house.unix.tools.CallTool(asked, timeout=BOUND_S)
+
+    await ask("asked-1")
+    assert (await watch.read()).approval.tool == "say", "control"
+    revoke(house.sidecar.folder, text)
+    await ask("asked-2")
+    assert await problem(watch.read()) == "token_unknown"
 
 
 async def test_the_journal_names_the_caller_and_how_it_is_known(house: House) -> None:

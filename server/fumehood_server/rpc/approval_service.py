@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,10 +16,9 @@ from fumehood_server.policy.decisions import unavailable_refused
 from fumehood_server.rpc.admission import MAX_NAME_BYTES
 from fumehood_server.rpc.approval_messages import CHOICES, approval_message
 from fumehood_server.rpc.authentication import asking
-from fumehood_server.rpc.hang_up import hang_ups_end_it
+from fumehood_server.rpc.message_stream import send_messages
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
 from fumehood_server.rpc.stream_slots import StreamSlots
-from fumehood_server.rpc.unread import STREAM_BYTES
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
@@ -87,15 +85,15 @@ class ApprovalService:
         self, request: pb.WatchApprovalsRequest, context: _Context[pb.WatchApprovalsRequest]
     ) -> None:
         """Open ones, and then changes."""
-        desk, by = self._desk(), asking().admitted
+        desk, who = self._desk(), asking()
         decisions = Decisions(desk, self._server.callers)
         _check_name("tool", request.tool)
 
         def is_wanted(approval: Approval) -> bool:
-            return request.tool in {"", approval.asked.tool} and decisions.may_see(approval, by)
+            return request.tool in {"", approval.asked.tool} and decisions.may_see(approval, who.still())
 
         with self._watchers.take(context.peer()):
-            await self._send(_watched(desk, is_wanted), context)
+            await send_messages(self._server, _watched(desk, is_wanted), context, unavailable_refused())
 
     async def decide_approval(
         self, request: pb.DecideApprovalRequest, context: _Context[pb.DecideApprovalRequest]
@@ -115,35 +113,6 @@ class ApprovalService:
             request.approval_id, choice, by, digest=request.digest, reason=request.reason, edit=edit
         )
         return pb.DecideApprovalResponse(approval=approval_message(decided)).SerializeToString()
-
-    async def _send(self, messages: AsyncGenerator[bytes, None], context: _Context[Any]) -> None:
-        """Write messages until the caller leaves or the sidecar has drained.
-
-        Raises:
-            RefusedError: the journal can't be read.
-        """
-        turn, unread, caller = self._server.pacer.turn, self._server.unread, context.peer()
-        refused: list[RefusedError] = []  # past a task group, which would wrap it
-
-        async def send() -> None:
-            try:
-                async with contextlib.aclosing(messages):
-                    with unavailable_refused():
-                        async for message in messages:
-                            await turn()
-                            size = len(message) + STREAM_BYTES
-                            unread.add(caller, size)
-                            try:
-                                await context.write(message)
-                            finally:
-                                unread.remove(caller, size)
-            except RefusedError as exc:
-                refused.append(exc)
-
-        with hang_ups_end_it():
-            await self._server.drain.until_end(send())
-        if refused:
-            raise refused[0]
 
     def _desk(self) -> ApprovalDesk:
         desk = self._server.approvals

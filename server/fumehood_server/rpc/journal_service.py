@@ -15,16 +15,15 @@ from fumehood_server.journal.query import Bounds
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.store import Reader, StoreError
 from fumehood_server.rpc.authentication import asking
-from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.journal_events import page_of
 from fumehood_server.rpc.journal_forking import fork_run
 from fumehood_server.rpc.journal_replaying import read_run_name, replayed, verified
 from fumehood_server.rpc.journal_requests import page_span, page_token, read_filter
 from fumehood_server.rpc.journal_verifying import read_keys, verification
 from fumehood_server.rpc.journal_watching import watched
+from fumehood_server.rpc.message_stream import send_messages
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, page_size
 from fumehood_server.rpc.stream_slots import StreamSlots
-from fumehood_server.rpc.unread import STREAM_BYTES
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
@@ -134,34 +133,7 @@ class JournalService:
             return (await fork_run(self._server.journal, reads, request, caller.recorded)).SerializeToString()
 
     async def _send(self, messages: AsyncGenerator[bytes, None], context: _Context[Any]) -> None:
-        """Write messages until there are no more, the caller leaves or the sidecar has drained.
-
-        Raises:
-            RefusedError: as `messages` does; the journal can't be read.
-        """
-        turn, unread, caller, who = self._server.pacer.turn, self._server.unread, context.peer(), asking()
-        refused: list[RefusedError] = []  # past a task group, which would wrap it
-
-        async def send() -> None:
-            try:
-                async with contextlib.aclosing(messages):
-                    with _unavailable():
-                        async for message in messages:
-                            await turn()
-                            who.still()
-                            size = len(message) + STREAM_BYTES
-                            unread.add(caller, size)
-                            try:
-                                await context.write(message)
-                            finally:
-                                unread.remove(caller, size)
-            except RefusedError as exc:
-                refused.append(exc)
-
-        with hang_ups_end_it():
-            await self._server.drain.until_end(send())
-        if refused:
-            raise refused[0]
+        await send_messages(self._server, messages, context, _unavailable())
 
     def _reads(self) -> JournalReads:
         reads = self._server.journal_reads

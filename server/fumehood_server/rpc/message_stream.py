@@ -1,0 +1,56 @@
+"""Server streams of serialised messages, at the pace of who reads them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from fumehood_server.errors import RefusedError
+from fumehood_server.rpc.authentication import asking
+from fumehood_server.rpc.hang_up import hang_ups_end_it
+from fumehood_server.rpc.unread import STREAM_BYTES
+
+if TYPE_CHECKING:
+    from fumehood_server.rpc.server_context import ServerContext
+
+
+async def send_messages(
+    server: ServerContext,
+    messages: AsyncGenerator[bytes, None],
+    context: grpc.aio.ServicerContext[Any, bytes],
+    refusing: AbstractContextManager[None],
+) -> None:
+    """Write messages until there are no more, the caller leaves or the sidecar has drained.
+
+    `refusing` makes of what `messages` raises what the caller is told.
+
+    Raises:
+        RefusedError: as `messages` and `refusing` do; the caller may use the method no more.
+    """
+    turn, unread, caller, who = server.pacer.turn, server.unread, context.peer(), asking()
+    refused: list[RefusedError] = []  # past a task group, which would wrap it
+
+    async def send() -> None:
+        try:
+            async with contextlib.aclosing(messages):
+                with refusing:
+                    async for message in messages:
+                        await turn()
+                        who.still()
+                        size = len(message) + STREAM_BYTES
+                        unread.add(caller, size)
+                        try:
+                            await context.write(message)
+                        finally:
+                            unread.remove(caller, size)
+        except RefusedError as exc:
+            refused.append(exc)
+
+    with hang_ups_end_it():
+        await server.drain.until_end(send())
+    if refused:
+        raise refused[0]
