@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fumehood.v1.plugin_pb2 import HostFrame, Invoke
+from fumehood.v1.plugin_pb2 import HostFrame, Invoke, SecretResponse
 
 from tests.sdk.client import PluginClient, started
 
@@ -14,6 +14,7 @@ SHORT_MS, LONG_MS = 10, 60_000
 PROGRAM = '''
 import asyncio
 import os
+import signal
 import sys
 import threading
 import time
@@ -114,6 +115,20 @@ async def wait(ctx: Context) -> None:
         raise
 
 
+@plugin.tool(side_effects="none", requires=["secret:KEY"])
+def ask(ctx: Context) -> str:
+    """Ask while no signal is heard."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
+    return ctx.secret("KEY") + ctx.secret("KEY")
+
+
+@plugin.tool(side_effects="none", requires=["secret:KEY"])
+async def ask_async(ctx: Context) -> str:
+    """The same, on a loop."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
+    return await ctx.asecret("KEY") + await ctx.asecret("KEY")
+
+
 import fumehood_sdk.runtime.aio
 
 engine = SingleCallEngine(plugin.tools, Grants(), max_frame_bytes=1 << 20)
@@ -160,6 +175,16 @@ def test_what_waits_is_woken_however_short_the_time(client: PluginClient, tool: 
     assert client.result(call).HasField("error")
     assert _seen(client)[0] == ("caller" if tool == "doze" else "cancelled")
     assert _seen(client)[1] > 1
+
+
+@pytest.mark.parametrize("tool", ["ask", "ask_async"])
+def test_answer_comes_also_where_the_signal_that_tells_of_it_is_not_heard(client: PluginClient, tool: str) -> None:
+    call = client.invoke(tool)
+    for text in (b"a", b"b"):
+        request = client.wait("secret_request", call).secret_request
+        answer = SecretResponse(invocation_id=call, request_id=request.request_id, value=text)
+        client.send(HostFrame(secret_response=answer))
+    assert client.result(call).content[0].text == "ab"
 
 
 def test_longer_cancellation_after_a_short_one_still_leaves_the_call_cancelled_once(client: PluginClient) -> None:

@@ -3,6 +3,10 @@
 The call runs in the main thread, and no other thread is started as long as no more frames come: each would cost more
 than the call's own frames do. When the sidecar sends one, a cancellation or the answer to a request, the kernel raises
 SIGIO (F_SETOWN and O_ASYNC, fcntl(2)), and its handler starts the engine's threads.
+
+A handler in Python runs between two steps of Python code: where the signal comes just before a system call that blocks,
+it waits as long as that. A cancellation that is heard so late has the sidecar end the process. An answer must not be:
+the threads are started before the request is sent.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ from fumehood_sdk.wire.plugin_frames import Failure, Sent
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from fumehood_sdk.runtime.sidecar_calls import PipeSidecarCalls
 
 _TERMINATED_STATUS = 143
 """128 and SIGTERM's number, as a shell counts. A process that is pid 1 must end itself: the kernel won't by default."""
@@ -70,7 +76,8 @@ class SingleCallEngine(Engine):
     def __init__(self, tools: Mapping[str, Runnable], grants: Grants, *, max_frame_bytes: int) -> None:
         """Made before the fork, once for all children."""
         self._fd_in = -1
-        self._threaded = False
+        self._unthreaded: list[None] = [None]
+        """Popped by whoever starts the threads."""
         self._monitored = False
         reader = FrameReader(lambda size: os.read(self._fd_in, size), max_frame_bytes)
         super().__init__(reader, FrameWriter(-1, max_frame_bytes), tools, max_calls=1, grants=grants)
@@ -153,13 +160,25 @@ class SingleCallEngine(Engine):
 
         A signal handler, which may interrupt this thread anywhere: takes no lock.
         """
-        if self._threaded:
-            return
-        self._threaded = True
+        self._start_threads()
+
+    def _start_threads(self) -> bool:
+        """Start the engine's threads, once. False: there can be none now."""
+        try:
+            self._unthreaded.pop()
+        except IndexError:
+            return True
         try:
             _thread.start_new_thread(self._serve_with_threads, ())
         except RuntimeError:  # the limit of processes, or no stack left: the next signal tries again
-            self._threaded = False
+            self._unthreaded.append(None)
+            return False
+        return True
+
+    def _get_sidecar_calls(self) -> PipeSidecarCalls:
+        if not self._start_threads():
+            raise RuntimeError("no thread can be had to read the answer: raise the limit of processes")
+        return super()._get_sidecar_calls()
 
     def _serve_with_threads(self) -> None:
         self._read_and_run()  # until the stream ends: the one call runs in the main thread, so nobody takes over
