@@ -35,6 +35,7 @@ from fumehood_server.model.events import (
 from fumehood_server.model.forks import Fork
 from fumehood_server.model.quotas import QuotaExceededError
 from fumehood_server.model.recorded import RecordedCall
+from fumehood_server.model.steady_clock import STEADY_CLOCK
 
 COMMIT_S = 5.0
 """How long a call waits for its intent or outcome to be on disk."""
@@ -112,6 +113,7 @@ class StoredJournal:
             self._first = await asyncio.to_thread(self._open_store)
             # Events are found by their times: they must not fall where the clock was set back between two sidecars.
             self._last_us = await self._reader.run(lambda reader: reader.least_time_us())
+            STEADY_CLOCK.hold_up(self._last_us)
         except UnequalSettingsError:
             raise
         except StoreError as exc:

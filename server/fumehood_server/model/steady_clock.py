@@ -25,6 +25,10 @@ class SteadyClock:
         self._lead_ns = wall_ns() - elapsed_ns()
         """Wall clock before the elapsed time, at the most that was seen."""
 
+    def hold_up(self, time_us: int) -> None:
+        """Go on from this time at least: it was seen before this process began."""
+        self._lead_ns = max(self._lead_ns, time_us * 1_000 - self._elapsed_ns())
+
     def now_us(self) -> int:
         """Microseconds since 1970, by the wall clock where that was not set back."""
         elapsed_ns = self._elapsed_ns()
