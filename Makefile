@@ -15,7 +15,7 @@ export NPM_CONFIG_UPDATE_NOTIFIER := false
 S := .venv/.stamps
 PYPROJECTS := evidence/pyproject.toml protos/pyproject.toml plugin_sdk/pyproject.toml sandbox/pyproject.toml server/pyproject.toml
 PIP_INSTALL := python -m pip install --quiet --no-build-isolation
-EDITABLE := -e evidence -e protos -e plugin_sdk -e sandbox -e 'server[postgresql,telemetry]'
+EDITABLE := -e evidence -e protos -e plugin_sdk -e sandbox -e 'server[mcp,postgresql,telemetry]'
 NPM_LOCKS := $(shell find . \( -name node_modules -o -name .venv -o -name build \) -prune -o -name package-lock.json -print)
 NPM_STAMPS := $(NPM_LOCKS:package-lock.json=node_modules/.stamp)
 PLUGIN_NPM_STAMPS := $(filter ./examples/plugins/%,$(NPM_STAMPS))

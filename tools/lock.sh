@@ -15,7 +15,7 @@ export LC_ALL=C
 
 pip install --quiet --upgrade pip
 pip freeze --all >"$work/before.txt"
-pip install --quiet -e evidence -e protos -e plugin_sdk -e 'sandbox[bundled]' -e 'server[postgresql,telemetry]'
+pip install --quiet -e evidence -e protos -e plugin_sdk -e 'sandbox[bundled]' -e 'server[mcp,postgresql,telemetry]'
 {
     echo "# What the four distributions run on. Written by tools/lock.sh."
     added "$work/before.txt"

@@ -50,6 +50,16 @@ async def test_a_caller_is_listed_what_it_may_list_and_nothing_else(house: House
     assert await listed(house, "writer") == ALL
 
 
+async def test_a_caller_can_have_only_what_it_may_call_listed(house: House) -> None:
+    async def callable_by(caller: str) -> list[str]:
+        request = pb.ListToolsRequest(callable_only=True)
+        answer = await house.tcp.tools.ListTools(request, metadata=house.token(caller), timeout=BOUND_S)
+        return [each.definition.name for each in answer.tools]
+
+    assert await callable_by("reader") == ["say"]
+    assert await callable_by("writer") == ALL
+
+
 async def test_a_tool_that_a_caller_may_not_list_is_as_if_it_were_not_there(house: House) -> None:
     async def both(name: str, caller: str) -> tuple[Any, Any]:
         shown = house.token(caller)

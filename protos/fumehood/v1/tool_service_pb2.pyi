@@ -157,6 +157,7 @@ class ListToolsRequest(_message.Message):
     NAMES_FIELD_NUMBER: _builtins.int
     MAX_SIDE_EFFECTS_FIELD_NUMBER: _builtins.int
     FORMAT_FIELD_NUMBER: _builtins.int
+    CALLABLE_ONLY_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """At most this many tools. 0 means 100; more than 1,000 is taken as 1,000; negative is INVALID_ARGUMENT."""
     page_token: _builtins.str
@@ -171,6 +172,8 @@ class ListToolsRequest(_message.Message):
     """Only tools of this level or a lower one. Unspecified means all."""
     format: Global___ToolFormat.ValueType
     """Whether to give the definitions as JSON for a model. Unspecified means `tools`."""
+    callable_only: _builtins.bool
+    """Only tools that the asking caller may call: those that it may only list are left out."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only tools of these names, at most 1,000. Empty means all. A name that there is no tool of is left out."""
@@ -185,10 +188,11 @@ class ListToolsRequest(_message.Message):
         names: _abc.Iterable[_builtins.str] | None = ...,
         max_side_effects: _tool_pb2.SideEffects.ValueType = ...,
         format: Global___ToolFormat.ValueType = ...,
+        callable_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "include_unavailable", b"include_unavailable", "max_side_effects", b"max_side_effects", "names", b"names", "page_size", b"page_size", "page_token", b"page_token", "plugin", b"plugin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["callable_only", b"callable_only", "format", b"format", "include_unavailable", b"include_unavailable", "max_side_effects", b"max_side_effects", "names", b"names", "page_size", b"page_size", "page_token", b"page_token", "plugin", b"plugin"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,18 +20,26 @@ def open_channel(
     Raises:
         CommandError: a token would leave this machine in plain text.
     """
-    if shown.tls_ca is None or target.startswith("unix:"):
-        channel = grpc.insecure_channel(target, options)
-        is_safe = target.startswith("unix:") or is_loopback(target.rpartition(":")[0].strip("[]"))
-        if shown.token and not is_safe:
-            what = f"a token must not be sent to {target} in plain text"
-            raise CommandError(what, "Give --tls-ca with the authority of the sidecar's certificate.")
-    else:
-        tls = grpc.ssl_channel_credentials(shown.tls_ca, shown.key, shown.certificate)
-        channel = grpc.secure_channel(target, tls, options)
+    tls = channel_credentials(target, shown)
+    channel = grpc.insecure_channel(target, options) if tls is None else grpc.secure_channel(target, tls, options)
     if not shown.token:
         return channel, channel
     return channel, grpc.intercept_channel(channel, _BearerToken(shown.token))
+
+
+def channel_credentials(target: str, shown: Credentials) -> grpc.ChannelCredentials | None:
+    """TLS for a channel to the target. None: it is in plain text.
+
+    Raises:
+        CommandError: a token would leave this machine in plain text.
+    """
+    if shown.tls_ca is not None and not target.startswith("unix:"):
+        return grpc.ssl_channel_credentials(shown.tls_ca, shown.key, shown.certificate)
+    is_safe = target.startswith("unix:") or is_loopback(target.rpartition(":")[0].strip("[]"))
+    if shown.token and not is_safe:
+        what = f"a token must not be sent to {target} in plain text"
+        raise CommandError(what, "Give --tls-ca with the authority of the sidecar's certificate.")
+    return None
 
 
 def tls_problem(details: str) -> str:

@@ -53,8 +53,8 @@ def credential_options(command: _Command) -> _Command:
     return command
 
 
-def credentials() -> Credentials:
-    """Those of the running command.
+def credentials(token_file: str | None = None) -> Credentials:
+    """Those of the running command. `token_file` comes before every other token.
 
     Raises:
         CommandError: a file can't be read, or one is missing beside another.
@@ -62,7 +62,7 @@ def credentials() -> Credentials:
     context = click.get_current_context(silent=True)
     given: dict[str, str] = {} if context is None else context.meta.get(_META, {})
     configured = _configured(Path.cwd())
-    token = given.get("token")
+    token = given.get("token") if token_file is None else f"@{token_file}"
     ca, certificate, key = (
         given.get(option) or configured.get(name)
         for option, name in (("tls_ca", "tls_ca"), ("cert", "certificate"), ("key", "key"))

@@ -38,6 +38,7 @@ STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the 
         "reload": (f"{_COMMANDS}.reload:reload", "Have the sidecar take up fumehood.toml."),
         "tools": (f"{_COMMANDS}.tools:tools", "List tools, or show one with its parameters."),
         "call": (f"{_COMMANDS}.call:call", "Call a tool."),
+        "mcp": (f"{_COMMANDS}.mcp:mcp", "Serve the sidecar's tools to an MCP client over stdio."),
         "approvals": (f"{_COMMANDS}.approvals:approvals", "Approve and deny calls that wait for it."),
         "hooks": (f"{_COMMANDS}.hooks:hooks", "Who is asked before and after calls."),
         "policy": (f"{_COMMANDS}.policy:policy", "Try the permission rules of fumehood.toml."),

@@ -52,10 +52,11 @@ def _page(
     after = read_token(request.page_token, wanted.key)
     catalog = server.catalog
     scan = catalog.scan()
+    may = server.callers.may_call if request.callable_only else server.callers.may_list
     page: list[_Listed] = []
     page_bytes, last = 0, ""
     for tool in catalog.tools:
-        if tool.name <= after or not wanted.takes(tool) or not server.callers.may_list(caller, tool.name):
+        if tool.name <= after or not wanted.takes(tool) or not may(caller, tool.name):
             continue
         availability = catalog.availability(tool, scan)
         if availability.reasons and not request.include_unavailable:

@@ -37,6 +37,7 @@ class ToolFilter:
             request.plugin[:128],
             "all" if request.include_unavailable else "available",
             *((names, str(level)) if names or level else ()),
+            *(("callable",) if request.callable_only else ()),
         )
         """What a page's token is bound to."""
 

@@ -276,7 +276,9 @@ type ListToolsRequest struct {
 	// Only tools of this level or a lower one. Unspecified means all.
 	MaxSideEffects SideEffects `protobuf:"varint,6,opt,name=max_side_effects,json=maxSideEffects,proto3,enum=fumehood.v1.SideEffects" json:"max_side_effects,omitempty"`
 	// Whether to give the definitions as JSON for a model. Unspecified means `tools`.
-	Format        ToolFormat `protobuf:"varint,7,opt,name=format,proto3,enum=fumehood.v1.ToolFormat" json:"format,omitempty"`
+	Format ToolFormat `protobuf:"varint,7,opt,name=format,proto3,enum=fumehood.v1.ToolFormat" json:"format,omitempty"`
+	// Only tools that the asking caller may call: those that it may only list are left out.
+	CallableOnly  bool `protobuf:"varint,8,opt,name=callable_only,json=callableOnly,proto3" json:"callable_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -358,6 +360,13 @@ func (x *ListToolsRequest) GetFormat() ToolFormat {
 		return x.Format
 	}
 	return ToolFormat_TOOL_FORMAT_UNSPECIFIED
+}
+
+func (x *ListToolsRequest) GetCallableOnly() bool {
+	if x != nil {
+		return x.CallableOnly
+	}
+	return false
 }
 
 // A page of tools.
@@ -2270,7 +2279,7 @@ var File_fumehood_v1_tool_service_proto protoreflect.FileDescriptor
 
 const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1efumehood/v1/tool_service.proto\x12\vfumehood.v1\x1a\x19fumehood/v1/content.proto\x1a\x17fumehood/v1/error.proto\x1a\x16fumehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa2\x02\n" +
+	"\x1efumehood/v1/tool_service.proto\x12\vfumehood.v1\x1a\x19fumehood/v1/content.proto\x1a\x17fumehood/v1/error.proto\x1a\x16fumehood/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc7\x02\n" +
 	"\x10ListToolsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2279,7 +2288,8 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x06plugin\x18\x04 \x01(\tR\x06plugin\x12\x14\n" +
 	"\x05names\x18\x05 \x03(\tR\x05names\x12B\n" +
 	"\x10max_side_effects\x18\x06 \x01(\x0e2\x18.fumehood.v1.SideEffectsR\x0emaxSideEffects\x12/\n" +
-	"\x06format\x18\a \x01(\x0e2\x17.fumehood.v1.ToolFormatR\x06format\"\x83\x01\n" +
+	"\x06format\x18\a \x01(\x0e2\x17.fumehood.v1.ToolFormatR\x06format\x12#\n" +
+	"\rcallable_only\x18\b \x01(\bR\fcallableOnly\"\x83\x01\n" +
 	"\x11ListToolsResponse\x12'\n" +
 	"\x05tools\x18\x01 \x03(\v2\x11.fumehood.v1.ToolR\x05tools\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +

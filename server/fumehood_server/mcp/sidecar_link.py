@@ -1,0 +1,143 @@
+"""gRPC channel (asyncio) from the MCP server to the sidecar, with its refusals as typed errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar, cast
+
+import grpc
+import grpc.aio
+from fumehood.v1 import approval_service_pb2 as approval_pb
+from fumehood.v1 import approval_service_pb2_grpc as approval_grpc
+from fumehood.v1 import tool_pb2
+from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1 import tool_service_pb2_grpc as tool_grpc
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
+
+from fumehood_server.errors import FumehoodError
+from fumehood_server.mcp.callers import McpCaller
+
+LOOKUP_TIMEOUT_S = 30.0
+"""For listings and decisions. The first listing after a start may wait for plugins to be described."""
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_STATUS_KEY = "grpc-status-details-bin"
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass
+class SidecarRefusedError(FumehoodError):
+    """The sidecar refused a request, or can't be reached. Whoever asked must act."""
+
+    reason: str
+    """Of `google.rpc.ErrorInfo`; else the name of the gRPC status."""
+    message: str
+    status: grpc.StatusCode
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same may succeed later."""
+        return self.status in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}
+
+
+class SidecarLink:
+    """One channel, for all callers. For one event loop."""
+
+    __slots__ = ("_approvals", "_channel", "_tools", "target")
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        options: Sequence[tuple[str, Any]] = (),
+    ) -> None:
+        """Nothing is dialled yet. Without `credentials` the connection is in plain text."""
+        self.target = target
+        options = [
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.enable_http_proxy", 0),  # a proxy for the web is none for a sidecar
+            # A sidecar that starts anew is there again within a second.
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            *options,
+        ]
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(target, options)
+        else:
+            self._channel = grpc.aio.secure_channel(target, credentials, options)
+        self._tools = tool_grpc.ToolServiceStub(self._channel)
+        self._approvals = approval_grpc.ApprovalServiceStub(self._channel)
+
+    async def __aenter__(self) -> Self:
+        """Nothing is sent."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the channel: calls under way are cancelled."""
+        await self._channel.close(None)
+
+    async def list_tools(self, request: pb.ListToolsRequest, caller: McpCaller) -> pb.ListToolsResponse:
+        """A page of tools. Raises SidecarRefusedError, as all methods here."""
+        return await _answer(self._tools.ListTools(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
+
+    async def check(self, caller: McpCaller) -> None:
+        """Whether the sidecar knows the caller."""
+        request = pb.CheckAvailabilityRequest(names=["-"])  # no tool's name: nothing is looked up
+        await _answer(self._tools.CheckAvailability(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
+
+    async def call_tool(self, request: pb.CallToolRequest, caller: McpCaller) -> tool_pb2.ToolResult:
+        """Call and wait. Cancelling this cancels the call."""
+        return (await _answer(self._tools.CallTool(request, metadata=caller.metadata))).result
+
+    async def stream_tool(self, request: pb.CallToolRequest, caller: McpCaller) -> AsyncIterator[pb.StreamToolResponse]:
+        """Call, and yield what happens. Leaving the iterator cancels the call."""
+        stream = self._tools.StreamTool(pb.StreamToolRequest(call=request), metadata=caller.metadata)
+        try:
+            async for event in stream:
+                yield event
+        except grpc.aio.AioRpcError as error:
+            raise refused(error) from error
+        finally:
+            stream.cancel()
+
+    async def approval(self, approval_id: str, caller: McpCaller) -> approval_pb.Approval | None:
+        """One that the caller may see."""
+        request = approval_pb.ListApprovalsRequest(approval_id=approval_id)
+        answer = self._approvals.ListApprovals(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S)
+        found = (await _answer(answer)).approvals
+        return found[0] if found else None
+
+    async def decide(self, request: approval_pb.DecideApprovalRequest, caller: McpCaller) -> None:
+        """Decide one."""
+        await _answer(self._approvals.DecideApproval(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
+
+
+async def _answer(call: Awaitable[_Answer]) -> _Answer:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise refused(error) from error
+
+
+def refused(error: grpc.aio.AioRpcError) -> SidecarRefusedError:
+    """A gRPC status as a typed error, by its `ErrorInfo` where it has one."""
+    status, message = error.code(), error.details() or "the sidecar can't be reached"
+    metadata = cast("Sequence[tuple[str, str | bytes]]", error.trailing_metadata() or ())
+    for key, value in metadata:
+        if key == _STATUS_KEY:
+            details = Status.FromString(value if isinstance(value, bytes) else value.encode())
+            for each in details.details:
+                info = ErrorInfo()
+                if each.Unpack(info):
+                    return SidecarRefusedError(info.reason, message, status, dict(info.metadata))
+    if status is grpc.StatusCode.UNAVAILABLE:
+        return SidecarRefusedError("UNREACHABLE", f"the sidecar can't be reached: {message}", status)
+    return SidecarRefusedError(status.name, message, status)

@@ -1,0 +1,228 @@
+"""`tools/call`: a call of the sidecar's StreamTool or CallTool, with updates, cancellation and approval."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fumehood.v1 import approval_service_pb2 as approval_pb
+from fumehood.v1 import tool_pb2
+from fumehood.v1 import tool_service_pb2 as pb
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from fumehood_server.mcp import approvals
+from fumehood_server.mcp.call_events import CallEvents
+from fumehood_server.mcp.callers import McpCaller
+from fumehood_server.mcp.log_levels import LogLevels, session_id
+from fumehood_server.mcp.open_calls import OpenCalls
+from fumehood_server.mcp.results import CALL_ID_KEY, Json, call_result, protocol_error
+from fumehood_server.mcp.sidecar_link import SidecarLink, SidecarRefusedError
+from fumehood_server.mcp.tool_list import ToolList
+
+_QUESTION = "approval"
+"""Names the one question in an `input_required` result, and its answer in the request that follows."""
+
+_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+"""W3C Trace Context, level 1."""
+
+_Context = ServerRequestContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a client hands back with its answer. All of it is the client's word: the sidecar judges it as such."""
+
+    call_id: str
+    approval_id: str
+    digest: str
+
+    def text(self) -> str:
+        return json.dumps([self.call_id, self.approval_id, self.digest])
+
+    @classmethod
+    def read(cls, text: str) -> _State:
+        try:
+            call_id, approval_id, digest = json.loads(text)
+            if all(isinstance(each, str) for each in (call_id, approval_id, digest)):
+                return cls(call_id, approval_id, digest)
+        except (ValueError, TypeError):
+            pass
+        raise MCPError(INVALID_PARAMS, "requestState is not one that was given here")
+
+
+class ToolCalls:
+    """Answers `tools/call` for all clients. For one event loop."""
+
+    __slots__ = ("_levels", "_link", "_open", "_tools")
+
+    def __init__(self, link: SidecarLink, tools: ToolList, levels: LogLevels) -> None:
+        """No call is under way."""
+        self._link = link
+        self._tools = tools
+        self._levels = levels
+        self._open = OpenCalls()
+
+    async def answer(
+        self, context: _Context, params: CallToolRequestParams, caller: McpCaller
+    ) -> Json | InputRequiredResult:
+        """Call the tool. Cancelling this cancels the call.
+
+        Raises:
+            MCPError: there is no such tool, or the request was refused before anything ran.
+        """
+        try:
+            if not await self._tools.offers(params.name, caller):
+                raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
+            arguments_json = _arguments_json(params.arguments)
+            key = self._open.key(caller, params.name, arguments_json)
+            state = _State.read(params.request_state) if params.request_state is not None else None
+            given = state.call_id if state is not None else _given_id(context)
+            request = pb.CallToolRequest(
+                tool=params.name,
+                arguments_json=arguments_json,
+                call_id=given or self._open.find(key) or f"mcp-{secrets.token_hex(16)}",
+                context=_call_context(context),
+                return_if_approval_required=True,
+            )
+            if state is not None:
+                await self._decide_as_answered(state, params, caller)
+            result = await self._run(request, context, caller, joins=bool(given))
+            if _waits(result):
+                self._open.keep(key, request.call_id)
+                asked = await self._ask(request, result, context, caller)
+                if isinstance(asked, InputRequiredResult):
+                    return asked
+                result = asked
+            if not _waits(result):
+                self._open.forget(key)
+        except SidecarRefusedError as error:
+            raise protocol_error(error) from error
+        answer = call_result(result, context.protocol_version)
+        if _waits(result):
+            answer["content"].append({"type": "text", "text": _how_to_come_back(result)})
+        return answer
+
+    async def _run(
+        self, request: pb.CallToolRequest, context: _Context, caller: McpCaller, *, joins: bool
+    ) -> tool_pb2.ToolResult:
+        """The call's result. `joins`: whether one of this id may be under way, which only a stream joins."""
+        events = CallEvents(context, request.tool, self._levels)
+        if not (joins or events.wanted):
+            return await self._link.call_tool(request, caller)
+        async for event in self._link.stream_tool(request, caller):
+            if event.WhichOneof("event") == "finished":
+                return event.finished
+            await events.tell(event)
+        raise MCPError(INVALID_PARAMS, "the sidecar ended the call's stream without a result")
+
+    async def _ask(
+        self, request: pb.CallToolRequest, result: tool_pb2.ToolResult, context: _Context, caller: McpCaller
+    ) -> tool_pb2.ToolResult | InputRequiredResult:
+        """Have the client asked, where its answer would count: what came of the call then, or the question."""
+        if not approvals.can_be_asked(context.session.client_capabilities):
+            return result
+        approval_id = json.loads(result.error.details_json or "{}").get("approval_id", "")
+        approval = await self._link.approval(approval_id, caller)
+        if approval is None or not approvals.may_decide(approval):
+            return result
+        text = approvals.question(approval)
+        if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            form = ElicitRequestFormParams(message=text, requested_schema=approvals.QUESTION)
+            return InputRequiredResult(
+                input_requests={_QUESTION: ElicitRequest(params=form)},
+                request_state=_State(request.call_id, approval_id, approval.digest).text(),
+            )
+        decided = await _answered(context, text, approval)
+        if decided is None or not await self._decide(decided, caller):
+            return result
+        return await self._run(request, context, caller, joins=True)
+
+    async def _decide_as_answered(self, state: _State, params: CallToolRequestParams, caller: McpCaller) -> None:
+        answer = (params.input_responses or {}).get(_QUESTION)
+        if isinstance(answer, ElicitResult):
+            decided = approvals.decision(state.approval_id, state.digest, answer)
+            if decided is not None:
+                await self._decide(decided, caller)
+
+    async def _decide(self, decided: approval_pb.DecideApprovalRequest, caller: McpCaller) -> bool:
+        """Whether the sidecar took the decision. Where it did not, the call says where it stands."""
+        try:
+            await self._link.decide(decided, caller)
+        except SidecarRefusedError as error:
+            if error.retryable or error.reason == "UNAUTHENTICATED":
+                raise
+            return False
+        return True
+
+
+async def _answered(
+    context: _Context, text: str, approval: approval_pb.Approval
+) -> approval_pb.DecideApprovalRequest | None:
+    """What the client answers on a connection that waits for it. None: it can't be asked, or says nothing."""
+    if not context.session.can_send_request:
+        return None
+    try:
+        async with asyncio.timeout(approvals.ASK_TIMEOUT_S):
+            answer = await context.session.elicit_form(text, approvals.QUESTION, context.request_id)
+    except (TimeoutError, MCPError):
+        return None
+    return approvals.decision(approval.approval_id, approval.digest, answer)
+
+
+def _waits(result: tool_pb2.ToolResult) -> bool:
+    return result.is_error and result.error.code == "TOOL_APPROVAL_REQUIRED"
+
+
+def _how_to_come_back(result: tool_pb2.ToolResult) -> str:
+    approval_id = json.loads(result.error.details_json or "{}").get("approval_id", "")
+    return (
+        f"Nothing has run. Somebody who may approve it decides on {approval_id} (`fumehood approvals watch`). Then "
+        f"call {result.tool} again with the same arguments."
+    )
+
+
+def _arguments_json(arguments: Mapping[str, Any] | None) -> str:
+    """JSON text of the arguments. What is no JSON, such as NaN, stays so, and the sidecar refuses it."""
+    text = json.dumps(arguments or {}, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return json.dumps(arguments or {}, separators=(",", ":"))
+    return text
+
+
+def _given_id(context: _Context) -> str:
+    found = _meta(context).get(CALL_ID_KEY, "")
+    if not isinstance(found, str):
+        raise MCPError(INVALID_PARAMS, f"{CALL_ID_KEY} in _meta is to be a text")
+    return found
+
+
+def _call_context(context: _Context) -> tool_pb2.CallContext:
+    """What the call belongs to: the MCP session, and the trace that the client's request is part of."""
+    found = tool_pb2.CallContext(session_id=session_id(context))
+    parent = _meta(context).get("traceparent")
+    trace = _TRACEPARENT.fullmatch(parent) if isinstance(parent, str) else None
+    if trace is not None:
+        found.trace_id, found.parent_span_id = trace.groups()
+    return found
+
+
+def _meta(context: _Context) -> Mapping[str, Any]:
+    found = (context.params or {}).get("_meta")
+    return found if isinstance(found, Mapping) else {}

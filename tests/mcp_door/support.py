@@ -1,0 +1,119 @@
+"""A plugin with every kind of answer, and MCP clients of the official SDK for Python."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+from mcp.types import CallToolResult, TextContent
+
+MODERN, LEGACY = "2026-07-28", "legacy"
+MODES = [MODERN, LEGACY]
+BOUND_S = 60.0
+
+CODE = '''
+import asyncio
+from pathlib import Path
+from typing import Annotated, TypedDict
+from fumehood_sdk import Blob, Content, Context, Plugin, Text
+
+plugin = Plugin("speech", version="1.0.0")
+
+
+class Sum(TypedDict):
+    total: int
+
+
+@plugin.tool(side_effects="none", idempotent=True, isolation="process")
+def say(text: str) -> str:
+    """Says it again."""
+    return text
+
+
+@plugin.tool(side_effects="none", isolation="process")
+def add(first: int, second: int) -> Sum:
+    """Adds two numbers."""
+    return {"total": first + second}
+
+
+@plugin.tool(side_effects="none", isolation="process")
+def show() -> Content:
+    """Shows a block of each kind."""
+    return Content(
+        Text("words"),
+        Blob(b"\\x89PNG", "image/png"),
+        Blob(b"RIFF", "audio/wav"),
+        Blob("größer".encode(), "text/csv"),
+        Blob(b"\\x00\\x01", "application/x-thing"),
+    )
+
+
+@plugin.tool(side_effects="none", isolation="process")
+async def count(to: int, ctx: Context) -> str:
+    """Counts aloud."""
+    for index in range(1, to + 1):
+        ctx.update(f"at {index}", progress=index, total=to)
+    ctx.update("no number")
+    return f"counted to {to}"
+
+
+@plugin.tool(side_effects="none", isolation="process")
+async def wait(ctx: Context) -> str:
+    """Says that it has begun, and waits for ever."""
+    ctx.update("begun")
+    await asyncio.sleep(3600)
+    return "waited"
+
+
+@plugin.tool(side_effects="none", isolation="process")
+def fail() -> str:
+    """Fails."""
+    raise ValueError("it broke")
+
+
+@plugin.tool(side_effects="write", isolation="process")
+def note(text: str) -> str:
+    """Writes a note."""
+    return f"noted {text}"
+'''
+
+
+def stdio(target: str, *arguments: str) -> StdioServerParameters:
+    """`fumehood mcp` as a client of an mcp.json starts it."""
+    return StdioServerParameters(
+        command=sys.executable, args=["-P", "-m", "fumehood_server", "mcp", "--address", target, *arguments]
+    )
+
+
+@contextlib.asynccontextmanager
+async def stdio_client(target: str, mode: str, *arguments: str, **options: Any) -> AsyncIterator[Client]:
+    async with Client(stdio(target, *arguments), mode=mode, read_timeout_seconds=BOUND_S, **options) as client:
+        yield client
+
+
+def text_of(result: CallToolResult) -> str:
+    """Its first block's text."""
+    assert isinstance(result.content[0], TextContent), result
+    return result.content[0].text
+
+
+def error_of(result: CallToolResult) -> dict[str, Any]:
+    """The typed error of a result that is one."""
+    assert result.is_error, result
+    error: dict[str, Any] = result.structured_content["error"]
+    return error
+
+
+async def names(client: Client) -> list[str]:
+    """Every tool's name, over all pages."""
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        found += [each.name for each in page.tools]
+        cursor = page.next_cursor
+        if not cursor:
+            return found
