@@ -27,6 +27,7 @@ from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.off import NoJournal
 from fumehood_server.log_lines import forward_plugin_line, held_up, loop_fields, tokens_unusable
 from fumehood_server.machine import connection_settings, make_state_folder, sandbox_problem
+from fumehood_server.mcp.supervisor import McpHealth, open_mcp
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.observation import Sampler
@@ -225,7 +226,7 @@ async def _serve_recorded(
             certificates=certificates,
             hooks=hooks.registry,
         )
-        unread = UnreadAnswers(disconnect_unread)
+        unread, mcp_health = UnreadAnswers(disconnect_unread), McpHealth()
         async with (
             trimmed_memory(),
             open_telemetry(config.telemetry) as telemetry,
@@ -280,8 +281,12 @@ async def _serve_recorded(
                 settings=connection_settings(server, log),
                 allow_anonymous=server.allow_anonymous,
                 certificates=certificates,
+                mcp=config.mcp,
+                mcp_serves=lambda: None if config.mcp is None else mcp_health.serves,
             ) as rpc,
+            open_mcp(config, mcp_health),
         ):
+            mcp_health.on_change = rpc.health.changed
             if telemetry is not None:
                 telemetry.metrics.sample = Sampler(
                     metrics=telemetry.metrics,

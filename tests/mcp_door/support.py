@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urlsplit
 
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import CallToolResult, TextContent
+
+from tests.sidecar import Sidecar
 
 MODERN, LEGACY = "2026-07-28", "legacy"
 MODES = [MODERN, LEGACY]
@@ -117,3 +124,51 @@ async def names(client: Client) -> list[str]:
         cursor = page.next_cursor
         if not cursor:
             return found
+
+
+def url_of(sidecar: Sidecar) -> str:
+    """The endpoint that the sidecar's log names."""
+    url: str = sidecar.logged(event="mcp_listening")["url"]
+    return url
+
+
+@contextlib.asynccontextmanager
+async def http_client(url: str, mode: str, token: str = "", **options: Any) -> AsyncIterator[Client]:
+    """A client over Streamable HTTP, which shows the token."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        create_mcp_http_client(headers) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode, read_timeout_seconds=BOUND_S, **options) as it,
+    ):
+        yield it
+
+
+def request(
+    url: str, method: str = "POST", body: dict[str, Any] | bytes | None = None, *, path: str = "", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """One HTTP request by nobody's SDK: status, headers in lower case, body."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=BOUND_S)
+    try:
+        shown = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        shown |= {name.replace("_", "-"): value for name, value in headers.items()}
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
+        connection.request(method, path or parts.path, data, shown)
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+    finally:
+        connection.close()
+
+
+def modern(method: str, **params: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """A request of 2026-07-28 and the headers that go with it."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    meta |= params.pop("meta", {})
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+    if "name" in params:
+        headers["Mcp-Name"] = params["name"]
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}, headers

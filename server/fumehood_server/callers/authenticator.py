@@ -47,6 +47,17 @@ class Authenticator:
         self._last = Caller()
         self._anonymous = listen.path is not None or (allow_anonymous and listen.is_local)
 
+    @classmethod
+    def of_mcp(cls, rules: CallerRules, tokens: TokenStore, listen: Listen, *, allow_anonymous: bool) -> Authenticator:
+        """For the socket by which the sidecar's own MCP server passes its clients' requests on.
+
+        Who shows nothing there is as unknown as over TCP: the socket's mode has let the server in, and not its client.
+        """
+        made = cls(rules, tokens, listen, allow_anonymous=allow_anonymous)
+        made._authentication = Authentication.NONE
+        made._anonymous = allow_anonymous
+        return made
+
     def identify(self, presented: Presented) -> Caller:
         """The caller, by the tokens and rules of this moment.
 

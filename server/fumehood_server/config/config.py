@@ -17,6 +17,7 @@ from fumehood_server.config.config_file import (
 from fumehood_server.config.database import Database
 from fumehood_server.config.egress import EgressConfig
 from fumehood_server.config.listen import Listen, SocketAccess
+from fumehood_server.config.mcp import McpConfig
 from fumehood_server.config.webhook import WebhookConfig
 from fumehood_server.model.batches import BatchConfig
 from fumehood_server.model.hooks import HookConfig, MiddlewareConfig
@@ -203,6 +204,7 @@ class SidecarConfig:
     rules: tuple[Rule, ...] = ()
     quotas: tuple[Quota, ...] = ()
     approvals: ApprovalsConfig = field(default_factory=ApprovalsConfig)
+    mcp: McpConfig | None = None
     hooks: tuple[HookConfig, ...] = ()
     middleware: tuple[MiddlewareConfig, ...] = ()
 

@@ -373,6 +373,19 @@ class ClientTable(Table):
     key: str | None = Field(default=None, min_length=1)
 
 
+class McpTable(Table):
+    """`[mcp]`."""
+
+    listen: str = Field(min_length=1)
+    tls: bool = False
+    allow_anonymous: bool = False
+    allowed_hosts: list[str] = Field(default=[], max_length=MAX_HOSTS)
+    allowed_origins: list[str] = Field(default=[], max_length=MAX_HOSTS)
+    max_sessions: int = Field(default=1024, ge=1, le=65_536)
+    session_idle_s: float = Field(default=1800.0, gt=0, le=86_400)
+    max_requests: int = Field(default=1024, ge=1, le=65_536)
+
+
 class TelemetryTable(Table):
     """`[telemetry]`."""
 
@@ -409,6 +422,7 @@ class ConfigFile(Table):
     batch: BatchTable = BatchTable()
     egress: EgressTable = EgressTable()
     telemetry: TelemetryTable = TelemetryTable()
+    mcp: McpTable | None = None
     policy: PolicyTable = PolicyTable()
     approvals: ApprovalsTable = ApprovalsTable()
     hook: list[HookTable] = Field(default=[], max_length=MAX_HOOKS)

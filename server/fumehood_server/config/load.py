@@ -50,6 +50,7 @@ from fumehood_server.config.grants import (
 )
 from fumehood_server.config.hooks import read_hooks, read_middleware
 from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
+from fumehood_server.config.mcp import read_mcp
 from fumehood_server.config.policy import read_rules
 from fumehood_server.config.quotas import read_quotas
 from fumehood_server.config.secrets import check_secret_links, read_secrets
@@ -121,6 +122,7 @@ def _convert(
     webhook = read_webhook(file, source, secrets=secrets, callers=callers)
     checkpoints = read_checkpoints(file.journal.checkpoints, source, folder)
     database = read_database(file.journal, source, folder)
+    mcp = read_mcp(file.mcp, source, state_dir=server.state_dir, tls=server.tls, callers=callers)
     secret_files = {name: each.file for name, each in secrets.items() if each.file is not None}
     if database is not None and database.password_file is not None:
         secret_files["journal.password"] = database.password_file
@@ -175,6 +177,7 @@ def _convert(
             max_open=file.approvals.max_open,
             webhook=webhook,
         ),
+        mcp=mcp,
         hooks=read_hooks(file.hook, callers, source),
         middleware=read_middleware(file.middleware, source),
     )

@@ -26,6 +26,8 @@ def needs_restart(running: SidecarConfig, wanted: SidecarConfig) -> tuple[str, .
     elif running.approvals.webhook is not None:
         names = running.approvals.webhook.secrets
         keys |= {f"secrets.{name}" for name in names if running.secrets[name] != wanted.secrets[name]}
+    if running.mcp != wanted.mcp:  # its process is started with it
+        keys.add("mcp")
     if running.middleware != wanted.middleware:  # it is imported at start
         keys.add("middleware")
     # Kubernetes replaces a mounted file by turning a symlink: where the paths are relative, all of them would move.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-CLIENT_HEADER = "fumehood-mcp-client"
-"""Metadata by which the sidecar's own MCP server names the connection of its client. Read at its socket alone."""
+from fumehood_server.model.caller import MCP_CLIENT
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -24,7 +23,7 @@ class McpCaller:
     def metadata(self) -> Metadata:
         """For each gRPC request."""
         shown: Metadata = (("authorization", f"Bearer {self.token}"),) if self.token else ()
-        return (*shown, (CLIENT_HEADER, self.client)) if self.client else shown
+        return (*shown, (MCP_CLIENT, self.client)) if self.client else shown
 
     @property
     def identity(self) -> str:

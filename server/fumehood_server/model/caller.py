@@ -42,6 +42,9 @@ def recorded_name(recorded: str) -> str:
     return "" if ":" in recorded else recorded
 
 
+MCP_CLIENT = "fumehood-mcp-client"
+"""Metadata by which the sidecar's own MCP server names its client's connection. Read at the socket for it alone."""
+
 ANONYMOUS = Caller()
 """Nobody. For calls that no request brought."""
 

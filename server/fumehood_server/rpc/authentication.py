@@ -6,6 +6,7 @@ It wraps handlers and is no `grpc.aio.ServerInterceptor`: those are not told the
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -14,7 +15,7 @@ import grpc
 
 from fumehood_server.callers import Authenticator, Presented, expiry_of
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
-from fumehood_server.model.caller import Caller, CallerRights
+from fumehood_server.model.caller import MCP_CLIENT, Caller, CallerRights
 from fumehood_server.rpc.refusals import RefusalRecords
 from fumehood_server.rpc.status import aborting
 from fumehood_server.telemetry import get_logger
@@ -43,6 +44,7 @@ FOR_EVERY_CALLER: Final = frozenset(
 _Answer = TypeVar("_Answer")
 _Context = grpc.aio.ServicerContext[Any, Any]
 _Method = Callable[[Any, _Context], Awaitable[_Answer]]
+_CLIENT = re.compile(r"[0-9a-f.:\[\]]{1,64}")
 _BEHAVIOURS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
@@ -117,13 +119,18 @@ class AuthenticatedHandlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] #
         log: RefusalLog,
         *,
         certificates: bool,
+        of_mcp: bool = False,
     ) -> None:
-        """`certificates`: whether callers show any at this address. Looking for one costs some 20 µs."""
+        """`certificates`: whether callers show any at this address. Looking for one costs some 20 µs.
+
+        `of_mcp`: whether the sidecar's own MCP server calls here, for clients that it names.
+        """
         self._handlers = handlers
         self._authenticator = authenticator
         self._rights = rights
         self._log = log
         self._certificates = certificates
+        self._of_mcp = of_mcp
         self._authenticated: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
@@ -166,6 +173,8 @@ class AuthenticatedHandlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] #
 
     def _presented(self, context: _Context) -> Presented:
         authorization = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+        if self._of_mcp:
+            return Presented(connection=_mcp_client(context), authorization=authorization)
         if not self._certificates or authorization:
             return Presented(connection=context.peer(), authorization=authorization)
         shown = context.auth_context()
@@ -174,6 +183,14 @@ class AuthenticatedHandlers(grpc.GenericRpcHandler):  # type: ignore[type-arg] #
             names += [each.decode(errors="replace") for each in shown.get(key, ()) if each]
         expires = expiry_of(b"".join(shown.get("x509_pem_cert", ()))) if names else 0.0
         return Presented(connection=context.peer(), certificate_names=names, certificate_expires=expires)
+
+
+def _mcp_client(context: _Context) -> str:
+    """The connection of the MCP server's client. Not gRPC's, which all of them share."""
+    for key, value in context.invocation_metadata() or ():
+        if key == MCP_CLIENT and isinstance(value, str) and _CLIENT.fullmatch(value):
+            return "mcp:" + value
+    return "mcp:unnamed"
 
 
 def _authorised(caller: Caller, rights: CallerRights, *, operator: bool) -> Caller:

@@ -1,4 +1,4 @@
-"""`grpc.health.v1.Health`: the sidecar, each service, the journal, and each plugin as `plugin/NAME`."""
+"""`grpc.health.v1.Health`: the sidecar, its services, the journal, `mcp`, and each plugin as `plugin/NAME`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ MAX_WATCHES_OF_CONNECTION = 64
 
 PLUGIN_PREFIX = "plugin/"
 JOURNAL = "journal"
+MCP = "mcp"
 
 _Context = grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
 
@@ -37,10 +38,12 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
         shutdown: Drain,
         *,
         never: frozenset[str] = frozenset(),
+        mcp_serves: Callable[[], bool | None] = lambda: None,
     ) -> None:
         """`plugin_serves` is None for a plugin that the configuration doesn't name; `shutdown` ends the watches.
 
-        Those of `services` that are in `never` refuse every request as this sidecar is configured.
+        Those of `services` that are in `never` refuse every request as this sidecar is configured. `mcp_serves` is None
+        where MCP clients are not served over HTTP.
         """
         self._watches = StreamSlots("watches of health", total=MAX_WATCHES, connection=MAX_WATCHES_OF_CONNECTION)
         self._never = never
@@ -48,6 +51,7 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
         self._services = services | {""}
         self._plugin_serves = plugin_serves
         self._journal_serves = journal_serves
+        self._mcp_serves = mcp_serves
         self._draining = False
         self._changed = asyncio.Event()
 
@@ -104,6 +108,8 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
             serves = self._plugin_serves(service.removeprefix(PLUGIN_PREFIX))
         elif service == JOURNAL:
             serves = self._journal_serves()
+        elif service == MCP:
+            serves = self._mcp_serves()
         else:
             serves = service not in self._never if service in self._services else None
         if serves is None:

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fumehood_server.callers import Authenticator
 from fumehood_server.config.listen import Listen, SocketAccess
+from fumehood_server.config.mcp import McpConfig
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
 from fumehood_server.rpc import approval_service, hook_service, journal_service, plugin_service, tool_service
@@ -110,8 +111,13 @@ async def serving(
     settings: ConnectionSettings,
     allow_anonymous: bool,
     certificates: ServedCertificates | None = None,
+    mcp: McpConfig | None = None,
+    mcp_serves: Callable[[], bool | None] = lambda: None,
 ) -> AsyncIterator[Serving]:
     """Serve within the block. Leaving it closes every stream after `ANSWER_GRACE_S`.
+
+    `mcp` has one more address, by which the sidecar's own MCP server calls; `mcp_serves` says whether that takes
+    requests. None: there is none.
 
     With `certificates` TCP is TLS. `allow_anonymous`: whether TCP on loopback takes callers that nothing is known of.
 
@@ -131,6 +137,7 @@ async def serving(
         lambda: context.journal.problem is None,
         context.drain,
         never=frozenset() if context.journal_reads is not None else of_journal,
+        mcp_serves=mcp_serves,
     )
     handlers: tuple[grpc.GenericRpcHandler[Any, Any], ...] = (
         ToolService(context).handler(),
@@ -144,9 +151,15 @@ async def serving(
     log = RefusalLog(context.refusals)
 
     def authenticated(each: grpc.GenericRpcHandler[Any, Any], address: Listen) -> grpc.GenericRpcHandler[Any, Any]:
-        authenticator = Authenticator(context.callers, context.tokens, address, allow_anonymous=allow_anonymous)
+        of_mcp = mcp is not None and address is mcp.socket
+        if mcp is not None and of_mcp:
+            authenticator = Authenticator.of_mcp(
+                context.callers, context.tokens, address, allow_anonymous=mcp.allow_anonymous
+            )
+        else:
+            authenticator = Authenticator(context.callers, context.tokens, address, allow_anonymous=allow_anonymous)
         shown = address.path is None and certificates is not None and certificates.asks_callers
-        wrapped = AuthenticatedHandlers(each, authenticator, context.callers, log, certificates=shown)
+        wrapped = AuthenticatedHandlers(each, authenticator, context.callers, log, certificates=shown, of_mcp=of_mcp)
         return wrapped if context.metrics is None else ObservedHandlers(wrapped, context.metrics)
 
     def make_server(address: Listen) -> grpc.aio.Server:
@@ -159,6 +172,9 @@ async def serving(
     with contextlib.ExitStack() as stack:
         servers = [make_server(each) for each in listen]
         targets = tuple(_bind(*each, socket_access, certificates, stack) for each in zip(servers, listen, strict=True))
+        if mcp is not None:
+            servers.append(make_server(mcp.socket))
+            _bind(servers[-1], mcp.socket, SocketAccess(), None, stack)
         for server in servers:
             await server.start()
         try:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fumehood_server.config import SidecarConfig
     from fumehood_server.errors import FumehoodError
     from fumehood_server.journal.postgres.driver import DriverMissingError
+    from fumehood_server.mcp.errors import McpMissingError
     from fumehood_server.telemetry.settings import TelemetryMissingError
 
 GRPC_EXPERIMENTS = "-event_engine_listener"
@@ -124,6 +125,7 @@ def _told(error: FumehoodError) -> CommandError | None:  # noqa: PLR0911 - one r
     from fumehood_server.journal.postgres.driver import DriverMissingError
     from fumehood_server.journal.store import UnequalSettingsError
     from fumehood_server.machine import StateFolderError
+    from fumehood_server.mcp.errors import McpMissingError
     from fumehood_server.rpc.sockets import ListenFailedError
     from fumehood_server.telemetry.settings import TelemetryListenError, TelemetryMissingError
 
@@ -131,7 +133,7 @@ def _told(error: FumehoodError) -> CommandError | None:  # noqa: PLR0911 - one r
         case ListenFailedError():
             todo = error.remedy or "Stop what is there, or choose another address with --listen."
             return CommandError(str(error), todo, code="LISTEN_FAILED", details={"address": error.target})
-        case DriverMissingError() | TelemetryMissingError():
+        case DriverMissingError() | McpMissingError() | TelemetryMissingError():
             return _extra_missing(error)
         case TelemetryListenError():
             todo = "Stop what is there, or name another address: `prometheus` in [telemetry] of fumehood.toml."
@@ -150,16 +152,18 @@ def _told(error: FumehoodError) -> CommandError | None:  # noqa: PLR0911 - one r
     return None
 
 
-def _extra_missing(error: DriverMissingError | TelemetryMissingError) -> CommandError:
+def _extra_missing(error: DriverMissingError | McpMissingError | TelemetryMissingError) -> CommandError:
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.journal_file import driver_missing
     from fumehood_server.journal.postgres.driver import DriverMissingError
+    from fumehood_server.mcp.errors import McpMissingError
 
     if isinstance(error, DriverMissingError):
         return driver_missing(error)
+    extra = "mcp" if isinstance(error, McpMissingError) else "telemetry"
     return CommandError(
         str(error),
-        'Run pip install "fumehood-server[telemetry]", or remove [telemetry] from fumehood.toml.',
+        f'Run pip install "fumehood-server[{extra}]", or remove [{extra}] from fumehood.toml.',
         code="EXTRA_MISSING",
         details={"module": error.module},
     )

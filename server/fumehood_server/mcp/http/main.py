@@ -1,0 +1,94 @@
+"""The MCP server's process: reads its settings from stdin, and serves Streamable HTTP until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+import warnings
+
+import uvicorn
+import uvloop
+from mcp.shared.exceptions import MCPDeprecationWarning
+from starlette.types import ASGIApp
+
+from fumehood_server.mcp.http.app import mcp_app
+from fumehood_server.mcp.http.connections import BoundedConnection
+from fumehood_server.mcp.http.tls import ServerTls
+from fumehood_server.mcp.http_settings import HttpSettings
+from fumehood_server.mcp.sidecar_link import SidecarLink
+from fumehood_server.telemetry import configure_logging
+
+_PR_SET_PDEATHSIG = 1
+
+GRACE_S = 1
+"""After SIGTERM, for answers to be written: the sidecar has let calls finish before. Streams are cut."""
+
+KEEP_ALIVE_S = 75
+_BACKLOG = 1024
+
+
+def main() -> None:
+    """Serve. Returns after SIGTERM."""
+    # The kernel ends it with the sidecar, however that ends (prctl(2)).
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the sidecar says when to end
+    settings = HttpSettings.from_json(sys.stdin.buffer.read())
+    if os.getppid() != settings.parent_pid:  # it ended before prctl
+        return
+    flush = configure_logging(settings.log_level, terminal=settings.log_is_terminal)
+    # Logging and the handshake are of the past in 2026-07-28, and of the present in 2025-11-25.
+    warnings.simplefilter("ignore", MCPDeprecationWarning)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings))
+    finally:
+        flush()
+
+
+async def _serve(settings: HttpSettings) -> None:
+    tls = ServerTls(settings.tls_certificate, settings.tls_key) if settings.tls_certificate else None
+    async with contextlib.AsyncExitStack() as stack:
+        link = await stack.enter_async_context(SidecarLink(settings.target))
+        app = await stack.enter_async_context(mcp_app(settings, link))
+        if tls is not None:
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            watching = tasks.create_task(tls.watch())
+            stack.callback(watching.cancel)
+        sock = stack.enter_context(socket.socket(fileno=settings.listen_fd))
+        await _Server(_config(settings, app, tls), settings.ready_fd).serve(sockets=[sock])
+
+
+def _config(settings: HttpSettings, app: ASGIApp, tls: ServerTls | None) -> uvicorn.Config:
+    context = None if tls is None else tls.context
+    return uvicorn.Config(
+        app,
+        http=BoundedConnection.of_at_most(settings.max_connections),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        ssl_context_factory=None if context is None else lambda _config, _default: context,
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which says when it takes requests."""
+
+    def __init__(self, config: uvicorn.Config, ready_fd: int) -> None:
+        super().__init__(config)
+        self._ready_fd = ready_fd
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        os.write(self._ready_fd, b".")
+        os.close(self._ready_fd)
