@@ -99,12 +99,11 @@ class ToolCalls:
                 context=_call_context(context),
                 return_if_approval_required=True,
             )
-            if state is not None:
-                await self._decide_as_answered(state, params, caller)
+            answered = "" if state is None else await self._decide_as_answered(state, params, caller)
             result = await self._run(request, context, caller, joins=bool(given))
             if _waits(result):
                 self._open.keep(key, request.call_id)
-                asked = await self._ask(request, result, context, caller)
+                asked = await self._ask(request, result, context, caller, answered)
                 if isinstance(asked, InputRequiredResult):
                     return asked
                 result = asked
@@ -131,12 +130,20 @@ class ToolCalls:
         raise MCPError(INVALID_PARAMS, "the sidecar ended the call's stream without a result")
 
     async def _ask(
-        self, request: pb.CallToolRequest, result: tool_pb2.ToolResult, context: _Context, caller: McpCaller
+        self,
+        request: pb.CallToolRequest,
+        result: tool_pb2.ToolResult,
+        context: _Context,
+        caller: McpCaller,
+        answered: str,
     ) -> tool_pb2.ToolResult | InputRequiredResult:
-        """Have the client asked, where its answer would count: what came of the call then, or the question."""
-        if not approvals.can_be_asked(context.session.client_capabilities):
-            return result
+        """Have the client asked, where its answer would count: what came of the call then, or the question.
+
+        Not about the approval `answered` again, of which it has said what it had to say.
+        """
         approval_id = json.loads(result.error.details_json or "{}").get("approval_id", "")
+        if approval_id == answered or not approvals.can_be_asked(context.session.client_capabilities):
+            return result
         approval = await self._link.approval(approval_id, caller)
         if approval is None or not approvals.may_decide(approval):
             return result
@@ -152,12 +159,15 @@ class ToolCalls:
             return result
         return await self._run(request, context, caller, joins=True)
 
-    async def _decide_as_answered(self, state: _State, params: CallToolRequestParams, caller: McpCaller) -> None:
+    async def _decide_as_answered(self, state: _State, params: CallToolRequestParams, caller: McpCaller) -> str:
+        """The approval that the request answers a question about. Empty: it answers none."""
         answer = (params.input_responses or {}).get(_QUESTION)
-        if isinstance(answer, ElicitResult):
-            decided = approvals.decision(state.approval_id, state.digest, answer)
-            if decided is not None:
-                await self._decide(decided, caller)
+        if not isinstance(answer, ElicitResult):
+            return ""
+        decided = approvals.decision(state.approval_id, state.digest, answer)
+        if decided is not None:
+            await self._decide(decided, caller)
+        return state.approval_id
 
     async def _decide(self, decided: approval_pb.DecideApprovalRequest, caller: McpCaller) -> bool:
         """Whether the sidecar took the decision. Where it did not, the call says where it stands."""

@@ -13,8 +13,11 @@ from fumehood_server.mcp.callers import McpCaller
 from fumehood_server.mcp.sidecar_link import SidecarRefusedError
 from fumehood_server.mcp.tool_list import ToolList
 
-POLL_S = 2.0
+POLL_S = 1.0
 """Between two rounds. A round asks once for each caller that listens, one after the other."""
+
+GAP_S = 0.05
+"""Between two callers of a round, so that a thousand of them don't keep the sidecar busy."""
 
 Listener = Callable[[], None]
 """Told that the tools have changed. It must not block."""
@@ -65,6 +68,7 @@ class ToolChanges:
                 if await self._look(each):
                     for listener in list(each.listeners):
                         listener()
+                await asyncio.sleep(GAP_S)
 
     async def _look(self, watched: _Watched) -> bool:
         """Whether the caller's tools differ from those of the last look. A sidecar that can't be asked changes none."""
