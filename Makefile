@@ -16,7 +16,8 @@ S := .venv/.stamps
 PYPROJECTS := evidence/pyproject.toml protos/pyproject.toml plugin_sdk/pyproject.toml sandbox/pyproject.toml server/pyproject.toml
 PIP_INSTALL := python -m pip install --quiet --no-build-isolation
 EDITABLE := -e evidence -e protos -e plugin_sdk -e sandbox -e 'server[mcp,postgresql,telemetry]'
-NPM_LOCKS := $(shell find . \( -name node_modules -o -name .venv -o -name build \) -prune -o -name package-lock.json -print)
+# The conformance suite is installed by its own target alone.
+NPM_LOCKS := $(shell find . \( -path ./tests/mcp_conformance -o -name node_modules -o -name .venv -o -name build \) -prune -o -name package-lock.json -print)
 NPM_STAMPS := $(NPM_LOCKS:package-lock.json=node_modules/.stamp)
 PLUGIN_NPM_STAMPS := $(filter ./examples/plugins/%,$(NPM_STAMPS))
 GO_MODS := $(shell find examples -name go.mod 2>/dev/null)
@@ -28,10 +29,10 @@ LIBRARIES := numpy pandas lxml cryptography pillow httpx sqlalchemy polars
 # What mypy reads besides the packages that pyproject.toml names.
 TYPED := bench tools examples tests/repository tests/soak tests/recovery
 
-.PHONY: help setup gen lint type test test-libraries test-kernels test-containers test-kills test-large clients bench soak demo check
+.PHONY: help setup gen lint type test test-libraries test-kernels test-containers test-kills test-large test-mcp-conformance clients bench soak demo check
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/postgresql $(S)/go $(S)/wheels $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, PostgreSQL, Node and Go with what the examples need
 
@@ -73,6 +74,9 @@ test-containers: $(S)/dev ## Run each line of docs/deploy/docker.md under podman
 
 test-large: $(S)/runtime $(S)/dev ## Read a journal of a million events, in the memory of a small one; some minutes
 	pytest tests/journal/million_events.py $(ARGS)
+
+test-mcp-conformance: $(S)/runtime $(S)/dev $(S)/bubblewrap tests/mcp_conformance/node_modules/.stamp ## Run the official MCP conformance suite against the sidecar's MCP server
+	python -m tests.mcp_conformance
 
 clients: setup ## Build and run the clients of docs/clients.md in Java and Rust, and grpcurl; downloads what they need
 	pytest tests/examples/compiled_clients.py

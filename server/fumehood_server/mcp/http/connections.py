@@ -46,6 +46,10 @@ class BoundedConnection(HttpToolsProtocol):
                 return
         super().data_received(data)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """See httptools, which leaves the white space behind a value (RFC 9110, 5.5)."""
+        super().on_header(name, value.strip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """See httptools."""
         self._stop_timer()
