@@ -15,6 +15,7 @@ from fumehood_sandbox import Backend, Report, bubblewraps, probe, speculation_co
 from fumehood_server.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fumehood_server.cli.doctor_callers import CallerFinding
     from fumehood_server.cli.doctor_changes import Change
     from fumehood_server.plugins.lock import Lock
     from fumehood_server.plugins.manifest import Manifest
@@ -180,6 +181,7 @@ def _probe_findings(area: str, report: Report, *, needed: bool) -> list[Finding]
 def _configuration(config_path: Path | None) -> list[Finding]:
     from fumehood_server.cli.doctor_access import grant_problems, secret_problems
     from fumehood_server.cli.doctor_callers import caller_findings
+    from fumehood_server.cli.doctor_hooks import hook_findings
     from fumehood_server.cli.doctor_quotas import quota_findings
     from fumehood_server.cli.doctor_webhook import webhook_findings
     from fumehood_server.config import find_config, load_config
@@ -233,7 +235,12 @@ def _configuration(config_path: Path | None) -> list[Finding]:
         for name, (problem, remedy) in secret_problems(config.secrets).items()
     ]
     names = [try_manifest(each.path).name for each in config.plugins]
-    more = (*caller_findings(config), *quota_findings(config, names), *webhook_findings(config))
+    more = (
+        *caller_findings(config),
+        *quota_findings(config, names),
+        *hook_findings(config, names),
+        *webhook_findings(config),
+    )
     findings += [_configured(each.feature, each.status, each.detail, each.remedy) for each in more]
     return findings
 
@@ -266,6 +273,7 @@ def _configured(feature: str, status: str, detail: str, remedy: str = "") -> Fin
 def _sidecar(address: str | None, config_path: Path | None) -> list[Finding]:
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.cli.doctor_changes import pending_changes
+    from fumehood_server.cli.doctor_hooks import served_findings
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.output import plural
 
@@ -276,12 +284,24 @@ def _sidecar(address: str | None, config_path: Path | None) -> list[Finding]:
             status, detail = "ok", f"serving at {client.target}, {tools} of {plural(declared, 'tool')} can be called"
             remedy = "`fumehood tools --all` says what the others lack" if tools < declared else ""
             changes = [_change(each) for each in pending_changes(client, config_path)]
+            changes += [_served(each) for each in served_findings(client)]
     except CommandError as error:
         # Most often doctor is asked before the first start.
         absent = error.code == "UNREACHABLE"
         status, detail, remedy = "note", error.what, "`fumehood serve` starts it" if absent else error.todo
     socket = Finding(area="sidecar", layer="sidecar", feature="socket", status=status, detail=detail, remedy=remedy)
     return [socket, *changes]
+
+
+def _served(found: CallerFinding) -> Finding:
+    return Finding(
+        area="sidecar",
+        layer=found.feature,
+        feature="hook",
+        status=found.status,
+        detail=found.detail,
+        remedy=found.remedy,
+    )
 
 
 def _change(change: Change) -> Finding:
