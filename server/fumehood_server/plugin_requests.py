@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -109,6 +109,18 @@ class PluginRequests:
             raise
         self._records.secret(call, name)
         return value
+
+    async def start_secrets(self, spec: WorkerSpec) -> Mapping[str, bytes]:
+        """The secrets that a process gets with its `Hello`; see `PluginRequestHandler`."""
+        values = {}
+        for name in spec.secrets:
+            try:
+                values[name] = await self._secrets.read_secret(name)
+            except SecretUnavailableError as error:
+                self._records.start_secret(spec.plugin, name, error.code)
+                raise
+            self._records.start_secret(spec.plugin, name)
+        return values
 
     async def redactor(self, plugin: str, names: Sequence[str]) -> Redactor:
         """Takes the values of these secrets, which the plugin may read, out of what is recorded."""

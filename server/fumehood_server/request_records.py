@@ -35,6 +35,13 @@ class RequestRecords:
         if _takes(call, refused=bool(refused)):
             self._journal.record(SecretRequested(name=printable(name)[:_MAX_NAME], refused=refused), _about(call))
 
+    def start_secret(self, plugin: str, name: str, refused: str = "") -> None:
+        """A process was started with a secret, or could not be for want of it."""
+        if self._journal.recording:
+            self._journal.record(
+                SecretRequested(name=printable(name)[:_MAX_NAME], refused=refused), About(plugin=plugin)
+            )
+
     def egress(self, event: EgressEvent, call: RequestingCall | None) -> None:
         """A request through the broker is over. None: nobody knows for which call."""
         if not self._journal.recording:

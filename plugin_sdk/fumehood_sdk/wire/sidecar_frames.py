@@ -22,6 +22,7 @@ class Hello:
         "plugin",
         "protocol_versions",
         "readable_paths",
+        "secrets",
         "side_effects",
         "sidecar_version",
         "writable_paths",
@@ -36,6 +37,8 @@ class Hello:
         self.max_concurrent_calls = 0
         self.readable_paths: list[str] = []
         self.writable_paths: list[str] = []
+        self.secrets: list[tuple[str, bytes]] = []
+        """Names and values."""
 
 
 class Invoke:
@@ -189,6 +192,8 @@ def _decode_hello(data: bytes, position: int, end: int) -> Hello:
                 while start < position:
                     value, start = varint.decode(data, start, position)
                     frame.protocol_versions.append(value)
+            elif tag == 0x4A:
+                frame.secrets.append(_decode_secret(data, start, position))
             elif tag in (0x3A, 0x42):
                 getattr(frame, _HELLO_SPANS[tag]).append(decode_text(data, start, position))
             else:
@@ -196,6 +201,21 @@ def _decode_hello(data: bytes, position: int, end: int) -> Hello:
         else:
             position = skip_field(data, position, end)
     return frame
+
+
+def _decode_secret(data: bytes, position: int, end: int) -> tuple[str, bytes]:
+    name, value = "", b""
+    while position < end:
+        tag = data[position]
+        if tag in (0x0A, 0x12):
+            start, position = value_span(data, position + 1, end)
+            if tag == 0x0A:
+                name = decode_text(data, start, position)
+            else:
+                value = data[start:position]
+        else:
+            position = skip_field(data, position, end)
+    return name, value
 
 
 def _decode_cancel(data: bytes, position: int, end: int) -> Cancel:
@@ -249,4 +269,5 @@ _HELLO_SPANS = {
     0x1A: "plugin",
     0x3A: "readable_paths",
     0x42: "writable_paths",
+    0x4A: "secrets",
 }

@@ -235,12 +235,14 @@ class Hello(_message.Message):
     MAX_CONCURRENT_CALLS_FIELD_NUMBER: _builtins.int
     READABLE_PATHS_FIELD_NUMBER: _builtins.int
     WRITABLE_PATHS_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
     sidecar_version: _builtins.str
     """The sidecar's own version, for the log."""
     plugin: _builtins.str
     """The plugin's name in its manifest."""
     side_effects: _tool_pb2.SideEffects.ValueType
-    """The level that this process is held to. Only tools of this level are invoked here. Arguments of all tools that
+    """The level that this process is held to. Only tools of this level are invoked here, bar where the operator has one
+    process of kind `mcp` serve tools of lower levels too. Arguments of all tools that
     declare it are prepared at the level `NONE`.
     """
     max_frame_bytes: _builtins.int
@@ -263,6 +265,12 @@ class Hello(_message.Message):
     def writable_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Absolute paths that this process can read and write by the operator's grant."""
 
+    @_builtins.property
+    def secrets(self) -> _containers.RepeatedCompositeFieldContainer[Global___HandedSecret]:
+        """Secrets for kind `mcp`, whose server gets them as its environment: by the names that the plugin requires, as far as
+        they are granted. None while a plugin is asked for its tools.
+        """
+
     def __init__(
         self,
         *,
@@ -274,14 +282,41 @@ class Hello(_message.Message):
         max_concurrent_calls: _builtins.int = ...,
         readable_paths: _abc.Iterable[_builtins.str] | None = ...,
         writable_paths: _abc.Iterable[_builtins.str] | None = ...,
+        secrets: _abc.Iterable[Global___HandedSecret] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_concurrent_calls", b"max_concurrent_calls", "max_frame_bytes", b"max_frame_bytes", "plugin", b"plugin", "protocol_versions", b"protocol_versions", "readable_paths", b"readable_paths", "side_effects", b"side_effects", "sidecar_version", b"sidecar_version", "writable_paths", b"writable_paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_concurrent_calls", b"max_concurrent_calls", "max_frame_bytes", b"max_frame_bytes", "plugin", b"plugin", "protocol_versions", b"protocol_versions", "readable_paths", b"readable_paths", "secrets", b"secrets", "side_effects", b"side_effects", "sidecar_version", b"sidecar_version", "writable_paths", b"writable_paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class HandedSecret(_message.Message):
+    """A secret that a process gets with its `Hello`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, as in `secret:NAME` of what a tool requires."""
+    value: _builtins.bytes
+    """Its value."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandedSecret: _TypeAlias = HandedSecret  # noqa: Y015
 
 @_typing.final
 class Ready(_message.Message):
@@ -306,7 +341,7 @@ class Ready(_message.Message):
     """
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_tool_pb2.ToolDefinition]:
-        """The tools. Required of kind `python`, whose decorators are the source; ignored for kinds whose manifest is.
+        """The tools. Required of kinds `python` and `mcp`, whose code is the source; ignored for kinds whose manifest is.
         At most 1,024.
         """
 

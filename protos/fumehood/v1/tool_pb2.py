@@ -27,7 +27,7 @@ from fumehood.v1 import error_pb2 as fumehood_dot_v1_dot_error__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x66umehood/v1/tool.proto\x12\x0b\x66umehood.v1\x1a\x19\x66umehood/v1/content.proto\x1a\x17\x66umehood/v1/error.proto\x1a\x1egoogle/protobuf/duration.proto\"\xcc\x03\n\x0eToolDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x19\n\x11input_schema_json\x18\x04 \x01(\t\x12\x1a\n\x12output_schema_json\x18\x05 \x01(\t\x12.\n\x0cside_effects\x18\x06 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x12\n\nidempotent\x18\x07 \x01(\x08\x12\x10\n\x08requires\x18\x08 \x03(\t\x12*\n\x07timeout\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\tisolation\x18\n \x01(\x0e\x32\x16.fumehood.v1.Isolation\x12\x32\n\x0e\x65xecution_mode\x18\x0b \x01(\x0e\x32\x1a.fumehood.v1.ExecutionMode\x12#\n\x06limits\x18\x0c \x01(\x0b\x32\x13.fumehood.v1.Limits\x12/\n\x0cidle_timeout\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12prepares_arguments\x18\x0e \x01(\x08\"\xbe\x03\n\x06Limits\x12\x19\n\x0cmemory_bytes\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x0b\x63pu_seconds\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x16\n\tprocesses\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12\x17\n\nopen_files\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x1c\n\x0f\x66ile_size_bytes\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x1a\n\rscratch_bytes\x18\x06 \x01(\x04H\x05\x88\x01\x01\x12\x19\n\x0coutput_bytes\x18\x07 \x01(\x04H\x06\x88\x01\x01\x12!\n\x14log_bytes_per_second\x18\x08 \x01(\x04H\x07\x88\x01\x01\x12\x11\n\x04\x63pus\x18\t \x01(\x04H\x08\x88\x01\x01\x12\x1a\n\rscratch_files\x18\n \x01(\x04H\t\x88\x01\x01\x42\x0f\n\r_memory_bytesB\x0e\n\x0c_cpu_secondsB\x0c\n\n_processesB\r\n\x0b_open_filesB\x12\n\x10_file_size_bytesB\x10\n\x0e_scratch_bytesB\x0f\n\r_output_bytesB\x17\n\x15_log_bytes_per_secondB\x07\n\x05_cpusB\x10\n\x0e_scratch_files\"\xef\x01\n\x04Tool\x12/\n\ndefinition\x18\x01 \x01(\x0b\x32\x1b.fumehood.v1.ToolDefinition\x12\x0e\n\x06plugin\x18\x02 \x01(\t\x12\x16\n\x0eplugin_version\x18\x03 \x01(\t\x12\x19\n\x11\x64\x65\x66inition_digest\x18\x04 \x01(\t\x12+\n\npermission\x18\x05 \x01(\x0e\x32\x17.fumehood.v1.Permission\x12/\n\x0c\x61vailability\x18\x06 \x01(\x0b\x32\x19.fumehood.v1.Availability\x12\x15\n\rdeclared_name\x18\x07 \x01(\t\"R\n\x0c\x41vailability\x12\x11\n\tavailable\x18\x01 \x01(\x08\x12/\n\x07reasons\x18\x02 \x03(\x0b\x32\x1e.fumehood.v1.UnavailableReason\"B\n\x11UnavailableReason\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06remedy\x18\x03 \x01(\t\"\xa7\x01\n\x0b\x43\x61llContext\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08trace_id\x18\x03 \x01(\t\x12\x0f\n\x07span_id\x18\x04 \x01(\t\x12\x16\n\x0eparent_span_id\x18\x05 \x01(\t\x12\x0f\n\x07turn_id\x18\x06 \x01(\t\x12\x11\n\tstep_name\x18\x07 \x01(\t\x12\x11\n\tcaused_by\x18\x08 \x01(\t\"\xa3\x01\n\nToolUpdate\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x15\n\x08progress\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05total\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\tdata_json\x18\x05 \x01(\t\x12\x10\n\x08sequence\x18\x06 \x01(\x04\x12\x0c\n\x04unit\x18\x07 \x01(\tB\x0b\n\t_progressB\x08\n\x06_total\"\x88\x03\n\nToolResult\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12%\n\x07\x63ontent\x18\x03 \x03(\x0b\x32\x14.fumehood.v1.Content\x12\x14\n\x0c\x64\x65tails_json\x18\x04 \x01(\t\x12\x10\n\x08is_error\x18\x05 \x01(\x08\x12\x11\n\tterminate\x18\x06 \x01(\x08\x12\'\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x18.fumehood.v1.SystemError\x12\x10\n\x08\x61ttempts\x18\x08 \x01(\r\x12!\n\x05usage\x18\t \x01(\x0b\x32\x12.fumehood.v1.Usage\x12,\n\x07sandbox\x18\n \x01(\x0b\x32\x1b.fumehood.v1.SandboxReceipt\x12\x18\n\x10recorded_call_id\x18\x0b \x01(\t\x12(\n\tcoercions\x18\x0c \x03(\x0b\x32\x15.fumehood.v1.Coercion\x12)\n\x06\x63\x61\x63hed\x18\r \x01(\x0b\x32\x19.fumehood.v1.CachedResult\"G\n\x0c\x43\x61\x63hedResult\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12&\n\x03\x61ge\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\":\n\x08\x43oercion\x12\x0f\n\x07pointer\x18\x01 \x01(\t\x12\x0c\n\x04rule\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xa1\x02\n\x05Usage\x12,\n\twall_time\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\nqueue_time\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0binput_bytes\x18\x03 \x01(\x04\x12\x14\n\x0coutput_bytes\x18\x04 \x01(\x04\x12+\n\x08\x63pu_time\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11peak_memory_bytes\x18\x06 \x01(\x04\x12\x19\n\x11\x65gress_sent_bytes\x18\x07 \x01(\x04\x12\x1d\n\x15\x65gress_received_bytes\x18\x08 \x01(\x04\x12\x0e\n\x06source\x18\t \x01(\t\"\xbe\x01\n\x0eSandboxReceipt\x12.\n\x0cside_effects\x18\x01 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12)\n\tisolation\x18\x02 \x01(\x0e\x32\x16.fumehood.v1.Isolation\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12)\n\x06layers\x18\x04 \x03(\x0b\x32\x19.fumehood.v1.SandboxLayer\x12\x15\n\rpolicy_digest\x18\x05 \x01(\t\"<\n\x0cSandboxLayer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0e\n\x06weaker\x18\x03 \x01(\x08*\x8c\x01\n\x0bSideEffects\x12\x1c\n\x18SIDE_EFFECTS_UNSPECIFIED\x10\x00\x12\x15\n\x11SIDE_EFFECTS_NONE\x10\x01\x12\x15\n\x11SIDE_EFFECTS_READ\x10\x02\x12\x16\n\x12SIDE_EFFECTS_WRITE\x10\x03\x12\x19\n\x15SIDE_EFFECTS_EXTERNAL\x10\x04*t\n\nPermission\x12\x1a\n\x16PERMISSION_UNSPECIFIED\x10\x00\x12\x14\n\x10PERMISSION_ALLOW\x10\x01\x12\x1f\n\x1bPERMISSION_REQUIRE_APPROVAL\x10\x02\x12\x13\n\x0fPERMISSION_DENY\x10\x03*Q\n\tIsolation\x12\x19\n\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x15\n\x11ISOLATION_PROCESS\x10\x01\x12\x12\n\x0eISOLATION_CALL\x10\x02*k\n\rExecutionMode\x12\x1e\n\x1a\x45XECUTION_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x45XECUTION_MODE_PARALLEL\x10\x01\x12\x1d\n\x19\x45XECUTION_MODE_SEQUENTIAL\x10\x02\x42\x32\n\x0b\x66umehood.v1B\tToolProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x66umehood/v1/tool.proto\x12\x0b\x66umehood.v1\x1a\x19\x66umehood/v1/content.proto\x1a\x17\x66umehood/v1/error.proto\x1a\x1egoogle/protobuf/duration.proto\"\xdc\x03\n\x0eToolDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x19\n\x11input_schema_json\x18\x04 \x01(\t\x12\x1a\n\x12output_schema_json\x18\x05 \x01(\t\x12.\n\x0cside_effects\x18\x06 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12\x12\n\nidempotent\x18\x07 \x01(\x08\x12\x10\n\x08requires\x18\x08 \x03(\t\x12*\n\x07timeout\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\tisolation\x18\n \x01(\x0e\x32\x16.fumehood.v1.Isolation\x12\x32\n\x0e\x65xecution_mode\x18\x0b \x01(\x0e\x32\x1a.fumehood.v1.ExecutionMode\x12#\n\x06limits\x18\x0c \x01(\x0b\x32\x13.fumehood.v1.Limits\x12/\n\x0cidle_timeout\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12prepares_arguments\x18\x0e \x01(\x08\x12\x0e\n\x06\x63laims\x18\x0f \x03(\t\"\xbe\x03\n\x06Limits\x12\x19\n\x0cmemory_bytes\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x0b\x63pu_seconds\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x16\n\tprocesses\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12\x17\n\nopen_files\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x1c\n\x0f\x66ile_size_bytes\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x1a\n\rscratch_bytes\x18\x06 \x01(\x04H\x05\x88\x01\x01\x12\x19\n\x0coutput_bytes\x18\x07 \x01(\x04H\x06\x88\x01\x01\x12!\n\x14log_bytes_per_second\x18\x08 \x01(\x04H\x07\x88\x01\x01\x12\x11\n\x04\x63pus\x18\t \x01(\x04H\x08\x88\x01\x01\x12\x1a\n\rscratch_files\x18\n \x01(\x04H\t\x88\x01\x01\x42\x0f\n\r_memory_bytesB\x0e\n\x0c_cpu_secondsB\x0c\n\n_processesB\r\n\x0b_open_filesB\x12\n\x10_file_size_bytesB\x10\n\x0e_scratch_bytesB\x0f\n\r_output_bytesB\x17\n\x15_log_bytes_per_secondB\x07\n\x05_cpusB\x10\n\x0e_scratch_files\"\xef\x01\n\x04Tool\x12/\n\ndefinition\x18\x01 \x01(\x0b\x32\x1b.fumehood.v1.ToolDefinition\x12\x0e\n\x06plugin\x18\x02 \x01(\t\x12\x16\n\x0eplugin_version\x18\x03 \x01(\t\x12\x19\n\x11\x64\x65\x66inition_digest\x18\x04 \x01(\t\x12+\n\npermission\x18\x05 \x01(\x0e\x32\x17.fumehood.v1.Permission\x12/\n\x0c\x61vailability\x18\x06 \x01(\x0b\x32\x19.fumehood.v1.Availability\x12\x15\n\rdeclared_name\x18\x07 \x01(\t\"R\n\x0c\x41vailability\x12\x11\n\tavailable\x18\x01 \x01(\x08\x12/\n\x07reasons\x18\x02 \x03(\x0b\x32\x1e.fumehood.v1.UnavailableReason\"B\n\x11UnavailableReason\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06remedy\x18\x03 \x01(\t\"\xa7\x01\n\x0b\x43\x61llContext\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08trace_id\x18\x03 \x01(\t\x12\x0f\n\x07span_id\x18\x04 \x01(\t\x12\x16\n\x0eparent_span_id\x18\x05 \x01(\t\x12\x0f\n\x07turn_id\x18\x06 \x01(\t\x12\x11\n\tstep_name\x18\x07 \x01(\t\x12\x11\n\tcaused_by\x18\x08 \x01(\t\"\xa3\x01\n\nToolUpdate\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x15\n\x08progress\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05total\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\tdata_json\x18\x05 \x01(\t\x12\x10\n\x08sequence\x18\x06 \x01(\x04\x12\x0c\n\x04unit\x18\x07 \x01(\tB\x0b\n\t_progressB\x08\n\x06_total\"\x88\x03\n\nToolResult\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12%\n\x07\x63ontent\x18\x03 \x03(\x0b\x32\x14.fumehood.v1.Content\x12\x14\n\x0c\x64\x65tails_json\x18\x04 \x01(\t\x12\x10\n\x08is_error\x18\x05 \x01(\x08\x12\x11\n\tterminate\x18\x06 \x01(\x08\x12\'\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x18.fumehood.v1.SystemError\x12\x10\n\x08\x61ttempts\x18\x08 \x01(\r\x12!\n\x05usage\x18\t \x01(\x0b\x32\x12.fumehood.v1.Usage\x12,\n\x07sandbox\x18\n \x01(\x0b\x32\x1b.fumehood.v1.SandboxReceipt\x12\x18\n\x10recorded_call_id\x18\x0b \x01(\t\x12(\n\tcoercions\x18\x0c \x03(\x0b\x32\x15.fumehood.v1.Coercion\x12)\n\x06\x63\x61\x63hed\x18\r \x01(\x0b\x32\x19.fumehood.v1.CachedResult\"G\n\x0c\x43\x61\x63hedResult\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12&\n\x03\x61ge\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\":\n\x08\x43oercion\x12\x0f\n\x07pointer\x18\x01 \x01(\t\x12\x0c\n\x04rule\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xa1\x02\n\x05Usage\x12,\n\twall_time\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\nqueue_time\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0binput_bytes\x18\x03 \x01(\x04\x12\x14\n\x0coutput_bytes\x18\x04 \x01(\x04\x12+\n\x08\x63pu_time\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11peak_memory_bytes\x18\x06 \x01(\x04\x12\x19\n\x11\x65gress_sent_bytes\x18\x07 \x01(\x04\x12\x1d\n\x15\x65gress_received_bytes\x18\x08 \x01(\x04\x12\x0e\n\x06source\x18\t \x01(\t\"\xbe\x01\n\x0eSandboxReceipt\x12.\n\x0cside_effects\x18\x01 \x01(\x0e\x32\x18.fumehood.v1.SideEffects\x12)\n\tisolation\x18\x02 \x01(\x0e\x32\x16.fumehood.v1.Isolation\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12)\n\x06layers\x18\x04 \x03(\x0b\x32\x19.fumehood.v1.SandboxLayer\x12\x15\n\rpolicy_digest\x18\x05 \x01(\t\"<\n\x0cSandboxLayer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0e\n\x06weaker\x18\x03 \x01(\x08*\x8c\x01\n\x0bSideEffects\x12\x1c\n\x18SIDE_EFFECTS_UNSPECIFIED\x10\x00\x12\x15\n\x11SIDE_EFFECTS_NONE\x10\x01\x12\x15\n\x11SIDE_EFFECTS_READ\x10\x02\x12\x16\n\x12SIDE_EFFECTS_WRITE\x10\x03\x12\x19\n\x15SIDE_EFFECTS_EXTERNAL\x10\x04*t\n\nPermission\x12\x1a\n\x16PERMISSION_UNSPECIFIED\x10\x00\x12\x14\n\x10PERMISSION_ALLOW\x10\x01\x12\x1f\n\x1bPERMISSION_REQUIRE_APPROVAL\x10\x02\x12\x13\n\x0fPERMISSION_DENY\x10\x03*Q\n\tIsolation\x12\x19\n\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x15\n\x11ISOLATION_PROCESS\x10\x01\x12\x12\n\x0eISOLATION_CALL\x10\x02*k\n\rExecutionMode\x12\x1e\n\x1a\x45XECUTION_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x45XECUTION_MODE_PARALLEL\x10\x01\x12\x1d\n\x19\x45XECUTION_MODE_SEQUENTIAL\x10\x02\x42\x32\n\x0b\x66umehood.v1B\tToolProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,38 +35,38 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fumehood.v1.tool_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013fumehood.v1B\tToolProtoP\001Z\026fumehood/v1;fumehoodv1'
-  _globals['_SIDEEFFECTS']._serialized_start=2841
-  _globals['_SIDEEFFECTS']._serialized_end=2981
-  _globals['_PERMISSION']._serialized_start=2983
-  _globals['_PERMISSION']._serialized_end=3099
-  _globals['_ISOLATION']._serialized_start=3101
-  _globals['_ISOLATION']._serialized_end=3182
-  _globals['_EXECUTIONMODE']._serialized_start=3184
-  _globals['_EXECUTIONMODE']._serialized_end=3291
+  _globals['_SIDEEFFECTS']._serialized_start=2857
+  _globals['_SIDEEFFECTS']._serialized_end=2997
+  _globals['_PERMISSION']._serialized_start=2999
+  _globals['_PERMISSION']._serialized_end=3115
+  _globals['_ISOLATION']._serialized_start=3117
+  _globals['_ISOLATION']._serialized_end=3198
+  _globals['_EXECUTIONMODE']._serialized_start=3200
+  _globals['_EXECUTIONMODE']._serialized_end=3307
   _globals['_TOOLDEFINITION']._serialized_start=124
-  _globals['_TOOLDEFINITION']._serialized_end=584
-  _globals['_LIMITS']._serialized_start=587
-  _globals['_LIMITS']._serialized_end=1033
-  _globals['_TOOL']._serialized_start=1036
-  _globals['_TOOL']._serialized_end=1275
-  _globals['_AVAILABILITY']._serialized_start=1277
-  _globals['_AVAILABILITY']._serialized_end=1359
-  _globals['_UNAVAILABLEREASON']._serialized_start=1361
-  _globals['_UNAVAILABLEREASON']._serialized_end=1427
-  _globals['_CALLCONTEXT']._serialized_start=1430
-  _globals['_CALLCONTEXT']._serialized_end=1597
-  _globals['_TOOLUPDATE']._serialized_start=1600
-  _globals['_TOOLUPDATE']._serialized_end=1763
-  _globals['_TOOLRESULT']._serialized_start=1766
-  _globals['_TOOLRESULT']._serialized_end=2158
-  _globals['_CACHEDRESULT']._serialized_start=2160
-  _globals['_CACHEDRESULT']._serialized_end=2231
-  _globals['_COERCION']._serialized_start=2233
-  _globals['_COERCION']._serialized_end=2291
-  _globals['_USAGE']._serialized_start=2294
-  _globals['_USAGE']._serialized_end=2583
-  _globals['_SANDBOXRECEIPT']._serialized_start=2586
-  _globals['_SANDBOXRECEIPT']._serialized_end=2776
-  _globals['_SANDBOXLAYER']._serialized_start=2778
-  _globals['_SANDBOXLAYER']._serialized_end=2838
+  _globals['_TOOLDEFINITION']._serialized_end=600
+  _globals['_LIMITS']._serialized_start=603
+  _globals['_LIMITS']._serialized_end=1049
+  _globals['_TOOL']._serialized_start=1052
+  _globals['_TOOL']._serialized_end=1291
+  _globals['_AVAILABILITY']._serialized_start=1293
+  _globals['_AVAILABILITY']._serialized_end=1375
+  _globals['_UNAVAILABLEREASON']._serialized_start=1377
+  _globals['_UNAVAILABLEREASON']._serialized_end=1443
+  _globals['_CALLCONTEXT']._serialized_start=1446
+  _globals['_CALLCONTEXT']._serialized_end=1613
+  _globals['_TOOLUPDATE']._serialized_start=1616
+  _globals['_TOOLUPDATE']._serialized_end=1779
+  _globals['_TOOLRESULT']._serialized_start=1782
+  _globals['_TOOLRESULT']._serialized_end=2174
+  _globals['_CACHEDRESULT']._serialized_start=2176
+  _globals['_CACHEDRESULT']._serialized_end=2247
+  _globals['_COERCION']._serialized_start=2249
+  _globals['_COERCION']._serialized_end=2307
+  _globals['_USAGE']._serialized_start=2310
+  _globals['_USAGE']._serialized_end=2599
+  _globals['_SANDBOXRECEIPT']._serialized_start=2602
+  _globals['_SANDBOXRECEIPT']._serialized_end=2792
+  _globals['_SANDBOXLAYER']._serialized_start=2794
+  _globals['_SANDBOXLAYER']._serialized_end=2854
 # @@protoc_insertion_point(module_scope)

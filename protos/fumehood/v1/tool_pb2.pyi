@@ -159,6 +159,7 @@ class ToolDefinition(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
     PREPARES_ARGUMENTS_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique within a sidecar: 1 to 64 characters of `[a-z][a-z0-9_]*`."""
     title: _builtins.str
@@ -203,6 +204,12 @@ class ToolDefinition(_message.Message):
         `timeout` bounds it. More than 0 and at most 1 hour.
         """
 
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Kind `mcp`: what the server says of the tool's effects, its annotations as `NAME: VALUE` such as
+        "readOnlyHint: true". `side_effects` follows from them. At most 16.
+        """
+
     def __init__(
         self,
         *,
@@ -220,10 +227,11 @@ class ToolDefinition(_message.Message):
         limits: Global___Limits | None = ...,
         idle_timeout: _duration_pb2.Duration | None = ...,
         prepares_arguments: _builtins.bool = ...,
+        claims: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "limits", b"limits", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "execution_mode", b"execution_mode", "idempotent", b"idempotent", "idle_timeout", b"idle_timeout", "input_schema_json", b"input_schema_json", "isolation", b"isolation", "limits", b"limits", "name", b"name", "output_schema_json", b"output_schema_json", "prepares_arguments", b"prepares_arguments", "requires", b"requires", "side_effects", b"side_effects", "timeout", b"timeout", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "description", b"description", "execution_mode", b"execution_mode", "idempotent", b"idempotent", "idle_timeout", b"idle_timeout", "input_schema_json", b"input_schema_json", "isolation", b"isolation", "limits", b"limits", "name", b"name", "output_schema_json", b"output_schema_json", "prepares_arguments", b"prepares_arguments", "requires", b"requires", "side_effects", b"side_effects", "timeout", b"timeout", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -31,9 +31,9 @@ def lock_dependencies(
         CommandError: it isn't a Python plugin, there is no solution, or its folder can't be written.
     """
     path = manifest.folder / PLUGIN_LOCK_NAME
-    if manifest.kind is not Kind.PYTHON:
+    if manifest.kind not in {Kind.PYTHON, Kind.MCP}:
         raise CommandError(
-            f'{manifest.name} is of kind "{manifest.kind}", and only "python" has dependencies that are locked here',
+            f'{manifest.name} is of kind "{manifest.kind}", and only those of "python" and "mcp" are locked here',
             "Pin what it needs with its own language's tool.",
         )
     try:

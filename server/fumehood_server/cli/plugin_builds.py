@@ -11,7 +11,6 @@ from fumehood_server.cli import output
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.config import SidecarConfig
 from fumehood_server.egress import HostEntryError, parse_granted
-from fumehood_server.model.plugin import Kind
 from fumehood_server.plugins.environments.build import Say
 from fumehood_server.plugins.environments.environments import (
     Environment,
@@ -84,7 +83,7 @@ def build_for(
             output.note(f"{manifest.name}: {line}")
 
     try:
-        if manifest.kind is Kind.PYTHON:
+        if manifest.takes_packages:
             done = _install(manifest, environments, installer, say)
         else:
             done = _build(manifest, environments, config, hosts, say)
@@ -107,7 +106,7 @@ def work_before(manifest: Manifest, config: SidecarConfig, *, hosts: Sequence[st
     """
     environments = Environments(environments_folder(config))
     try:
-        if manifest.kind is Kind.PYTHON:
+        if manifest.takes_packages:
             environment, packages = _packages(manifest, environments)
             named = ", ".join(f"{each.name}=={each.version}" for each in packages)
             does = f"installs {output.plural(len(packages), 'package')} of its lock, held to hashes: {named}"

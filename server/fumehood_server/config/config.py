@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fumehood_sandbox import Backend, Limits
@@ -160,12 +160,26 @@ class PluginConfig:
     build_hosts: tuple[str, ...] = ()
     """Hosts that its build command may reach, in canonical form."""
     max_workers: int = 2
+    secrets: tuple[str, ...] = ()
+    """Names of secrets that each of its tools may have, beside its own."""
+    one_process: bool = False
+    """Kind `mcp`: whether one process serves the tools of every level."""
     tools: Mapping[str, ToolGrant] = field(default_factory=dict)
     line: int = 0
     """Line of its header in the file; 0 when there is none."""
     prefix: str = ""
     """Stands before the names of its tools; see `ToolGrant.alias`."""
     tool_lines: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def all_secrets(self) -> frozenset[str]:
+        """Names of the secrets that any of its tools may have."""
+        return frozenset(self.secrets).union(*(grant.secrets for grant in self.tools.values()))
+
+    def tool_grant(self, name: str) -> ToolGrant:
+        """The operator's settings of one of its tools, with the secrets of all of them."""
+        grant = self.tools.get(name, ToolGrant())
+        return replace(grant, secrets=tuple(sorted({*grant.secrets, *self.secrets}))) if self.secrets else grant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,6 +213,8 @@ class ToolGrantTable(Table):
     payloads: Annotated[Payloads | None, one_of(Payloads, "policy of payloads")] = None
     cache_s: float = Field(default=0.0, ge=0, le=86_400)
     cache_shared: bool = False
+    side_effects: Annotated[Level | None, one_of(Level, "side-effect level")] = None
+    idempotent: bool | None = None
 
 
 class EgressTable(Table):
@@ -241,6 +243,8 @@ class PluginTable(Table):
     build_hosts: list[str] = Field(default=[], max_length=MAX_HOSTS)
     allow_private: list[str] = Field(default=[], max_length=MAX_HOSTS)
     max_workers: int = Field(default=2, ge=1, le=64)
+    secrets: list[str] = Field(default=[], max_length=MAX_SECRETS)
+    one_process: bool = False
     tools: dict[str, ToolGrantTable] = Field(default={})
 
 

@@ -314,6 +314,8 @@ def _plugin(
         ),
         build_hosts=read_granted(table.build_hosts, (*key, "build_hosts"), source),
         max_workers=table.max_workers,
+        secrets=tuple(sorted(set(table.secrets))),
+        one_process=table.one_process,
         tools={
             name: ToolGrant(
                 permission=grant.permission,
@@ -324,6 +326,8 @@ def _plugin(
                 payloads=grant.payloads,
                 cache_s=grant.cache_s,
                 cache_shared=grant.cache_shared,
+                side_effects=grant.side_effects,
+                idempotent=grant.idempotent,
                 secrets=tuple(sorted(set(grant.secrets))),
                 hosts=None
                 if grant.hosts is None

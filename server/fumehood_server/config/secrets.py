@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fumehood_server.config.config_file import ConfigFile, SecretTable
 from fumehood_server.config.grants import GrantError, check_links
-from fumehood_server.config.toml_source import TomlSource
+from fumehood_server.config.toml_source import Key, TomlSource
 from fumehood_server.model.capability import valid_secret_name
 from fumehood_server.model.nearest import nearest
 from fumehood_server.secrets import SecretSource
@@ -32,14 +32,23 @@ def read_secrets(file: ConfigFile, source: TomlSource, folder: Path) -> dict[str
             hint = "1 to 64 of A-Z, a-z, 0-9, _, . and -, starting with a letter or _"
             raise source.problem(key, f'"{name[:80]}" can\'t be the name of a secret', hint)
         found[name] = secret_source(f"secrets.{name}", table, source, folder, name=name)
-    for index, plugin in enumerate(file.plugin):
-        for tool, grant in plugin.tools.items():
-            for place, name in enumerate(grant.secrets):
-                if name not in found:
-                    problem = f'there is no secret "{name}" for `secrets` in [plugin.tools.{tool}]'
-                    hint = nearest(name, found) if found else f"write [secrets.{name}] with {_ONE_OF_TWO}"
-                    raise source.problem(("plugin", index, "tools", tool, "secrets", place), problem, hint)
+    for place, name in granted_secrets(file):
+        if name not in found:
+            where = f"[plugin.tools.{place[3]}]" if "tools" in place else "[[plugin]]"
+            problem = f'there is no secret "{name}" for `secrets` in {where}'
+            hint = nearest(name, found) if found else f"write [secrets.{name}] with {_ONE_OF_TWO}"
+            raise source.problem(place, problem, hint)
     return found
+
+
+def granted_secrets(file: ConfigFile) -> Iterator[tuple[Key, str]]:
+    """Each name in a `secrets` of a plugin or of one of its tools, after its key."""
+    for index, plugin in enumerate(file.plugin):
+        for number, name in enumerate(plugin.secrets):
+            yield ("plugin", index, "secrets", number), name
+        for tool, grant in plugin.tools.items():
+            for number, name in enumerate(grant.secrets):
+                yield ("plugin", index, "tools", tool, "secrets", number), name
 
 
 def secret_source(key: str, table: SecretTable, source: TomlSource, folder: Path, *, name: str = "") -> SecretSource:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fumehood_server.config.callers import CallerConfig
 from fumehood_server.config.config_file import ConfigFile, JournalStore, WebhookTable
 from fumehood_server.config.egress import read_private
 from fumehood_server.config.listen import Listen, ListenError, parse_listen
+from fumehood_server.config.secrets import granted_secrets
 from fumehood_server.config.toml_source import TomlSource
 from fumehood_server.egress import EgressRefusedError, HostEntry, parse_private, parse_url
 from fumehood_server.egress.addresses import why_not_public
@@ -155,21 +156,14 @@ def _check_secrets(
                 nearest(name, secrets) if secrets else f'write [secrets.{name}] with file = "path" or env = "VARIABLE"'
             )
             raise source.problem((*_TABLE, key), problem, hint)
-        for place, tool in _granted(file, name):
-            problem = (
-                f'the secret "{name}" is handed to the tool {tool}, which could sign with it as [approvals.webhook]'
-            )
-            raise source.problem((*place, "secrets"), problem, "use another secret for one of them")
+        for place, granted in granted_secrets(file):
+            if granted == name:
+                who = f"the tool {place[3]}" if "tools" in place else "each tool of a plugin"
+                problem = f'the secret "{name}" is handed to {who}, which could sign with it as [approvals.webhook]'
+                raise source.problem(place[:-1], problem, "use another secret for one of them")
     if table.secret is not None and table.secret == table.reply_secret:
         problem = "`secret` and `reply_secret` in [approvals.webhook] are the same one"
         raise source.problem((*_TABLE, "reply_secret"), problem, "each way has a secret of its own")
-
-
-def _granted(file: ConfigFile, name: str) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    for index, plugin in enumerate(file.plugin):
-        for tool, grant in plugin.tools.items():
-            if name in grant.secrets:
-                yield ("plugin", index, "tools", tool), tool
 
 
 __all__ = ["Receiver", "Replies", "WebhookConfig", "read_webhook"]

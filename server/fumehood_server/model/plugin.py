@@ -35,11 +35,18 @@ class Kind(StrEnum):
     """Any program that speaks the frames; definitions from the manifest."""
     CLI = "cli"
     """An existing binary behind an argument template; definitions from the manifest."""
+    MCP = "mcp"
+    """An existing MCP server on stdio; definitions from its `tools/list`, read in the `none` sandbox."""
 
     @property
     def default_isolation(self) -> Isolation:
         """The isolation of a tool whose author and operator say nothing."""
-        return Isolation.PROCESS if self is Kind.EXECUTABLE else Isolation.CALL
+        return Isolation.PROCESS if self in {Kind.EXECUTABLE, Kind.MCP} else Isolation.CALL
+
+    @property
+    def describes_itself(self) -> bool:
+        """Whether definitions come from the process's `Ready`, and not from the manifest."""
+        return self in {Kind.PYTHON, Kind.MCP}
 
 
 class PluginState(StrEnum):
@@ -88,6 +95,10 @@ class ToolGrant:
     """How long its results are kept for equal calls. 0: they are not."""
     cache_shared: bool = False
     """Whether callers get one another's."""
+    side_effects: Level | None = None
+    """Kind `mcp`: the level, in place of the one that its server's annotations come to."""
+    idempotent: bool | None = None
+    """Kind `mcp`: whether calls may be repeated. What its server says of that counts for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,7 +115,7 @@ class WorkerSpec:
     policy: Policy
     program: Program
     describes: bool
-    """Whether definitions come from the worker's `Ready` (kind `python`)."""
+    """Whether definitions come from the worker's `Ready` (kinds `python` and `mcp`)."""
     output_bytes: int
     """Cap of one result in bytes."""
     cpu_s: int = 600
@@ -119,6 +130,10 @@ class WorkerSpec:
     """Most calls in one process at a time: the manifest's `concurrency`. A worker's `Ready` may ask for fewer."""
     secrets: tuple[str, ...] = ()
     """Names of the secrets that its tools are handed when they ask, sorted. Tools with others run elsewhere."""
+    hands_secrets: bool = False
+    """Whether the process gets the values of `secrets` with its `Hello` (kind `mcp`)."""
+    all_levels: bool = False
+    """Whether one process serves the tools of every level, at the highest of them, as the operator says."""
     hosts: tuple[str, ...] = ()
     """Hosts that the sidecar reaches for its tools, in canonical form, sorted."""
     deny_hosts: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from fumehood_server.model.call import CallContext
@@ -103,6 +103,13 @@ class PluginRequestHandler(Protocol):
 
         Raises:
             SecretUnavailableError: it is not granted to the call, or can't be had.
+        """
+
+    async def start_secrets(self, spec: WorkerSpec) -> Mapping[str, bytes]:
+        """The values of all secrets of a worker that is being started, by name.
+
+        Raises:
+            SecretUnavailableError: one can't be had.
         """
 
     def http(self, call: RequestingCall, request: OutboundRequest) -> AbstractAsyncContextManager[InboundResponse]:

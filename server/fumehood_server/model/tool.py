@@ -105,6 +105,8 @@ class ToolDefinition:
     limits: DeclaredLimits = field(default_factory=DeclaredLimits)
     prepares_arguments: bool = False
     """Whether its plugin turns what callers send into what is validated."""
+    claims: tuple[str, ...] = ()
+    """Kind `mcp`: what its server says of its effects, such as "readOnlyHint: true"."""
 
 
 @dataclass(frozen=True, slots=True)

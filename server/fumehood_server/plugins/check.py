@@ -16,7 +16,6 @@ from fumehood_server.config.config import LimitsConfig, SandboxConfig
 from fumehood_server.config.load import default_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.capability import Capability, CapabilityKind, parse_capability
-from fumehood_server.model.plugin import Kind
 from fumehood_server.model.schema import compile_schema
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason, ToolDefinition
@@ -147,7 +146,7 @@ async def check_plugin(
                 pins=lambda _: None,
             )
             problem = loaded.environment_problem
-            if problem is None and loaded.manifest.kind is not Kind.PYTHON:  # which has been started to be loaded
+            if problem is None and not loaded.manifest.kind.describes_itself:  # which has been started to be loaded
                 untried = await try_start(loaded, describe=describe, limits=limits, sandbox=sandbox)
     except PluginRefusedError as exc:
         return CheckReport(folder=folder, name=exc.name, loaded=None, problems=exc.reasons, faults=exc.problems)

@@ -33,6 +33,7 @@ def from_proto(message: tool_pb2.ToolDefinition) -> RawDefinition:
         isolation=_word(_ISOLATION, message.isolation, "ISOLATION_"),
         execution_mode=_word(_EXECUTION_MODE, message.execution_mode, "EXECUTION_MODE_"),
         prepares_arguments=message.prepares_arguments,
+        claims=tuple(message.claims),
         limits={_RENAMED.get(each.name, each.name): value for each, value in message.limits.ListFields()},
     )
 

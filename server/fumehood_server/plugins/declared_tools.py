@@ -13,6 +13,7 @@ from fumehood_server.model.tool import Isolation, ToolDefinition
 from fumehood_server.plugins.conversion import from_proto
 from fumehood_server.plugins.definitions import FieldProblem, check_definition
 from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest
+from fumehood_server.plugins.mcp_tools import with_manifest
 from fumehood_server.plugins.refusal import invalid
 
 FORK_REMEDY = (
@@ -59,7 +60,7 @@ def checked_tools(
     if len(declared) > _MAX_TOOLS:
         problems.append(PluginInvalidError(path, f"the plugin declares more than {_MAX_TOOLS} tools"))
     for message in declared[:_MAX_TOOLS]:
-        raw = from_proto(message)
+        raw = with_manifest(manifest, from_proto(message))
         definition, found = check_definition(replace(raw, isolation=raw.isolation or default_isolation(raw.name)))
         if definition and definition.name in tools:
             found = (FieldProblem("name", "is the name of two tools", "rename one"),)

@@ -32,6 +32,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MAX_TITLE_CHARS = 128
 _MAX_DESCRIPTION_CHARS = 8192
 _MAX_CAPABILITIES = 64
+_MAX_CLAIMS = 16
+_CLAIM = re.compile(r"[A-Za-z]{1,64}: (?:true|false)")
 _MAX_LIMIT = 2**53 - 1
 """Largest whole number that canonical JSON holds (RFC 8785)."""
 
@@ -56,6 +58,7 @@ class RawDefinition:
     execution_mode: str = ""
     limits: Mapping[str, int] = field(default_factory=dict)
     prepares_arguments: bool = False
+    claims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ def check_definition(raw: RawDefinition) -> tuple[ToolDefinition | None, tuple[F
         execution_mode=checker.word("execution_mode", raw.execution_mode, ExecutionMode, ExecutionMode.PARALLEL),
         limits=checker.limits(raw.limits),
         prepares_arguments=raw.prepares_arguments,
+        claims=checker.claims(raw.claims),
     )
     return (None if checker.problems else definition), tuple(checker.problems)
 
@@ -116,6 +120,7 @@ def definition_json(definition: ToolDefinition) -> dict[str, Any]:
         # Not where there is none: digests that were pinned before it was known stay as they are.
         **({} if definition.idle_timeout_s is None else {"idle_timeout_s": definition.idle_timeout_s}),
         **({"prepares_arguments": True} if definition.prepares_arguments else {}),
+        **({"claims": list(definition.claims)} if definition.claims else {}),
     }
 
 
@@ -199,6 +204,12 @@ class _Checker:
                 problem = f'"{text}" can\'t be had at level "{level}"'
                 self._add_problem("requires", problem, f'declare side_effects = "{kind.least_level}"')
         return tuple(sorted(set(texts)))
+
+    def claims(self, claims: tuple[str, ...]) -> tuple[str, ...]:
+        if len(claims) > _MAX_CLAIMS or not all(_CLAIM.fullmatch(each) for each in claims):
+            self._add_problem("claims", f"must be at most {_MAX_CLAIMS} annotations of a tool, each `NAME: VALUE`")
+            return ()
+        return claims
 
     def timeout(self, name: str, timeout_s: float | None) -> float | None:
         if timeout_s is None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.errors import PluginInvalidError
-from fumehood_server.model.plugin import Kind
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.plugins.environments.errors import EnvironmentUnavailableError
 from fumehood_server.plugins.environments.in_use import remove_environments, unused_environments
@@ -71,7 +70,7 @@ def _needed(root: Path, plugins: Iterable[PluginConfig], lock: Lock, store: Plug
     for folder in folders:
         manifest = try_manifest(folder).manifest
         with contextlib.suppress(EnvironmentUnavailableError, PluginInvalidError):
-            if manifest is not None and manifest.kind is Kind.PYTHON:
+            if manifest is not None and manifest.takes_packages:
                 environment = environments.of_plugin(manifest.name, folder, manifest.dependencies, named=folder)
                 found |= {environment.path} if environment else set()
             elif manifest is not None and manifest.build:

@@ -22,11 +22,10 @@ from fumehood_server.plugins.environments.environments import Environment, Envir
 from fumehood_server.plugins.environments.errors import EnvironmentUnavailableError
 from fumehood_server.plugins.environments.interpreter import DESCRIPTION
 from fumehood_server.plugins.environments.plugin_lock import PLUGIN_LOCK_NAME
-from fumehood_server.plugins.launch.program import build
 from fumehood_server.plugins.lock import Pinned
 from fumehood_server.plugins.manifest import MANIFEST_NAME, Manifest, check_present, try_manifest
 from fumehood_server.plugins.refusal import PluginRefusedError, invalid
-from fumehood_server.plugins.specs import SpecMaker
+from fumehood_server.plugins.specs import SpecMaker, build_program
 from fumehood_server.plugins.store import CopyDamagedError, PluginSources, Stored
 from fumehood_server.plugins.store.ignore import IGNORE_NAME
 
@@ -94,7 +93,7 @@ class LoadedPlugin:
 
 
 def _packages(manifest: Manifest, environment: Environment | None) -> Path | None:
-    return environment.contents if environment and manifest.kind is Kind.PYTHON else None
+    return environment.contents if environment and manifest.takes_packages else None
 
 
 def _run_folder(manifest: Manifest, files: Path, environment: Environment | None) -> Path:
@@ -127,7 +126,7 @@ async def load_plugin(
         raise PluginRefusedError(manifest.name, (Reason("not_pinned", message, add_remedy(folder)),))
     environment, problem = await asyncio.to_thread(_find_environment, environments, manifest, stored, folder)
     code_version = fork_problem = ""
-    if manifest.kind is not Kind.PYTHON:
+    if not manifest.kind.describes_itself:
         tools = manifest.tools
     elif pinned is not None and pinned.digest == stored.digest:
         tools = pinned.tools
@@ -207,7 +206,7 @@ def _find_environment(
     """The packages of the plugin's lock or its folder as it was built, verified, or why they can't be used."""
     found: Environment | None = None
     try:
-        if manifest.kind is Kind.PYTHON:
+        if manifest.takes_packages:
             found = environments.of_plugin(manifest.name, stored.path, manifest.dependencies, named=named)
         elif manifest.build:
             found = environments.of_build(manifest.name, stored.digest, manifest.build, named=named)
@@ -266,15 +265,8 @@ def _spec_maker(
     return SpecMaker(
         manifest=manifest,
         digest=stored.digest,
-        built=build(
-            manifest.kind,
-            _run_folder(manifest, stored.path, environment),
-            entrypoint=manifest.entrypoint,
-            command=manifest.command,
-            binary=manifest.binary,
-            binaries=manifest.binaries,
-            threads=manifest.threads,
-            packages=_packages(manifest, environment),
+        built=build_program(
+            manifest, _run_folder(manifest, stored.path, environment), _packages(manifest, environment)
         ),
         grants=Grants(max_side_effects=Level.NONE),
         limits=limits,

@@ -89,6 +89,7 @@ class _DefinitionEntry(Table):
     limits: LimitsTable
     idle_timeout_s: float | None = None
     prepares_arguments: bool = False
+    claims: list[str] = Field(default=[])
 
 
 class _ToolEntry(Table):
@@ -303,6 +304,7 @@ def _raw(entry: _DefinitionEntry) -> RawDefinition:
         timeout_s=entry.timeout_s,
         idle_timeout_s=entry.idle_timeout_s,
         prepares_arguments=entry.prepares_arguments,
+        claims=tuple(entry.claims),
         isolation=entry.isolation,
         execution_mode=entry.execution_mode,
         limits=entry.limits.model_dump(exclude_none=True),

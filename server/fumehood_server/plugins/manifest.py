@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fumehood_server.config.tables import try_table
 from fumehood_server.config.toml_source import Key, TomlSource, read_toml
 from fumehood_server.errors import ConfigError, PluginInvalidError
-from fumehood_server.model.capability import CapabilityError, parse_capability
+from fumehood_server.model.capability import CapabilityError, parse_capability, valid_secret_name
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.plugin import Kind
-from fumehood_server.model.tool import ToolDefinition
+from fumehood_server.model.tool import DeclaredLimits, Isolation, ToolDefinition
 from fumehood_server.plugins.cli_template import check_template
 from fumehood_server.plugins.definitions import FieldProblem, RawDefinition, check_definition
 from fumehood_server.plugins.environments.dependencies import (
@@ -31,7 +31,15 @@ _CLI_KEYS = ("argv", "success_exit_codes", "binary", "stdin", "environment", "wo
 """Keys of a tool that kind `cli` alone has."""
 
 _OUTPUTS = ("text", "json")
-_STARTS_WITH = {Kind.PYTHON: "entrypoint", Kind.EXECUTABLE: "command", Kind.CLI: "binary"}
+_STARTS_WITH = {Kind.PYTHON: "entrypoint", Kind.EXECUTABLE: "command", Kind.CLI: "binary", Kind.MCP: "command"}
+_MCP_KEYS = ("environment", "isolation", "timeout_s", "limits")
+"""Keys of `[plugin]` that kind `mcp` alone has, in place of what other kinds' tools declare."""
+
+_DOWNLOADERS = ("npx", "uvx", "bunx", "pnpx")
+"""Programs that fetch what they run at each start."""
+
+_MCP_TIMEOUT_S = 60.0
+"""Servers declare none; as long as the protocol's own clients wait by default."""
 _EXAMPLES = {
     "entrypoint": 'entrypoint = "module:attribute"',
     "command": 'command = ["node", "index.js"]',
@@ -52,7 +60,7 @@ class Manifest:
     entrypoint: str
     """Kind `python`: "module:attribute". Else empty."""
     command: tuple[str, ...]
-    """Kind `executable`: program and arguments. Else empty."""
+    """Kinds `executable` and `mcp`: program and arguments. Else empty."""
     binary: str
     """Kind `cli`: name of the program, of the first one where each tool names its own. Else empty."""
     binaries: tuple[str, ...]
@@ -62,11 +70,27 @@ class Manifest:
     dependencies: tuple[str, ...]
     """Packages that it needs, as PEP 508 writes them, sorted: of plugin.toml, else of a pyproject.toml beside it."""
     build: tuple[str, ...]
-    """Kind `executable`: the command that makes what it runs from its folder. Empty: the folder is run as it is."""
+    """Kinds `executable` and `mcp`: the command that makes what it runs from its folder. Empty: the folder is run as it
+    is."""
     threads: int
     """Kind `python`: threads that its libraries may start of themselves. Else 1."""
     tools: tuple[ToolDefinition, ...]
-    """In the order of the file. Kind `python`: empty, since the decorators are the source."""
+    """In the order of the file. Kinds `python` and `mcp`: empty, since their code is the source."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Kind `mcp`: names and values that its server gets."""
+    secrets: tuple[tuple[str, str], ...] = ()
+    """Kind `mcp`: names of variables that its server gets, and the secrets whose values they have."""
+    isolation: Isolation | None = None
+    """Kind `mcp`: that of its tools. None: the kind's own."""
+    timeout_s: float = _MCP_TIMEOUT_S
+    """Kind `mcp`: that of its tools."""
+    limits: DeclaredLimits = field(default_factory=DeclaredLimits)
+    """Kind `mcp`: those of its tools."""
+
+    @property
+    def takes_packages(self) -> bool:
+        """Whether it runs with the packages of a lock."""
+        return self.kind is Kind.PYTHON or (self.kind is Kind.MCP and bool(self.dependencies))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +118,7 @@ def try_manifest(folder: Path) -> ManifestReading:
     problems += _check_start(file, source, folder)
     dependencies = _read_dependencies(file.plugin, source, folder, problems)
     tools = _read_tools(file, source, problems)
+    server = _read_server(file.plugin, source, problems)
     if problems:
         return ManifestReading(name, None, tuple(sorted(problems, key=lambda each: each.line)))
     plugin = file.plugin
@@ -116,6 +141,16 @@ def try_manifest(folder: Path) -> ManifestReading:
         threads=plugin.threads or 1,
         tools=tuple(tools),
     )
+    if server is not None:
+        environment = plugin.environment or {}
+        manifest = replace(
+            manifest,
+            environment=tuple((key, value) for key, value in environment.items() if isinstance(value, str)),
+            secrets=tuple((key, value.secret) for key, value in environment.items() if not isinstance(value, str)),
+            isolation=server.isolation if plugin.isolation else None,
+            timeout_s=server.timeout_s,
+            limits=server.limits,
+        )
     return ManifestReading(name, manifest, ())
 
 
@@ -143,11 +178,13 @@ def _check_start(file: ManifestFile, source: TomlSource, folder: Path) -> list[C
     """Check the key that says what to start: that of the kind, and no other."""
     plugin = file.plugin
     needed = _STARTS_WITH[plugin.kind]
+    of_mcp = (key for key in _MCP_KEYS if getattr(plugin, key) and plugin.kind is not Kind.MCP)
     problems = [
         source.problem(("plugin", key), f'`{key}` is not for kind "{plugin.kind}"', f"write {_EXAMPLES[needed]}")
         for key in _EXAMPLES
         if key != needed and getattr(plugin, key) is not None
     ]
+    problems += (source.problem(("plugin", key), f'`{key}` is for kind "mcp" alone', "remove it") for key in of_mcp)
     if plugin.threads is not None and plugin.kind is not Kind.PYTHON:
         problems.append(
             source.problem(("plugin", "threads"), f'`threads` is not for kind "{plugin.kind}"', "remove it")
@@ -162,6 +199,8 @@ def _check_start(file: ManifestFile, source: TomlSource, folder: Path) -> list[C
         problem = _entrypoint_problem(value, folder)
     elif plugin.kind is Kind.EXECUTABLE:
         problem = _command_problem(value, folder, built=plugin.build is not None)
+    elif plugin.kind is Kind.MCP:
+        problem = _server_problem(value, folder, built=plugin.build is not None)
     else:
         problem = _binary_problem(value)
     if plugin.build is not None:
@@ -182,10 +221,19 @@ def _entrypoint_problem(entrypoint: str, folder: Path) -> str:
 
 def _build_problems(plugin: PluginTable, source: TomlSource, folder: Path) -> list[ConfigError]:
     key: Key = ("plugin", "build")
-    if plugin.kind is not Kind.EXECUTABLE:
+    if plugin.kind not in {Kind.EXECUTABLE, Kind.MCP}:
         return [source.problem(key, f'`build` is not for kind "{plugin.kind}"', "python has `dependencies`")]
+    if plugin.dependencies:
+        return [source.problem(key, "`build` and `dependencies` don't go together", "remove one")]
     problem = _command_problem(plugin.build or [], folder)
     return [source.problem(key, f"`build`: {problem}", 'write build = ["npm", "ci"]')] if problem else []
+
+
+def _server_problem(command: list[str], folder: Path, *, built: bool) -> str:
+    """What is wrong with the command of an MCP server, whose program may be a script of the packages as well."""
+    if command and command[0] in _DOWNLOADERS:
+        return f'"{command[0]}" downloads what it runs; name what `build` or `dependencies` installed'
+    return _command_problem(command, folder, built=built)
 
 
 def _command_problem(command: list[str], folder: Path, *, built: bool = False) -> str:
@@ -207,7 +255,9 @@ def _read_dependencies(
     plugin: PluginTable, source: TomlSource, folder: Path, problems: list[ConfigError]
 ) -> tuple[str, ...]:
     key: Key = ("plugin", "dependencies")
-    if plugin.kind is not Kind.PYTHON:
+    if plugin.kind is Kind.MCP and plugin.dependencies is None:
+        return ()
+    if plugin.kind not in {Kind.PYTHON, Kind.MCP}:
         if plugin.dependencies is not None:
             text = f'`dependencies` is not for kind "{plugin.kind}"'
             problems.append(source.problem(key, text, "they are packages for Python plugins"))
@@ -236,10 +286,11 @@ def _binary_problem(binary: str) -> str:
 
 def _read_tools(file: ManifestFile, source: TomlSource, problems: list[ConfigError]) -> list[ToolDefinition]:
     kind = file.plugin.kind
-    if kind is Kind.PYTHON:
+    if kind.describes_itself:
         if file.tool:
-            hint = "the @plugin.tool decorators are the source: remove [[tool]]"
-            problems.append(source.problem(("tool", 0), '[[tool]] is not for kind "python"', hint))
+            whose = "the @plugin.tool decorators are" if kind is Kind.PYTHON else "the server's tools/list is"
+            hint = f"{whose} the source: remove [[tool]]"
+            problems.append(source.problem(("tool", 0), f'[[tool]] is not for kind "{kind}"', hint))
         return []
     if not file.tool:
         problems.append(source.problem((), f'a plugin of kind "{kind}" declares no tool', "write [[tool]]"))
@@ -254,6 +305,35 @@ def _read_tools(file: ManifestFile, source: TomlSource, problems: list[ConfigErr
         if definition:
             tools.append(definition)
     return tools
+
+
+def _read_server(plugin: PluginTable, source: TomlSource, problems: list[ConfigError]) -> ToolDefinition | None:
+    """What the tools of an MCP server have in common, as a definition. None: another kind, or it is wrong."""
+    if plugin.kind is not Kind.MCP:
+        return None
+    for name, value in (plugin.environment or {}).items():
+        key: Key = ("plugin", "environment", name)
+        if not _VARIABLE.fullmatch(name):
+            problems.append(source.problem(key, f'"{name[:80]}" is not the name of a variable'))
+        elif isinstance(value, str):
+            if "\0" in value:
+                problems.append(source.problem(key, f"the value of {name} holds a NUL"))
+        elif not valid_secret_name(value.secret):
+            problems.append(source.problem(key, f'"{value.secret}" is not the name of a secret'))
+    raw = RawDefinition(
+        name="server",
+        description="-",
+        input_schema_json='{"type": "object"}',
+        side_effects="external",
+        timeout_s=plugin.timeout_s or _MCP_TIMEOUT_S,
+        isolation=plugin.isolation or plugin.kind.default_isolation,
+        limits=plugin.limits.model_dump(exclude_none=True) if plugin.limits else {},
+    )
+    definition, found = check_definition(raw)
+    for each in found:
+        key = ("plugin", *each.field.split("."))
+        problems.append(source.problem(key, f"`{each.field}` {each.problem}", each.hint))
+    return definition
 
 
 def _read_tool(table: ToolTable, plugin: PluginTable) -> tuple[ToolDefinition | None, tuple[FieldProblem, ...]]:

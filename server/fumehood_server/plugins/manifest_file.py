@@ -54,6 +54,27 @@ def _schema_text(value: object) -> str:
         raise refused("a schema holds no date or time", "write it as a string") from None
 
 
+class SecretValue(Table):
+    """A value of `[plugin.environment]` that is a secret's: `{ secret = "NAME" }`."""
+
+    secret: str = Field(min_length=1, max_length=64)
+
+
+class LimitsTable(Table):
+    """`[tool.limits]`, and `[plugin.limits]` of kind `mcp`."""
+
+    memory_bytes: int | None = None
+    cpu_s: int | None = None
+    processes: int | None = None
+    open_files: int | None = None
+    file_size_bytes: int | None = None
+    scratch_bytes: int | None = None
+    output_bytes: int | None = None
+    log_bytes_per_second: int | None = None
+    cpus: int | None = None
+    scratch_files: int | None = None
+
+
 class PluginTable(Table):
     """`[plugin]`."""
 
@@ -69,21 +90,10 @@ class PluginTable(Table):
     dependencies: list[str] | None = Field(default=None, max_length=MAX_DEPENDENCIES)
     build: list[str] | None = Field(default=None, min_length=1, max_length=64)
     threads: int | None = Field(default=None, ge=1, le=1024)
-
-
-class LimitsTable(Table):
-    """`[tool.limits]`."""
-
-    memory_bytes: int | None = None
-    cpu_s: int | None = None
-    processes: int | None = None
-    open_files: int | None = None
-    file_size_bytes: int | None = None
-    scratch_bytes: int | None = None
-    output_bytes: int | None = None
-    log_bytes_per_second: int | None = None
-    cpus: int | None = None
-    scratch_files: int | None = None
+    environment: dict[str, str | SecretValue] | None = Field(default=None, max_length=64)
+    isolation: str = ""
+    timeout_s: float | None = None
+    limits: LimitsTable | None = None
 
 
 class ToolTable(Table):

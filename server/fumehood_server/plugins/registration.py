@@ -12,7 +12,6 @@ from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.plugin import (
-    Kind,
     PluginState,
     RegisteredPlugin,
     RegisteredTool,
@@ -22,11 +21,12 @@ from fumehood_server.model.plugin import (
 from fumehood_server.model.tool import DEFAULT_PERMISSION, Reason, ToolDefinition
 from fumehood_server.plugins.definition_verifier import DefinitionVerifier
 from fumehood_server.plugins.definitions import definition_digest
-from fumehood_server.plugins.launch.program import BuiltProgram, build
+from fumehood_server.plugins.launch.program import BuiltProgram
 from fumehood_server.plugins.loading import LoadedPlugin
 from fumehood_server.plugins.lock import Pinned
+from fumehood_server.plugins.mcp_tools import with_grants
 from fumehood_server.plugins.requirements import reach_of, standing_reasons
-from fumehood_server.plugins.specs import SpecMaker
+from fumehood_server.plugins.specs import SpecMaker, build_program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +62,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
     built: BuiltProgram | None = None
     try:
         if not missing:
-            built = build(
-                manifest.kind,
-                loaded.run_folder,
-                entrypoint=manifest.entrypoint,
-                command=manifest.command,
-                binary=manifest.binary,
-                binaries=manifest.binaries,
-                threads=manifest.threads,
-                packages=loaded.packages,
-            )
+            built = build_program(manifest, loaded.run_folder, loaded.packages)
     except PluginInvalidError as exc:
         if exc.key not in {"plugin.binary", "plugin.command"}:
             raise
@@ -86,17 +77,20 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         limits=config.limits,
         sandbox=config.sandbox,
         max_workers=plugin.max_workers,
-        verifier=DefinitionVerifier(loaded) if manifest.kind is Kind.PYTHON else None,
+        verifier=DefinitionVerifier(loaded) if manifest.kind.describes_itself else None,
+        all_levels=plugin.one_process,
     )
     tools: list[RegisteredTool] = []
-    for definition in loaded.tools:
-        tool_grant = plugin.tools.get(definition.name, ToolGrant())
+    definitions = [with_grants(each, manifest, config, plugin) for each in loaded.tools]
+    shared = _shared_level(definitions, plugin) if plugin.one_process else None
+    for definition in definitions:
+        tool_grant = plugin.tool_grant(definition.name)
         isolation = tool_grant.isolation or definition.isolation
         reach = reach_of(definition, plugin.grants, tool_grant, private=config.egress.private)
         reasons = (*missing, *standing_reasons(definition, plugin.grants, tool_grant))
         spec = None
         if maker and not reasons:
-            spec = maker.spec(definition.side_effects, definition.limits, reach, isolation)
+            spec = maker.spec(shared or definition.side_effects, definition.limits, reach, isolation)
         tool = _tool(config, plugin, loaded, definition, spec or reasons)
         if maker and spec and definition.prepares_arguments:
             tool = replace(tool, prepares=maker.spec(Level.NONE, definition.limits, isolation=isolation))
@@ -119,6 +113,13 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         env_names=tuple(name for name, _ in built.environment) if built else (),
     )
     return Registration(config=plugin, plugin=registered, loaded=loaded, built=built)
+
+
+def _shared_level(definitions: Sequence[ToolDefinition], plugin: PluginConfig) -> Level:
+    """The highest level of those of its tools that are granted."""
+    levels = list(Level)
+    granted = (each.side_effects for each in definitions if plugin.grants.max_side_effects.allows(each.side_effects))
+    return max(granted, key=levels.index, default=Level.NONE)
 
 
 def _writable_program(config: SidecarConfig, name: str, built: BuiltProgram) -> tuple[Reason, ...]:

@@ -6,14 +6,15 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
-from fumehood_sandbox import Level, Policy, PythonModule, authorities_runtime, isolation_problem
+from fumehood_sandbox import Level, Mount, Policy, PythonModule, authorities_runtime, isolation_problem
 
 from fumehood_server.config.config import LimitsConfig, SandboxConfig
 from fumehood_server.model.plugin import PREWARMED_FORKS, Grants, Kind, WorkerSpec
 from fumehood_server.model.tool import DeclaredLimits, Isolation
-from fumehood_server.plugins.launch.program import BuiltProgram
+from fumehood_server.plugins.launch.program import BuiltProgram, build
 from fumehood_server.plugins.manifest import Manifest
 
 
@@ -29,6 +30,8 @@ class Reach:
 
 
 NOTHING = Reach()
+_TOP_PARTS = 2
+"""Parts of a path such as /etc. Those are the system's."""
 
 
 class Verifier(Protocol):
@@ -40,6 +43,22 @@ class Verifier(Protocol):
 
     async def __call__(self, sent: Sequence[bytes]) -> str:
         """See `Recognise`."""
+
+
+def build_program(manifest: Manifest, folder: Path, packages: Path | None) -> BuiltProgram:
+    """How the plugin of a manifest is run in `folder`; see `build`."""
+    return build(
+        manifest.kind,
+        folder,
+        entrypoint=manifest.entrypoint,
+        command=manifest.command,
+        binary=manifest.binary,
+        binaries=manifest.binaries,
+        threads=manifest.threads,
+        packages=packages,
+        environment=manifest.environment,
+        secrets=manifest.secrets,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +74,8 @@ class SpecMaker:
     max_workers: int
     verifier: Verifier | None = None
     """None for kinds whose definitions are in the manifest, and while a plugin is described."""
+    all_levels: bool = False
+    """Whether one process serves the tools of every level."""
     _made: dict[tuple[Level, DeclaredLimits, Reach, Isolation], WorkerSpec] = field(default_factory=dict)
 
     def spec(
@@ -76,7 +97,13 @@ class SpecMaker:
 
         As a zygote where this machine can fork one, so that its import is checked for forks in the same start.
         """
-        return self.spec(Level.NONE, DeclaredLimits(), isolation=self.manifest.kind.default_isolation)
+        manifest = self.manifest
+        if manifest.kind is not Kind.MCP:
+            return self.spec(Level.NONE, DeclaredLimits(), isolation=manifest.kind.default_isolation)
+        # Servers that are named folders in their command don't start without them: those are shown empty.
+        named = (Mount("", each) for each in manifest.command[1:] if _is_data_folder(each))
+        built = replace(self.built, runtime=(*self.built.runtime, *named))
+        return replace(self, built=built, _made={}).spec(Level.NONE, manifest.limits)
 
     def _make(self, level: Level, declared: DeclaredLimits, reach: Reach, isolation: Isolation) -> WorkerSpec:
         limits, own = self.limits.merge(declared)
@@ -84,11 +111,16 @@ class SpecMaker:
         # call (workers.limits.limit_watch) and replaces a process that has used one call's worth. The rlimit is a
         # backstop for what escapes that: one call's limit for each call that may run at a time, and one for the past.
         one_call = isolation is Isolation.CALL
+        is_server = self.manifest.kind is Kind.MCP
+        # What one tool of a server writes another may read: their grants are one plugin's, and differ by level alone.
+        shown = (
+            (*self.grants.read, *self.grants.write) if is_server and not level.allows(Level.WRITE) else self.grants.read
+        )
         cpu_s = limits.cpu_s + 1 if one_call else limits.cpu_s * (1 + self.manifest.concurrency)
         policy = Policy(
             level=level,
             runtime=(*self.built.runtime, *authorities_runtime()) if reach.relay else self.built.runtime,
-            read=self.grants.read if level.allows(Level.READ) else (),
+            read=shown if level.allows(Level.READ) else (),
             write=self.grants.write if level.allows(Level.WRITE) else (),
             limits=replace(limits, cpu_s=cpu_s),
             environment=self.built.environment,
@@ -100,7 +132,9 @@ class SpecMaker:
         )
         program = self.built.program
         # Where a zygote can't be had, and where the relay has to be in each sandbox anew, each call is launched anew.
-        if one_call and isinstance(program, PythonModule) and not reach.relay and isolation_problem() is None:
+        # A server's process can't be forked, either.
+        forks = one_call and not is_server and not reach.relay
+        if forks and isinstance(program, PythonModule) and isolation_problem() is None:
             program = replace(program, forks=self.manifest.concurrency + PREWARMED_FORKS)
         hosts = reach.hosts if level.allows(Level.READ) else ()
         deny_hosts = self.grants.deny_hosts if hosts else ()
@@ -115,6 +149,7 @@ class SpecMaker:
             "cpu_s": limits.cpu_s,
             "max_workers": self.max_workers,
             "max_concurrent_calls": self.manifest.concurrency,
+            "all_levels": self.all_levels,
             "secrets": reach.secrets,
             "hosts": hosts,
             "deny_hosts": deny_hosts,
@@ -128,15 +163,23 @@ class SpecMaker:
             policy=policy,
             program=program,
             isolation=isolation,
-            describes=self.manifest.kind is Kind.PYTHON,
+            describes=self.manifest.kind.describes_itself,
             output_bytes=own.output_bytes,
             cpu_s=limits.cpu_s,
             log_bytes_per_second=own.log_bytes_per_second,
             max_workers=self.max_workers,
             max_concurrent_calls=self.manifest.concurrency,
             secrets=reach.secrets,
+            hands_secrets=is_server,
+            all_levels=self.all_levels,
             hosts=hosts,
             deny_hosts=deny_hosts,
             private=private,
             recognise=self.verifier,
         )
+
+
+def _is_data_folder(text: str) -> bool:
+    """Whether an argument names a folder of this machine that holds no part of a program."""
+    path = Path(text)
+    return path.is_absolute() and not path.is_relative_to("/usr") and len(path.parts) > _TOP_PARTS and path.is_dir()

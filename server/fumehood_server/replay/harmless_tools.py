@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from fumehood_sandbox import Level
 
 from fumehood_server.config.config import SidecarConfig
-from fumehood_server.model.plugin import Grants, Kind, RegisteredTool
+from fumehood_server.model.plugin import Grants, RegisteredTool
 from fumehood_server.model.tool import Permission
 from fumehood_server.plugins.definition_verifier import DefinitionVerifier
 from fumehood_server.plugins.definitions import definition_digest
-from fumehood_server.plugins.launch.program import build
 from fumehood_server.plugins.loading import LoadedPlugin
-from fumehood_server.plugins.specs import NOTHING, SpecMaker
+from fumehood_server.plugins.specs import NOTHING, SpecMaker, build_program
 
 
 def harmless_tools(config: SidecarConfig, loaded: LoadedPlugin) -> Mapping[str, RegisteredTool]:
@@ -26,21 +25,12 @@ def harmless_tools(config: SidecarConfig, loaded: LoadedPlugin) -> Mapping[str, 
     maker = SpecMaker(
         manifest=manifest,
         digest=loaded.digest,
-        built=build(
-            manifest.kind,
-            loaded.run_folder,
-            entrypoint=manifest.entrypoint,
-            command=manifest.command,
-            binary=manifest.binary,
-            binaries=manifest.binaries,
-            threads=manifest.threads,
-            packages=loaded.packages,
-        ),
+        built=build_program(manifest, loaded.run_folder, loaded.packages),
         grants=Grants(max_side_effects=Level.NONE),
         limits=config.limits,
         sandbox=config.sandbox,
         max_workers=2,
-        verifier=DefinitionVerifier(loaded) if manifest.kind is Kind.PYTHON else None,
+        verifier=DefinitionVerifier(loaded) if manifest.kind.describes_itself else None,
     )
     return {
         digest: RegisteredTool(

@@ -81,6 +81,7 @@ def definition_message(tool: RegisteredTool) -> tool_pb2.ToolDefinition:
     if definition.idle_timeout_s is not None:
         set_duration(message.idle_timeout, definition.idle_timeout_s)
     message.prepares_arguments = definition.prepares_arguments
+    message.claims.extend(definition.claims)
     return message
 
 

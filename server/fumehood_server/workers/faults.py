@@ -13,6 +13,7 @@ from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Reason, safe_to_repeat
 from fumehood_server.model.worker import CancelReason
+from fumehood_server.secrets import SecretUnavailableError
 
 MESSAGE_LINES = 20
 """How many of a worker's last lines an error's message quotes. Python names the cause last, Node first of 17 lines."""
@@ -79,6 +80,15 @@ def version_error(plugin: str, version: int, spoken: Sequence[int]) -> CallError
             "version": version,
             "spoken": list(spoken),
         },
+    )
+
+
+def secret_unavailable_error(plugin: str, problem: SecretUnavailableError) -> CallError:
+    """A process gets a secret at its start, and the secret can't be had. The operator must see to it."""
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f'plugin "{plugin}" can\'t be started: {problem.problem}',
+        details={"plugin": plugin, "reason": problem.code},
     )
 
 

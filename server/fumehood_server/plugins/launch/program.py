@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from fumehood_sandbox import Executable, Mount, Program, PythonModule, python_ru
 from fumehood_server.errors import PluginInvalidError
 from fumehood_server.model.plugin import Kind
 from fumehood_server.plugins.launch import executables, sdk_site
+from fumehood_server.plugins.launch.console_scripts import console_scripts
 
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 """PATH inside, and what the sidecar's own PATH is extended by when a command is looked up."""
@@ -28,6 +30,20 @@ _THREAD_COUNTS = (
 )
 """What libraries read that otherwise start a thread for each processor, some at their import. A process of more than
 one thread can't be forked, and threads above `cpus` only wait for one another."""
+
+
+_PYTHON_NAMES = ("python", "python3")
+_THIS_PYTHON = "python"
+"""What the shim of kind `mcp` knows its own interpreter by."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpLaunch:
+    """What a manifest of kind `mcp` says of its server."""
+
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    secrets: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +69,25 @@ def build(
     binaries: tuple[str, ...] = (),
     threads: int = 1,
     packages: Path | None = None,
+    environment: tuple[tuple[str, str], ...] = (),
+    secrets: tuple[tuple[str, str], ...] = (),
 ) -> BuiltProgram:
     """Decide how a plugin in `folder` is run. Looks files up, starts nothing.
 
-    `entrypoint` and `threads` are read for kind `python`, `command` for `executable`, `binary` for `cli`, and
-    `binaries` for all that its tools run. Of several, those that are there are mounted: the tools of the others can't
-    run (`availability`). `packages` is the folder of the packages that a `python` plugin's lock names, in place of a
-    virtual environment of its own.
+    `entrypoint` and `threads` are read for kind `python`, `command` for `executable` and `mcp`, `environment` and
+    `secrets` for `mcp`, `binary` for `cli`, and `binaries` for all that its tools run. Of several, those that are there
+    are mounted: the tools of the others can't run (`availability`). `packages` is the folder of the packages that a
+    plugin's lock names, for `python` in place of a virtual environment of its own.
 
     Raises:
         PluginInvalidError: the command, binary or entrypoint is malformed or can't be found; its `key` says which.
-        SdkMissingError: the sidecar's installation lacks the SDK, which kinds `python` and `cli` run on.
+        SdkMissingError: the sidecar's installation lacks the SDK, which kinds `python`, `cli` and `mcp` run on.
     """
     folder = folder.resolve()
     if kind is Kind.PYTHON:
         return _python(folder, entrypoint, threads, packages)
+    if kind is Kind.MCP:
+        return _mcp(folder, McpLaunch(command, environment, secrets), packages)
     if kind is Kind.CLI:
         return _cli(folder, tuple(dict.fromkeys((binary, *binaries))))
     return _executable(folder, command)
@@ -118,6 +138,40 @@ def _cli(folder: Path, binaries: tuple[str, ...]) -> BuiltProgram:
         runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), *mounts, _own(folder)),
         environment=tuple(sorted(environment.items())),
         working_directory="/tmp",  # noqa: S108 - the sandbox's own, a private tmpfs
+    )
+
+
+def _mcp(folder: Path, launch: McpLaunch, packages: Path | None) -> BuiltProgram:
+    name, *arguments = launch.command or ("",)
+    installed = (Mount(str(packages), sdk_site.PACKAGES),) if packages else ()
+    environment = dict(_environment(python=True, threads=1))
+    shown: tuple[Mount, ...] = ()
+    script = console_scripts(packages).get(name) if packages else None
+    if script is not None:
+        arguments = ["-c", script, *arguments]
+    if script is not None or name in _PYTHON_NAMES:
+        program = _THIS_PYTHON
+    else:
+        found = executables.find_executable(name, folder, search_path=_search_path())
+        if found is None:
+            hint = "install it, name a file of the plugin, such as ./server, or a script of its `dependencies`"
+            raise _invalid(folder, "command", f'"{name}" was not found, or is not executable', hint=hint)
+        program, shown = found.path, found.mounts
+    if packages:
+        # A lock leaves out what the SDK brings.
+        environment["PYTHONPATH"] = f"{sdk_site.PACKAGES}:{sdk_site.SITE}"
+    text = json.dumps(
+        {
+            "command": [program, *arguments],
+            "environment": dict(launch.environment),
+            "secrets": dict(launch.secrets),
+        }
+    )
+    return BuiltProgram(
+        program=PythonModule("fumehood_sdk.adapters.mcp.main", argv=(text,), path=(sdk_site.SITE,)),
+        runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), *installed, *shown, _own(folder)),
+        environment=tuple(sorted(environment.items())),
+        working_directory=str(folder),
     )
 
 

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 _ONE_CALL = Layer("isolation", "call: a sandbox of its own, made before and ended after")
 
 
-def receipt_of(receipt: Receipt, meter: Meter, *, one_call: bool) -> Receipt:
+_ALL_LEVELS = Layer("levels", "one process for the tools of every level, at the highest: the operator's", weaker=True)
+
+
+def receipt_of(receipt: Receipt, meter: Meter, *, one_call: bool, all_levels: bool = False) -> Receipt:
     """What holds a worker's process: with the watchdog where it has something to watch, and the isolation of a call.
 
     The same object where there is nothing to add, so that who serialises it need do so once.
@@ -27,4 +30,6 @@ def receipt_of(receipt: Receipt, meter: Meter, *, one_call: bool) -> Receipt:
         layers = (*layers, process_tree.LAYER)
     if one_call and not receipt.one_call:  # a forked one says it already
         layers = (*layers, _ONE_CALL)
+    if all_levels:
+        layers = (*layers, _ALL_LEVELS)
     return receipt if layers is receipt.layers else replace(receipt, layers=layers)

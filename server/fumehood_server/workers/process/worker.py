@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from fumehood_server.errors import WorkerUnavailableError
 from fumehood_server.model.worker import WorkerInfo, WorkerState
+from fumehood_server.secrets import SecretUnavailableError
 from fumehood_server.telemetry import get_logger
 from fumehood_server.workers import faults
 from fumehood_server.workers.faults import EscalationStep, Violation
@@ -29,7 +30,7 @@ from fumehood_server.workers.wire import messages
 from fumehood_server.workers.wire.pipes import PipeWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fumehood.v1 import plugin_pb2
     from fumehood_sandbox import Receipt, SandboxedProcess
@@ -82,6 +83,7 @@ class ProcessWorker:
         self._log = log
         self._settings = settings
         self._one_call = one_call
+        self._plugin_requests = plugin_requests
         for pipe in (process.stdin, process.stdout, process.stderr):
             os.set_blocking(pipe, False)
         self._escalated_to = EscalationStep.CANCEL_FRAME
@@ -94,7 +96,7 @@ class ProcessWorker:
         life = self.life = Lifecycle(spec.plugin, worker_id, log)
         """Its state, and how its end is asked for."""
         self._meter = Meter(process)
-        self.receipt: Receipt = receipt_of(process.receipt, self._meter, one_call=one_call)
+        self.receipt: Receipt = receipt_of(process.receipt, self._meter, one_call=one_call, all_levels=spec.all_levels)
         """What holds the process."""
         self._writer = PipeWriter(
             process.stdin, functools.partial(life.pipe_closed, Violation.STDIN_CLOSED, "it closed its stdin")
@@ -199,7 +201,8 @@ class ProcessWorker:
         Raises:
             WorkerUnavailableError: it died first, was not ready in time, or declares other tools. It is dead.
         """
-        self._writer.send(messages.hello(self.spec, max_frame_bytes=self._settings.max_frame_bytes))
+        secrets = await self._start_secrets()
+        self._writer.send(messages.hello(self.spec, max_frame_bytes=self._settings.max_frame_bytes, secrets=secrets))
         if not await self._until(lambda: self.state is not WorkerState.STARTING, within_s=timeout_s):
             words = self._log.last_words(self.worker_id)
             if not self.life.exited:
@@ -214,6 +217,23 @@ class ProcessWorker:
         if self.state is not WorkerState.READY:
             raise WorkerUnavailableError(await self.end())
         self._limits.before_first_call()
+
+    async def _start_secrets(self) -> Mapping[str, bytes]:
+        """The secrets that it gets with its `Hello`, redacted from now on in what it says.
+
+        Raises:
+            WorkerUnavailableError: one can't be had. It is dead.
+        """
+        if not (self.spec.hands_secrets and self.spec.secrets) or self._plugin_requests is None:
+            return {}
+        try:
+            values = await self._plugin_requests.start_secrets(self.spec)
+        except SecretUnavailableError as error:
+            self.life.request(EndRequest.KILL, faults.secret_unavailable_error(self.spec.plugin, error))
+            raise WorkerUnavailableError(await self.end()) from error
+        for name, value in values.items():
+            self._log.redactor.learn(name, value)
+        return values
 
     def skip_greeting(self) -> None:
         """It was forked from a process that was greeted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import orjson
@@ -16,6 +17,8 @@ from fumehood_server.model.worker import CancelReason, InvocationResult
 from fumehood_server.workers.wire import prefixed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fumehood_server.errors import PluginRequestError
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import InboundResponse
@@ -61,8 +64,8 @@ _REASONS = {
 _NANOS = 1_000_000_000
 
 
-def hello(spec: WorkerSpec, *, max_frame_bytes: int) -> bytes:
-    """The first frame to a worker."""
+def hello(spec: WorkerSpec, *, max_frame_bytes: int, secrets: Mapping[str, bytes] = MappingProxyType({})) -> bytes:
+    """The first frame to a worker. `secrets` are values by name, for a kind whose processes get them at their start."""
     frame = plugin_pb2.HostFrame()
     message = frame.hello
     message.protocol_versions.extend(PROTOCOL_VERSIONS)
@@ -73,6 +76,8 @@ def hello(spec: WorkerSpec, *, max_frame_bytes: int) -> bytes:
     message.max_concurrent_calls = spec.max_concurrent_calls
     message.readable_paths.extend(spec.policy.read)
     message.writable_paths.extend(spec.policy.write)
+    for name, value in secrets.items():
+        message.secrets.add(name=name, value=value)
     return prefixed(frame.SerializeToString())
 
 

@@ -82,14 +82,8 @@ def _what_stays(found: ConfiguredPlugin, config: SidecarConfig, *, uninstalled: 
         stays.append(f"Its pin stays in {config.lock_path}: another plugin has the name {found.name}.")
     if not uninstalled and found.config.path.exists():
         stays.append(f"Its folder {found.config.path} stays.")
-    own = {name for grant in found.config.tools.values() for name in grant.secrets}
-    others = {
-        name
-        for plugin in config.plugins
-        if plugin is not found.config
-        for grant in plugin.tools.values()
-        for name in grant.secrets
-    }
+    own = found.config.all_secrets
+    others = {name for plugin in config.plugins if plugin is not found.config for name in plugin.all_secrets}
     stays += [f"[secrets.{name}] stays, and no plugin is granted it now." for name in sorted(own - others)]
     stays.append("What a sidecar runs it from and with stays until that is reloaded, and started anew.")
     return stays

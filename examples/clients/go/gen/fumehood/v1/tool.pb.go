@@ -285,8 +285,11 @@ type ToolDefinition struct {
 	// Whether the plugin answers `PrepareArguments` for this tool: what a caller sends is then turned by it into what is
 	// validated. It must make the same of the same always.
 	PreparesArguments bool `protobuf:"varint,14,opt,name=prepares_arguments,json=preparesArguments,proto3" json:"prepares_arguments,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Kind `mcp`: what the server says of the tool's effects, its annotations as `NAME: VALUE` such as
+	// "readOnlyHint: true". `side_effects` follows from them. At most 16.
+	Claims        []string `protobuf:"bytes,15,rep,name=claims,proto3" json:"claims,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ToolDefinition) Reset() {
@@ -415,6 +418,13 @@ func (x *ToolDefinition) GetPreparesArguments() bool {
 		return x.PreparesArguments
 	}
 	return false
+}
+
+func (x *ToolDefinition) GetClaims() []string {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
 }
 
 // Resource limits of a tool's process. An absent field takes the sidecar's default; the operator's cap wins over
@@ -1524,7 +1534,7 @@ var File_fumehood_v1_tool_proto protoreflect.FileDescriptor
 
 const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\n" +
-	"\x16fumehood/v1/tool.proto\x12\vfumehood.v1\x1a\x19fumehood/v1/content.proto\x1a\x17fumehood/v1/error.proto\x1a\x1egoogle/protobuf/duration.proto\"\xf7\x04\n" +
+	"\x16fumehood/v1/tool.proto\x12\vfumehood.v1\x1a\x19fumehood/v1/content.proto\x1a\x17fumehood/v1/error.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8f\x05\n" +
 	"\x0eToolDefinition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12 \n" +
@@ -1542,7 +1552,8 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\x0eexecution_mode\x18\v \x01(\x0e2\x1a.fumehood.v1.ExecutionModeR\rexecutionMode\x12+\n" +
 	"\x06limits\x18\f \x01(\v2\x13.fumehood.v1.LimitsR\x06limits\x12<\n" +
 	"\fidle_timeout\x18\r \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12-\n" +
-	"\x12prepares_arguments\x18\x0e \x01(\bR\x11preparesArguments\"\xbe\x04\n" +
+	"\x12prepares_arguments\x18\x0e \x01(\bR\x11preparesArguments\x12\x16\n" +
+	"\x06claims\x18\x0f \x03(\tR\x06claims\"\xbe\x04\n" +
 	"\x06Limits\x12&\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x04H\x00R\vmemoryBytes\x88\x01\x01\x12$\n" +
 	"\vcpu_seconds\x18\x02 \x01(\x04H\x01R\n" +

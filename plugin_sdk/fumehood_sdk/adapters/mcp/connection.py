@@ -1,0 +1,225 @@
+"""JSON-RPC 2.0 over an MCP server's stdin and stdout, one message a line, many requests in flight."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from fumehood_sdk.adapters.mcp.faults import ServerFault
+from fumehood_sdk.adapters.mcp.server_process import ServerProcess
+
+Message = dict[str, Any]
+Answered = Callable[[Message], None]
+"""Takes a response: a message with `result` or with `error`."""
+
+READ_BYTES = 65536
+MAX_UNSENT_BYTES = 48 * 1024 * 1024
+"""What waits for a server that doesn't read: as many arguments as the sidecar may have under way here, and answers."""
+MAX_STRAY_LINES = 256
+"""Lines in a row that are no JSON-RPC, or answer nothing: servers print banners, and this is no banner any more."""
+MAX_ABANDONED = 1024
+"""Requests that nobody waits for any more, and whose late answers are expected."""
+EXIT_WAIT_S = 1.0
+"""From the end of a server's stdout to its exit."""
+METHOD_NOT_FOUND = -32601
+REFUSED = {
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+}
+"""What a server may ask of a client that has it."""
+
+
+class ServerConnection:
+    """One server and the requests under way there. For one thread, which polls `process.stdout` and `process.stdin`."""
+
+    __slots__ = (
+        "_abandoned",
+        "_last_id",
+        "_max_line_bytes",
+        "_pending",
+        "_rest",
+        "_roots",
+        "_scanned",
+        "_stray",
+        "_unsent",
+        "_unsent_bytes",
+        "log",
+        "on_notification",
+        "process",
+    )
+
+    def __init__(self, process: ServerProcess, *, max_line_bytes: int, roots: str, log: Callable[[str], None]) -> None:
+        """`roots` is the result of `roots/list` as JSON. `log` takes a line for the plugin's log."""
+        self.process = process
+        self.log = log
+        self.on_notification: Callable[[Message], None] = lambda _: None
+        self._max_line_bytes = max_line_bytes
+        self._roots = roots
+        self._pending: dict[int, Answered] = {}
+        self._abandoned: deque[int] = deque(maxlen=MAX_ABANDONED)
+        self._last_id = 0
+        self._rest = bytearray()
+        self._scanned = 0
+        """Bytes of `_rest` that hold no end of a line."""
+        self._stray = 0
+        self._unsent: deque[bytes] = deque()
+        self._unsent_bytes = 0
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next request has."""
+        return self._last_id + 1
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something waits for the server to read."""
+        return bool(self._unsent)
+
+    def request(self, method: str, params: bytes, answered: Answered) -> int:
+        """Send a request with `params` as JSON in one line. Returns its id."""
+        number = self._last_id = self._last_id + 1
+        self._pending[number] = answered
+        self._send(b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}\n' % (number, method.encode(), params))
+        return number
+
+    def notify(self, method: str, params: bytes) -> None:
+        """Send a notification."""
+        self._send(b'{"jsonrpc":"2.0","method":"%b","params":%b}\n' % (method.encode(), params))
+
+    def abandon(self, number: int) -> None:
+        """Wait for the answer to a request no more."""
+        if self._pending.pop(number, None) is not None:
+            self._abandoned.append(number)
+
+    def wait_for(self, done: Callable[[], bool], within_s: float) -> bool:
+        """Read and write until something is so, for callers that have nothing else to wait for. Says whether it is.
+
+        Raises:
+            ServerFault: the server is gone or broke the protocol.
+        """
+        deadline = time.monotonic() + within_s
+        poller = select.poll()
+        poller.register(self.process.stdout, select.POLLIN)
+        while not done():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            if self._unsent:
+                poller.register(self.process.stdin, select.POLLOUT)
+            for fd, _ in poller.poll(left_s * 1000):
+                if fd == self.process.stdout:
+                    self.read()
+                else:
+                    self.flush()
+                    poller.unregister(fd)
+        return True
+
+    def read(self) -> None:
+        """Take what the server wrote.
+
+        Raises:
+            ServerFault: it closed its stdout, or broke the protocol.
+        """
+        try:
+            data = os.read(self.process.stdout, READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            raise ServerFault(f"the MCP server closed its stdout: {self.process.end(EXIT_WAIT_S)}")
+        rest = self._rest
+        if not rest and data[-1:] == b"\n" and data.count(b"\n") == 1:
+            self._take_line(data)
+            return
+        rest += data
+        start = 0
+        while (end := rest.find(b"\n", max(start, self._scanned))) >= 0:
+            line = bytes(rest[start:end])
+            start = end + 1
+            self._take_line(line)
+        if start:
+            del rest[:start]
+        self._scanned = len(rest)
+        if self._scanned > self._max_line_bytes:
+            raise ServerFault(f"the MCP server wrote a line of more than {self._max_line_bytes} bytes")
+
+    def flush(self) -> None:
+        """Write what waits, as far as the pipe takes it."""
+        unsent = self._unsent
+        while unsent:
+            data = unsent.popleft()
+            written = self._write(data)
+            self._unsent_bytes -= written
+            if written < len(data):
+                unsent.appendleft(data[written:])
+                return
+
+    def _send(self, line: bytes) -> None:
+        if not self._unsent:
+            written = self._write(line)
+            if written == len(line):
+                return
+            line = line[written:]
+        self._unsent.append(line)
+        self._unsent_bytes += len(line)
+        if self._unsent_bytes > MAX_UNSENT_BYTES:
+            raise ServerFault("the MCP server asks for more and more and doesn't read its stdin")
+
+    def _write(self, data: bytes) -> int:
+        try:
+            return os.write(self.process.stdin, data)
+        except BlockingIOError:
+            return 0
+        except BrokenPipeError:
+            return len(data)  # what it still has to say, and its end, are read
+
+    def _take_line(self, line: bytes) -> None:
+        if line.isspace() or not line:
+            return
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            self._stray_line(f"the MCP server wrote a line to stdout that is no JSON-RPC: {line[:200]!r}")
+            return
+        number = message.get("id")
+        if "method" in message:
+            if number is None:
+                self._stray = 0
+                self.on_notification(message)
+            else:
+                self._answer(message["method"], number)
+            return
+        answered = self._pending.pop(number, None) if type(number) is int else None
+        if answered is not None:
+            self._stray = 0
+            answered(message)
+        elif type(number) is int and number in self._abandoned:
+            self._abandoned.remove(number)
+        else:
+            self._stray_line(f"the MCP server answered the id {str(number)[:80]}, which nobody asked")
+
+    def _stray_line(self, problem: str) -> None:
+        self._stray += 1
+        if self._stray > MAX_STRAY_LINES:
+            raise ServerFault(f"{problem}; that is the {self._stray}th such line in a row")
+        self.log(problem)
+
+    def _answer(self, method: object, number: object) -> None:
+        """Answer a request of the server's."""
+        shown = json.dumps(number)
+        if method == "ping":
+            outcome = '"result":{}'
+        elif method == "roots/list":
+            outcome = f'"result":{self._roots}'
+        else:
+            what = REFUSED.get(str(method))
+            text = f"{what} is refused: this client doesn't offer it" if what else f"no method {str(method)[:80]}"
+            outcome = f'"error":{{"code":{METHOD_NOT_FOUND},"message":{json.dumps(text)}}}'
+            self.log(f"the MCP server asked for {str(method)[:80]}: {text}")
+        self._send(f'{{"jsonrpc":"2.0","id":{shown},{outcome}}}\n'.encode())

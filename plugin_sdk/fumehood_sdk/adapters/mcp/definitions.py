@@ -1,0 +1,96 @@
+"""Turns the tools that an MCP server lists into `ToolDefinition`s: names, schemas, and levels by their annotations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fumehood_sdk.adapters.mcp.faults import ServerFault
+from fumehood_sdk.json_text import dumps
+from fumehood_sdk.wire.fields import bytes_field, number_field, optional_bytes_field, text_field
+
+READ, WRITE, EXTERNAL = 2, 3, 4
+"""Levels by their numbers in `SideEffects`."""
+HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+MAX_TITLE_CHARACTERS = 128
+MAX_DESCRIPTION_CHARACTERS = 8192
+MAX_NAME_CHARACTERS = 64
+_OLD_DIALECT = re.compile(r"https?://json-schema\.org/draft-0[4-7]/schema#?|https?://json-schema\.org/draft/2019-09/.*")
+
+
+def encode_definitions(tools: Sequence[Mapping[str, Any]], server: str) -> dict[str, tuple[str, bytes]]:
+    """By the name that callers know a tool by: its name at the server, and its encoded definition.
+
+    Raises:
+        ServerFault: two tools would have one name, or one has none.
+    """
+    found: dict[str, tuple[str, bytes]] = {}
+    for tool in tools:
+        theirs = tool.get("name")
+        if not isinstance(theirs, str) or not theirs:
+            raise ServerFault("the MCP server lists a tool without a name")
+        name = tool_name(theirs)
+        if name in found:
+            raise ServerFault(f"the MCP server has the tools {found[name][0]!r} and {theirs!r}, which are both {name}")
+        found[name] = (theirs, _encode(name, tool, server))
+    if not found:
+        raise ServerFault("the MCP server lists no tools")
+    return found
+
+
+def tool_name(name: str) -> str:
+    """A server's name for a tool as a name here: `getUser-byId` becomes `get_user_by_id`."""
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    plain = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_") or "tool"
+    return (plain if plain[0].isalpha() else f"tool_{plain}")[:MAX_NAME_CHARACTERS]
+
+
+def level_of(annotations: Mapping[str, Any]) -> int:
+    """The level that a tool's annotations come to. What is not said counts as the protocol has it: open, not read-only.
+
+    A hint is believed only as a ceiling: the tool's process can do no more than its level.
+    """
+    if annotations.get("readOnlyHint") is True:
+        return READ
+    return WRITE if annotations.get("openWorldHint") is False else EXTERNAL
+
+
+def _encode(name: str, tool: Mapping[str, Any], server: str) -> bytes:
+    given = tool.get("annotations")
+    annotations: Mapping[str, Any] = given if isinstance(given, dict) else {}
+    title = tool.get("title") or annotations.get("title")
+    description = tool.get("description")
+    if not (isinstance(description, str) and description.strip()):
+        description = f"The tool {tool['name']} of the MCP server {server}."
+    claims = (
+        f"{hint}: {'true' if annotations[hint] else 'false'}"
+        for hint in HINTS
+        if isinstance(annotations.get(hint), bool)
+    )
+    return b"".join(
+        (
+            text_field(0x0A, name),
+            text_field(0x12, _one_line(title)),
+            text_field(0x1A, description[:MAX_DESCRIPTION_CHARACTERS]),
+            optional_bytes_field(0x22, _schema(tool.get("inputSchema") or {"type": "object"})),
+            optional_bytes_field(0x2A, _schema(tool.get("outputSchema"))),
+            number_field(0x30, level_of(annotations)),
+            *(bytes_field(0x7A, claim.encode()) for claim in claims),
+        )
+    )
+
+
+def _one_line(title: object) -> str:
+    if not isinstance(title, str):
+        return ""
+    return "".join(each if each.isprintable() else " " for each in title[:MAX_TITLE_CHARACTERS])
+
+
+def _schema(schema: object) -> bytes:
+    """A schema as JSON. An older dialect's name is left out: the sidecar checks what remains as 2020-12."""
+    if schema is None:
+        return b""
+    if isinstance(schema, dict) and _OLD_DIALECT.fullmatch(str(schema.get("$schema", ""))):
+        schema = {key: value for key, value in schema.items() if key != "$schema"}
+    return dumps(schema)

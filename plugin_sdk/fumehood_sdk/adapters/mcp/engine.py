@@ -1,0 +1,333 @@
+"""Runs calls on an MCP server: one thread polls the sidecar's frames and the server's lines, and matches them by id."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from fumehood_sdk.adapters.mcp import definitions, negotiation
+from fumehood_sdk.adapters.mcp.connection import Message, ServerConnection
+from fumehood_sdk.adapters.mcp.faults import ServerFault
+from fumehood_sdk.adapters.mcp.log_lines import LogLines
+from fumehood_sdk.adapters.mcp.results import convert_answer, refused_input, wants_roots_alone
+from fumehood_sdk.wire import plugin_frames, sidecar_frames
+from fumehood_sdk.wire.framing import FrameReader
+from fumehood_sdk.wire.plugin_frames import Failure, Sent
+
+UPDATE_INTERVAL_S = 0.005
+"""Between two updates of one call; what comes sooner is dropped, but its place is taken by the next one."""
+RELIST_INTERVAL_S = 1.0
+"""Between two looks at a list that its server says has changed."""
+RELIST_TIMEOUT_S = 10.0
+"""Calls wait for a look at the list; what is not listed by then has changed."""
+MAX_UPDATE_CHARACTERS = 2048
+MAX_ROUNDS = 10
+"""Rounds in which one call may ask for its roots."""
+EOF_GRACE_S = 0.5
+"""From the end of stdin to the end of the server."""
+REASONS = {1: "deadline", 2: "caller", 3: "shutdown", 4: "limit"}
+
+
+class McpCall:
+    """A call under way."""
+
+    __slots__ = ("cancel_reason", "fields", "give_up_at", "invocation_id", "request_id", "rounds", "tool", "updated_at")
+
+    def __init__(self, invocation_id: int, tool: str, fields: bytes) -> None:
+        self.invocation_id = invocation_id
+        self.tool = tool
+        self.fields = fields
+        """Name and arguments, as members of the request's parameters."""
+        self.request_id = 0
+        self.rounds = 0
+        self.updated_at = -math.inf
+        self.cancel_reason = ""
+        self.give_up_at = math.inf
+
+
+class McpEngine:
+    """Serves the calls of one process until the sidecar's frames end."""
+
+    def __init__(
+        self,
+        frames: FrameReader,
+        fds: tuple[int, int],
+        connection: ServerConnection,
+        session: negotiation.Session,
+        tools: Mapping[str, tuple[str, bytes]],
+        *,
+        max_calls: int,
+        roots: str,
+        log: LogLines,
+    ) -> None:
+        """`fds` are the wire's. `tools` are those of `Ready`, as `encode_definitions` returns them."""
+        self._frames = frames
+        self._fd_in, self._fd_out = fds
+        self._connection = connection
+        self._session = session
+        self._tools = tools
+        self._max_calls = max_calls
+        self._roots = roots
+        self._log = log
+        self._calls: dict[int, McpCall] = {}
+        self._by_request: dict[int, McpCall] = {}
+        self._out: list[bytes] = []
+        self._cancelled: set[McpCall] = set()
+        self._differing: frozenset[str] = frozenset()
+        """Tools that the server lists otherwise by now, or no more."""
+        self._held: list[sidecar_frames.Invoke] | None = None
+        """Calls that wait for a look at the list. None: nobody looks."""
+        self._looked_at = -math.inf
+        self._look_at = math.inf
+        self._look_ends_at = math.inf
+        self._page: list[dict[str, Any]] = []
+        self._ends_at = math.inf
+        connection.on_notification = self._take_notification
+
+    def run(self) -> float:
+        """Serve until the sidecar's frames end or a shutdown is over. Returns how long the server may take to exit.
+
+        Raises:
+            ServerFault: the server is gone or broke the protocol.
+            WireError: the sidecar's bytes are not the wire.
+        """
+        if self._session.is_stateless and self._session.lists_change:
+            fields = b'"notifications":{"toolsListChanged":true},'
+            self._connection.request("subscriptions/listen", self._session.params(fields), lambda _: None)
+        process = self._connection.process
+        poller = select.poll()
+        poller.register(self._fd_in, select.POLLIN)
+        poller.register(process.stdout, select.POLLIN)
+        writes = False
+        while not self._is_over():
+            self._flush()
+            if writes is not self._connection.has_unsent:
+                writes = self._connection.has_unsent
+                if writes:
+                    poller.register(process.stdin, select.POLLOUT)
+                else:
+                    poller.unregister(process.stdin)
+            for fd, _ in poller.poll(self._wait_ms()):
+                if fd == self._fd_in:
+                    if not self._take_frames():
+                        self._flush()
+                        return EOF_GRACE_S
+                elif fd == process.stdout:
+                    self._connection.read()
+                else:
+                    self._connection.flush()
+            self._run_due(time.monotonic())
+        self._flush()
+        return max(0.0, self._ends_at - time.monotonic())
+
+    # What the sidecar says.
+
+    def _take_frames(self) -> bool:
+        if not self._frames.fill_buffer():
+            return False
+        while (data := self._frames.next_buffered_frame()) is not None:
+            frame = sidecar_frames.decode_frame(data)
+            if isinstance(frame, sidecar_frames.Invoke):
+                self._invoke(frame)
+            elif isinstance(frame, sidecar_frames.Cancel):
+                self._cancel(frame.invocation_id, REASONS.get(frame.reason, "unspecified"), frame.grace_s)
+            elif isinstance(frame, sidecar_frames.Shutdown):
+                self._ends_at = min(self._ends_at, time.monotonic() + frame.grace_s / 2)
+        return True
+
+    def _invoke(self, frame: sidecar_frames.Invoke) -> None:
+        if self._held is not None:
+            self._held.append(frame)
+            return
+        found = self._tools.get(frame.tool)
+        if found is None:
+            self._answer(frame.invocation_id, Failure(f"this plugin has no tool {frame.tool!r}", "unknown_tool"))
+        elif frame.tool in self._differing:
+            text = (
+                f"the MCP server has changed {frame.tool} since it was pinned; fumehood plugin add shows how it is now"
+            )
+            self._answer(frame.invocation_id, Failure(text, "definition_changed"))
+        elif len(self._calls) >= self._max_calls:
+            text = f"{self._max_calls} calls are under way here already"
+            self._answer(frame.invocation_id, Failure(text, "too_many_calls", retryable=True))
+        else:
+            # A line holds one message. JSON has line ends between its tokens alone, where a space does as well.
+            arguments = (frame.arguments_json or b"{}").replace(b"\n", b" ").replace(b"\r", b" ")
+            fields = b'"name":%b,"arguments":%b,' % (json.dumps(found[0]).encode(), arguments)
+            call = self._calls[frame.invocation_id] = McpCall(frame.invocation_id, frame.tool, fields)
+            self._request(call, _trace(frame))
+
+    def _request(self, call: McpCall, more: bytes = b"", fields: bytes = b"") -> None:
+        number = self._connection.next_id
+        params = b'{%b%b"_meta":{"progressToken":%d%b%b}}' % (call.fields, fields, number, self._session.meta, more)
+        call.request_id = number
+        self._by_request[number] = call
+        self._connection.request("tools/call", params, partial(self._take_answer, call))
+
+    def _cancel(self, invocation_id: int, reason: str, grace_s: float) -> None:
+        if self._held:
+            for frame in self._held:
+                if frame.invocation_id == invocation_id:
+                    self._held.remove(frame)
+                    self._answer(invocation_id, Failure(f"the call was cancelled ({reason})", "cancelled"))
+                    return
+        call = self._calls.get(invocation_id)
+        if call is None or call.cancel_reason:
+            return
+        call.cancel_reason = reason
+        # A server that stops needn't answer: half of the grace is its time to say how far it came.
+        call.give_up_at = time.monotonic() + grace_s / 2
+        self._cancelled.add(call)
+        params = b'{"requestId":%d,"reason":"%b"}' % (call.request_id, reason.encode())
+        self._connection.notify("notifications/cancelled", params)
+
+    # What the server says.
+
+    def _take_answer(self, call: McpCall, answer: Message) -> None:
+        self._by_request.pop(call.request_id, None)
+        outcome: Sent | Failure
+        wanted = wants_roots_alone(answer)
+        if call.cancel_reason:
+            outcome = Failure(f"the call was cancelled ({call.cancel_reason})", "cancelled")
+        elif wanted is None:
+            outcome = convert_answer(answer)
+        elif call.rounds < MAX_ROUNDS:
+            call.rounds += 1
+            self._request(call, fields=self._input_of(wanted))
+            return
+        else:
+            outcome = refused_input(wanted)
+        self._finish(call, outcome)
+
+    def _input_of(self, wanted: Mapping[str, Any]) -> bytes:
+        """What answers a result that asks for roots: the granted folders, and the state that came with it."""
+        names = ",".join(f"{json.dumps(name)}:{self._roots}" for name in wanted.get("inputRequests") or {})
+        fields = f'"inputResponses":{{{names}}},'
+        if isinstance(wanted.get("requestState"), str):
+            fields += f'"requestState":{json.dumps(wanted["requestState"])},'
+        return fields.encode()
+
+    def _take_notification(self, message: Message) -> None:
+        params = message.get("params")
+        params = params if isinstance(params, dict) else {}
+        method = message["method"]
+        if method == "notifications/progress":
+            self._take_progress(params)
+        elif method == "notifications/tools/list_changed":
+            self._look_at = min(self._look_at, self._looked_at + RELIST_INTERVAL_S)
+            self._run_due(time.monotonic())
+        elif method == "notifications/message":
+            self._log.write_message(params)
+
+    def _take_progress(self, params: Mapping[str, Any]) -> None:
+        token = params.get("progressToken")
+        call = self._by_request.get(token) if type(token) is int else None
+        now = time.monotonic()
+        if call is None or now < call.updated_at + UPDATE_INTERVAL_S:
+            return
+        call.updated_at = now
+        message = params.get("message")
+        text = message[:MAX_UPDATE_CHARACTERS] if isinstance(message, str) else ""
+        progress, total = _number(params.get("progress")), _number(params.get("total"))
+        body = plugin_frames.encode_update(call.invocation_id, text, progress, total, b"")
+        self._out.append(plugin_frames.delimited_frame(plugin_frames.UPDATE, body))
+
+    # The list, once more.
+
+    def _begin_look(self, now: float) -> None:
+        self._looked_at, self._look_at, self._look_ends_at = now, math.inf, now + RELIST_TIMEOUT_S
+        self._held = []
+        self._page = []
+        self._ask_page(b"")
+
+    def _ask_page(self, fields: bytes) -> None:
+        self._connection.request("tools/list", self._session.params(fields), self._take_page)
+
+    def _take_page(self, answer: Message) -> None:
+        if self._held is None:
+            return
+        cursor = negotiation.take_page(answer, self._page)
+        if cursor is not None:
+            self._ask_page(b'"cursor":%b,' % json.dumps(cursor).encode())
+            return
+        now = definitions.encode_definitions(self._page, self._session.server) if self._page else {}
+        self._end_look(frozenset(name for name, found in self._tools.items() if now.get(name) != found))
+
+    def _end_look(self, differing: frozenset[str]) -> None:
+        if differing != self._differing:
+            names = ", ".join(sorted(differing)) or "none"
+            self._log.warn(f"the MCP server lists its tools anew; those that are not as they were pinned: {names}")
+        self._differing = differing
+        held, self._held, self._page, self._look_ends_at = self._held or [], None, [], math.inf
+        for frame in held:
+            self._invoke(frame)
+
+    # Time, and the wire out.
+
+    def _run_due(self, now: float) -> None:
+        if self._cancelled:
+            for call in [each for each in self._cancelled if each.give_up_at <= now]:
+                self._connection.abandon(call.request_id)
+                self._by_request.pop(call.request_id, None)
+                self._finish(call, Failure(f"the call was cancelled ({call.cancel_reason})", "cancelled"))
+        if self._held is None and now >= self._look_at:
+            self._begin_look(now)
+        if now >= self._look_ends_at:
+            raise ServerFault("the MCP server says that its tools have changed, and doesn't list them")
+
+    def _wait_ms(self) -> float | None:
+        due = min((each.give_up_at for each in self._cancelled), default=math.inf)
+        due = min(due, self._ends_at, self._look_ends_at, self._look_at if self._held is None else math.inf)
+        return None if due == math.inf else max(0.0, math.ceil((due - time.monotonic()) * 1000))
+
+    def _is_over(self) -> bool:
+        return self._ends_at < math.inf and (not self._calls or time.monotonic() >= self._ends_at)
+
+    def _finish(self, call: McpCall, outcome: Sent | Failure) -> None:
+        self._cancelled.discard(call)
+        if self._calls.pop(call.invocation_id, None) is not None:
+            self._answer(call.invocation_id, outcome)
+
+    def _answer(self, invocation_id: int, outcome: Sent | Failure) -> None:
+        limit = self._frames.max_frame_bytes
+        body = _encode(invocation_id, outcome)
+        if (size := plugin_frames.frame_size_bytes(body)) > limit:
+            text = f"the result takes {size} bytes and {limit} are allowed"
+            body = _encode(invocation_id, Failure(text, "output_too_large"))
+        self._out.append(plugin_frames.delimited_frame(plugin_frames.RESULT, body))
+
+    def _flush(self) -> None:
+        self._out += self._log.take_frames()
+        if self._out:
+            view = memoryview(b"".join(self._out))
+            self._out.clear()
+            while view:
+                view = view[os.write(self._fd_out, view) :]
+
+
+def _encode(invocation_id: int, outcome: Sent | Failure) -> bytes:
+    if isinstance(outcome, Failure):
+        return plugin_frames.encode_failure(invocation_id, outcome)
+    content, details_json, terminate = outcome
+    return plugin_frames.encode_result(invocation_id, content, details_json, terminate=terminate)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _trace(frame: sidecar_frames.Invoke) -> bytes:
+    """The call's trace as fields of `_meta` (W3C Trace Context), each after a comma."""
+    fields = ((b"traceparent", frame.traceparent), (b"tracestate", frame.tracestate))
+    return b"".join(b',"%b":%b' % (name, json.dumps(value.decode()).encode()) for name, value in fields if value)

@@ -1,0 +1,147 @@
+"""Agrees on a revision with an MCP server: 2026-07-28 by `server/discover`, else 2025-11-25 by `initialize`."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from fumehood_sdk.adapters.mcp.connection import Message, ServerConnection
+from fumehood_sdk.adapters.mcp.faults import ServerFault
+
+STATELESS = "2026-07-28"
+HANDSHAKES = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""Revisions that begin with `initialize`, best first. They differ in nothing that is used here."""
+PROBE_TIMEOUT_S = 5.0
+"""A server that knows no `server/discover` refuses it at once; one that says nothing is asked the older way."""
+LIST_TIMEOUT_S = 30.0
+"""For one page: the sidecar ends a start that takes too long well before."""
+MAX_TOOLS = 1024
+UNSUPPORTED_VERSION = -32022
+CLIENT_INFO = {"name": "fumehood", "version": "0.1.0"}
+
+
+class Session:
+    """What was agreed on."""
+
+    __slots__ = ("instructions", "lists_change", "meta", "revision", "server")
+
+    def __init__(self, revision: str, answer: dict[str, Any]) -> None:
+        self.revision = revision
+        capabilities = answer.get("capabilities")
+        tools = capabilities.get("tools") if isinstance(capabilities, dict) else None
+        self.lists_change = isinstance(tools, dict) and tools.get("listChanged") is True
+        server = answer.get("serverInfo") or (answer.get("_meta") or {}).get("io.modelcontextprotocol/serverInfo")
+        self.server = str(server.get("name", ""))[:64] if isinstance(server, dict) else ""
+        self.meta = _META if self.is_stateless else b""
+        """Fields of each request's `_meta`, each after a comma."""
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether each request says what `initialize` said once before."""
+        return self.revision == STATELESS
+
+    def params(self, fields: bytes = b"") -> bytes:
+        """Parameters of a request other than `tools/call`. `fields` end with a comma each."""
+        return b"{%b" % fields + b'"_meta":{%b}}' % self.meta[1:]
+
+
+def negotiate(connection: ServerConnection, *, stateless: bool = True) -> Session:
+    """Agree on a revision. Without `stateless` only older ones are asked for.
+
+    Raises:
+        ServerFault: there is none that both speak, or the server is gone or breaks the protocol.
+    """
+    if stateless:
+        answer = ask(connection, "server/discover", b'{"_meta":{%b}}' % _META[1:], PROBE_TIMEOUT_S)
+        result = answer.get("result") if answer else None
+        if isinstance(result, dict) and STATELESS in _strings(result.get("supportedVersions")):
+            return Session(STATELESS, result)
+        error = answer.get("error") if answer else None
+        if isinstance(error, dict) and error.get("code") == UNSUPPORTED_VERSION:
+            supported = _strings((error.get("data") or {}).get("supported"))
+            if supported and not set(supported) & set(HANDSHAKES):
+                raise ServerFault(f"the MCP server speaks {', '.join(supported)[:200]}, and not {STATELESS}")
+    params = {"protocolVersion": HANDSHAKES[0], "capabilities": {"roots": {}}, "clientInfo": CLIENT_INFO}
+    answer = ask(connection, "initialize", json.dumps(params).encode(), LIST_TIMEOUT_S)
+    if answer is None:
+        raise ServerFault("the MCP server doesn't answer `initialize`")
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        raise ServerFault(f"the MCP server refuses `initialize`: {error_text(answer)}")
+    revision = result.get("protocolVersion")
+    if revision not in HANDSHAKES:
+        raise ServerFault(f"the MCP server speaks the revision {str(revision)[:80]}, which is not spoken here")
+    connection.notify("notifications/initialized", b"{}")
+    return Session(str(revision), result)
+
+
+def list_tools(connection: ServerConnection, session: Session) -> list[dict[str, Any]]:
+    """Every page of `tools/list`.
+
+    Raises:
+        ServerFault: the server doesn't answer, answers something else, or has too many.
+    """
+    tools: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while True:
+        fields = b"" if cursor is None else b'"cursor":%b,' % json.dumps(cursor).encode()
+        answer = ask(connection, "tools/list", session.params(fields), LIST_TIMEOUT_S)
+        cursor = take_page(answer, tools)
+        if cursor is None:
+            return tools
+
+
+def take_page(answer: Message | None, tools: list[dict[str, Any]]) -> str | None:
+    """Add a page to `tools`. Returns the cursor of the next one; None: it was the last.
+
+    Raises:
+        ServerFault: it is no page, or there are too many tools.
+    """
+    result = answer.get("result") if answer else None
+    if not isinstance(result, dict) or not isinstance(result.get("tools"), list):
+        text = "it doesn't answer" if answer is None else error_text(answer)
+        raise ServerFault(f"the MCP server lists no tools: {text}")
+    page = result["tools"]
+    tools += [tool for tool in page if isinstance(tool, dict)]
+    cursor = result.get("nextCursor")
+    if len(tools) > MAX_TOOLS:
+        raise ServerFault(f"the MCP server lists more than {MAX_TOOLS} tools")
+    if isinstance(cursor, str) and cursor and not page:
+        raise ServerFault("the MCP server lists empty pages")
+    return cursor if isinstance(cursor, str) and cursor else None
+
+
+def ask(connection: ServerConnection, method: str, params: bytes, within_s: float) -> Message | None:
+    """Send a request and wait for its answer. None: there is none in time.
+
+    Raises:
+        ServerFault: the server is gone or breaks the protocol.
+    """
+    answers: list[Message] = []
+    begun = time.monotonic()
+    number = connection.request(method, params, answers.append)
+    if not connection.wait_for(lambda: bool(answers), within_s):
+        connection.abandon(number)
+        connection.log(f"the MCP server did not answer {method} within {time.monotonic() - begun:.1f} s")
+        return None
+    return answers[0]
+
+
+def error_text(answer: Message) -> str:
+    """What a response's error says."""
+    error = answer.get("error")
+    if not isinstance(error, dict):
+        return "it answers neither a result nor an error"
+    return f"{error.get('message', '')} (code {error.get('code')})"[:500]
+
+
+def _strings(value: object) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+_META = (
+    b',"io.modelcontextprotocol/protocolVersion":%b'
+    b',"io.modelcontextprotocol/clientInfo":%b'
+    b',"io.modelcontextprotocol/clientCapabilities":{"roots":{}}'
+) % (json.dumps(STATELESS).encode(), json.dumps(CLIENT_INFO).encode())

@@ -1,0 +1,137 @@
+"""Turns the answers to `tools/call` into results: content blocks, structured content, and typed failures."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from fumehood_sdk.adapters.mcp.connection import REFUSED, Message
+from fumehood_sdk.json_text import dumps
+from fumehood_sdk.wire.plugin_frames import Block, Failure, Sent
+
+MAX_MESSAGE_CHARACTERS = 4096
+"""What fumehood/v1/plugin.proto keeps of a failure's message."""
+MAX_DETAILS_BYTES = 60_000
+LINK_TYPE = "application/vnd.modelcontextprotocol.resource-link+json"
+"""Media type of a `resource_link`, which is told as the JSON that the server sent."""
+INVALID_PARAMS = -32602
+
+
+class InvalidResultError(Exception):
+    """The server's result is not what the protocol has."""
+
+
+def convert_answer(answer: Message) -> Sent | Failure:
+    """The result of a call. Never raises for what a server sends."""
+    result = answer.get("result")
+    try:
+        if not isinstance(result, dict):
+            return _rpc_failure(answer.get("error"))
+        if result.get("resultType") == "input_required":
+            return refused_input(result)
+        if result.get("isError") is True:
+            return _tool_failure(result)
+        content = tuple(_block(each) for each in _list(result.get("content", [])))
+        structured = result.get("structuredContent")
+        return content, b"" if structured is None else dumps(structured), False
+    except (InvalidResultError, ValueError, RecursionError) as error:
+        return Failure(f"the MCP server's result is malformed: {error}"[:MAX_MESSAGE_CHARACTERS], "invalid_result")
+
+
+def refused_input(result: Mapping[str, Any]) -> Failure:
+    """What is said of a call whose server asks for what is not offered."""
+    requests = result.get("inputRequests")
+    methods = [str(each.get("method")) for each in (requests.values() if isinstance(requests, dict) else ()) if each]
+    asked = next((REFUSED[each] for each in methods if each in REFUSED), "input")
+    text = f"the tool asks its client for {asked}, which is not offered here"
+    return Failure(text, f"{asked}_refused", details_json=dumps({"methods": [each[:80] for each in methods[:16]]}))
+
+
+def wants_roots_alone(answer: Message) -> Mapping[str, Any] | None:
+    """The requests of a result that asks for nothing but roots, or for nothing and another try. None: another one."""
+    result = answer.get("result")
+    if not isinstance(result, dict) or result.get("resultType") != "input_required":
+        return None
+    requests = result.get("inputRequests") or {}
+    if not isinstance(requests, dict):
+        return None
+    roots = all(isinstance(each, dict) and each.get("method") == "roots/list" for each in requests.values())
+    return result if roots else None
+
+
+def _block(block: object) -> Block:
+    if not isinstance(block, dict):
+        raise InvalidResultError("a content block is no object")
+    kind = block.get("type")
+    if kind == "text":
+        return _text(block)
+    if kind in ("image", "audio"):
+        return _data(block, "data"), _media_type(block)
+    if kind == "resource":
+        resource = block.get("resource")
+        if not isinstance(resource, dict):
+            raise InvalidResultError("an embedded resource is no object")
+        if "blob" in resource:
+            return _data(resource, "blob"), _media_type(resource)
+        return _text(resource)
+    return dumps(block), LINK_TYPE if kind == "resource_link" else "application/json"
+
+
+def _text(block: Mapping[str, Any]) -> str:
+    text = block.get("text")
+    if not isinstance(text, str):
+        raise InvalidResultError("a text is missing")
+    return text
+
+
+def _data(block: Mapping[str, Any], key: str) -> bytes:
+    data = block.get(key)
+    if not isinstance(data, str):
+        raise InvalidResultError(f"`{key}` is missing")
+    try:
+        return binascii.a2b_base64(data, strict_mode=True)
+    except binascii.Error as error:
+        raise InvalidResultError(f"`{key}` is not base64: {error}") from error
+
+
+def _media_type(block: Mapping[str, Any]) -> str:
+    media_type = block.get("mimeType")
+    return media_type if isinstance(media_type, str) else ""
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidResultError("`content` is no list")
+    return value
+
+
+def _tool_failure(result: Mapping[str, Any]) -> Failure:
+    texts = [
+        each["text"]
+        for each in _list(result.get("content", []))
+        if isinstance(each, dict) and isinstance(each.get("text"), str)
+    ]
+    structured = result.get("structuredContent")
+    details = {} if structured is None else {"structured_content": structured}
+    return Failure(
+        _cut("\n".join(texts)) or "the tool failed and does not say why", "tool_error", details_json=_details(details)
+    )
+
+
+def _rpc_failure(error: object) -> Failure:
+    if not isinstance(error, dict):
+        raise InvalidResultError("it is neither a result nor an error")
+    code, message = error.get("code"), error.get("message")
+    text = _cut(message) if isinstance(message, str) and message else "the MCP server refused the call"
+    details = {"code": code, **({"data": error["data"]} if "data" in error else {})}
+    return Failure(text, "invalid_params" if code == INVALID_PARAMS else "mcp_error", details_json=_details(details))
+
+
+def _details(details: Mapping[str, Any]) -> bytes:
+    text = dumps(details) if details else b""
+    return text if len(text) <= MAX_DETAILS_BYTES else b""
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE_CHARACTERS else message[: MAX_MESSAGE_CHARACTERS - 1] + "…"

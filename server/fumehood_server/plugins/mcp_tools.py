@@ -1,0 +1,81 @@
+"""Tools of kind `mcp`: what their manifest adds to a server's definitions, and what grants make of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from fumehood_sandbox import Level
+
+from fumehood_server.config.config import PluginConfig, SidecarConfig
+from fumehood_server.errors import PluginInvalidError
+from fumehood_server.model.plugin import Kind, ToolGrant
+from fumehood_server.model.tool import ToolDefinition
+from fumehood_server.plugins.definitions import RawDefinition
+from fumehood_server.plugins.manifest import Manifest
+
+
+def with_manifest(manifest: Manifest, raw: RawDefinition) -> RawDefinition:
+    """A definition that a process of kind `mcp` sends, with what its manifest says of all its tools.
+
+    What could widen it counts for nothing: a server declares its tools' names, texts, schemas and claims.
+    """
+    if manifest.kind is not Kind.MCP:
+        return raw
+    return RawDefinition(
+        name=raw.name,
+        title=raw.title,
+        description=raw.description,
+        input_schema_json=raw.input_schema_json,
+        output_schema_json=raw.output_schema_json,
+        side_effects=level_of_claims(raw.claims),
+        requires=tuple(sorted({f"secret:{secret}" for _, secret in manifest.secrets})),
+        timeout_s=manifest.timeout_s,
+        isolation=manifest.isolation or "",
+        limits={name: value for name, value in asdict(manifest.limits).items() if value is not None},
+        claims=raw.claims,
+    )
+
+
+def level_of_claims(claims: tuple[str, ...]) -> str:
+    """The level that a server's annotations of a tool come to; none is as the protocol has it, open and not read-only.
+
+    A claim is a ceiling, not a right: the tool's process can do no more than its level.
+    """
+    if "readOnlyHint: true" in claims:
+        return Level.READ
+    return Level.WRITE if "openWorldHint: false" in claims else Level.EXTERNAL
+
+
+def with_grants(
+    definition: ToolDefinition, manifest: Manifest, config: SidecarConfig, plugin: PluginConfig
+) -> ToolDefinition:
+    """The definition in force: at the operator's level, with what the plugin is granted of what that level may use.
+
+    Raises:
+        PluginInvalidError: the operator sets what is for kind `mcp` alone, of another kind.
+    """
+    grant = plugin.tools.get(definition.name, ToolGrant())
+    if manifest.kind is not Kind.MCP:
+        for key in ("side_effects", "idempotent"):
+            if getattr(grant, key) is not None:
+                where = f"[plugin.tools.{definition.name}]"
+                problem = f'`{key}` in {where} is for plugins of kind "mcp" alone, and this one\'s author declares it'
+                raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
+        if plugin.one_process:
+            problem = '`one_process` in [[plugin]] is for plugins of kind "mcp" alone'
+            raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
+        return definition
+    level = grant.side_effects or definition.side_effects
+    hosts = plugin.grants.hosts if grant.hosts is None else grant.hosts
+    usable = {
+        "read": bool(plugin.grants.read) and level.allows(Level.READ),
+        "write": bool(plugin.grants.write) and level.allows(Level.WRITE),
+        "proxy": bool(hosts) and level.allows(Level.EXTERNAL),
+    }
+    requires = (*definition.requires, *(each for each, granted in usable.items() if granted))
+    return replace(
+        definition,
+        side_effects=level,
+        requires=tuple(sorted(requires)),
+        idempotent=definition.idempotent if grant.idempotent is None else grant.idempotent,
+    )
