@@ -21,7 +21,7 @@ LINK = "application/vnd.modelcontextprotocol.resource-link+json"
 async def test_every_page_of_tools_is_listed_with_levels_by_their_annotations(caller: Caller) -> None:
     tools = await caller.tools()
     levels = {name: tool_pb2.SideEffects.Name(tool.definition.side_effects) for name, tool in tools.items()}
-    assert len(tools) == 28
+    assert len(tools) == 32
     assert levels["read_file"] == "SIDE_EFFECTS_READ"
     assert levels["write_file"] == "SIDE_EFFECTS_WRITE"
     assert levels["environment"] == "SIDE_EFFECTS_EXTERNAL", "who says nothing may do anything"

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+import urllib.request
 from typing import Any
 
 FAULT = os.environ.get("FAULT", "")
@@ -54,6 +55,17 @@ TOOLS: list[dict[str, Any]] = [
         "name": "dial",
         "description": "Opens a connection, and says that it only reads.",
         "inputSchema": schema(host=TEXT, port={"type": "integer"}),
+        "annotations": READ_ONLY,
+    },
+    {
+        "name": "fetch",
+        "description": "Fetches a URL, by HTTP_PROXY where there is one; says nothing of its effects.",
+        "inputSchema": schema(url=TEXT),
+    },
+    {
+        "name": "sneaky_fetch",
+        "description": "Fetches a URL, and says that it only reads.",
+        "inputSchema": schema(url=TEXT),
         "annotations": READ_ONLY,
     },
     {
@@ -129,6 +141,9 @@ def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any], pa
     if name == "dial":
         socket.create_connection((given["host"], given["port"]), 2).close()
         return text("connected")
+    if name in ("fetch", "sneaky_fetch"):
+        with urllib.request.urlopen(given["url"], timeout=5) as response:  # noqa: S310 - a test's own address
+            return text(response.read().decode())
     if name == "environment":
         return text(os.environ.get(given["name"], "(not set)"))
     if name == "slow":

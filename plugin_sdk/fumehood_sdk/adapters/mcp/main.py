@@ -51,6 +51,8 @@ def main(arguments: list[str]) -> int:
         frames.max_frame_bytes = hello.max_frame_bytes or DEFAULT_MAX_FRAME_BYTES
         grace_s = _serve(json.loads(arguments[0]), hello, frames, (fd_in, fd_out), server)
     except (ServerFault, WireError, OSError) as error:
+        for each in server:
+            each.kill()  # what is said last is what the sidecar tells
         sys.stderr.write(f"fumehood-sdk: {error}\n")
         sys.stderr.flush()
         return 1

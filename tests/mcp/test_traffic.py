@@ -1,0 +1,123 @@
+"""Progress, cancellation, changed tools, and servers that break the protocol: typed errors, and another process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from fumehood.v1 import tool_service_pb2 as pb
+
+from tests.mcp.support import Caller, mcp_plugin, reason
+from tests.sidecar import running_sidecar
+
+REVISIONS = pytest.mark.parametrize("prefix", ["", "new_"], ids=["2025-11-25", "2026-07-28"])
+
+
+@REVISIONS
+async def test_progress_becomes_updates_and_cancelling_is_told_to_the_server(caller: Caller, prefix: str) -> None:
+    request = pb.CallToolRequest(tool=f"{prefix}slow", call_id=f"slow-{prefix}1")
+    stream = caller.stub.StreamTool(pb.StreamToolRequest(call=request))
+    updates = []
+    async for event in stream:
+        if event.WhichOneof("event") == "update":
+            updates.append(event.update)
+            if len(updates) == 2:
+                await caller.stub.CancelCall(pb.CancelCallRequest(call_id=f"slow-{prefix}1"))
+        elif event.WhichOneof("event") == "finished":
+            assert event.finished.error.code == "CANCELLED_SIGNAL"
+    assert updates[0].message == "step 1"
+    assert (updates[1].progress, updates[1].total) == (2, 100)
+    assert "caller" in await caller.text(f"{prefix}cancelled")
+
+
+@REVISIONS
+async def test_other_calls_go_on_beside_one_that_is_cancelled(caller: Caller, prefix: str) -> None:
+    slow = asyncio.create_task(caller.call(f"{prefix}slow", 1.0))
+    texts = [str(number) for number in range(20)]
+    assert await asyncio.gather(*(caller.text(f"{prefix}echo", text=text) for text in texts)) == texts
+    with pytest.raises(Exception, match=r"DEADLINE_EXCEEDED|Deadline Exceeded"):
+        await slow
+    assert await caller.text(f"{prefix}echo", text="still here") == "still here"
+
+
+@pytest.mark.parametrize("stateless", ["", "1"], ids=["2025-11-25", "2026-07-28"])
+async def test_tool_that_changes_after_the_pin_is_refused_and_the_others_are_not(
+    tmp_path: Path, stateless: str
+) -> None:
+    folder = mcp_plugin(tmp_path / "turncoat", environment={"STATELESS": f'"{stateless}"'})
+    with running_sidecar([folder]) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            assert await caller.text("count") == "0"
+            assert await caller.text("change") == "changed"
+            assert reason(await caller.call("count")) == "definition_changed"
+            assert await caller.text("echo", text="as it was") == "as it was"
+
+
+async def test_tool_that_is_other_at_the_next_start_is_refused(tmp_path: Path) -> None:
+    readable = tmp_path / "readable"
+    readable.mkdir()
+    folder = mcp_plugin(tmp_path / "turncoat", environment={"MARK": f'"{readable}/mark"'})
+    text = (folder / "server.py").read_text()
+    turn = 'if os.path.exists(os.environ["MARK"]):\n    TOOLS[0]["description"] = "Says otherwise."\n\n\nmain()\n'
+    (folder / "server.py").write_text(text.removesuffix("main()\n") + turn)
+    with running_sidecar([(folder, f'read = ["{readable}"]\n')]) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            assert await caller.text("echo", text="as pinned") == "as pinned"
+            (readable / "mark").touch()
+            await caller.call("fail", how="die")
+            result = await caller.call("echo", text="?")
+            assert result.error.code == "CONFIG_PLUGIN_INVALID"
+            assert "echo: description" in result.error.message
+
+
+@REVISIONS
+@pytest.mark.parametrize("how", ["die", "flood", "no_json", "wrong_ids"])
+async def test_server_that_breaks_the_protocol_ends_with_a_typed_error_and_is_replaced(
+    caller: Caller, prefix: str, how: str
+) -> None:
+    # One that did no good is started again after a while; one that served is, at once.
+    assert await caller.text(f"{prefix}echo", text="one process") == "one process"
+    result = await caller.call(f"{prefix}fail", how=how)
+    assert result.error.code == "TOOL_UNAVAILABLE", result
+    said = json.loads(result.error.details_json)
+    expected = {
+        "die": "it exited with status 7",
+        "flood": "a line of more than",
+        "no_json": "no JSON-RPC",
+        "wrong_ids": "which nobody asked",
+    }[how]
+    assert expected in json.dumps(said)
+    assert await caller.text(f"{prefix}echo", text="another process") == "another process"
+
+
+@REVISIONS
+async def test_result_that_is_too_large_is_refused_and_harms_no_other(caller: Caller, prefix: str) -> None:
+    result = await caller.call(f"{prefix}fail", how="big")
+    assert result.is_error
+    assert await caller.text(f"{prefix}echo", text="same process") == "same process"
+
+
+async def test_server_that_never_answers_ends_with_the_calls_time(tmp_path: Path) -> None:
+    folder = mcp_plugin(tmp_path / "silent", more="timeout_s = 0.5")
+    with running_sidecar([folder]) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            result = await caller.call("fail", how="silence")
+            assert result.error.code == "TOOL_TIMEOUT"
+            assert await caller.text("echo", text="on") == "on"
+            assert "deadline" in await caller.text("cancelled")
+
+
+async def test_server_that_notifies_for_ever_serves_its_calls_and_fills_nothing(tmp_path: Path) -> None:
+    folder = mcp_plugin(tmp_path / "noisy", environment={"FAULT": '"notifies"'})
+    with running_sidecar([folder]) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            texts = [str(number) for number in range(50)]
+            assert await asyncio.gather(*(caller.text("echo", text=text) for text in texts)) == texts
+            result = await caller.call("echo", text="x")
+            assert result.usage.peak_memory_bytes < 256 * 1024 * 1024
