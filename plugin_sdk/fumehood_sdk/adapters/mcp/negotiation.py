@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from fumehood_sdk.adapters.mcp.connection import Message, ServerConnection
@@ -12,10 +13,12 @@ from fumehood_sdk.adapters.mcp.faults import ServerFault
 STATELESS = "2026-07-28"
 HANDSHAKES = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Revisions that begin with `initialize`, best first. They differ in nothing that is used here."""
+HANDSHAKE_TIMEOUT_S = 30.0
+"""The sidecar ends a start that takes too long well before."""
 PROBE_TIMEOUT_S = 5.0
 """A server that knows no `server/discover` refuses it at once; one that says nothing is asked the older way."""
 LIST_TIMEOUT_S = 30.0
-"""For one page: the sidecar ends a start that takes too long well before."""
+"""For one page; likewise."""
 MAX_TOOLS = 1024
 UNSUPPORTED_VERSION = -32022
 CLIENT_INFO = {"name": "fumehood", "version": "0.1.0"}
@@ -52,20 +55,22 @@ def negotiate(connection: ServerConnection, *, stateless: bool = True) -> Sessio
     Raises:
         ServerFault: there is none that both speak, or the server is gone or breaks the protocol.
     """
+    probes: list[Message] = []
     if stateless:
-        answer = ask(connection, "server/discover", b'{"_meta":{%b}}' % _META[1:], PROBE_TIMEOUT_S)
-        result = answer.get("result") if answer else None
-        if isinstance(result, dict) and STATELESS in _strings(result.get("supportedVersions")):
-            return Session(STATELESS, result)
-        error = answer.get("error") if answer else None
-        if isinstance(error, dict) and error.get("code") == UNSUPPORTED_VERSION:
-            supported = _strings((error.get("data") or {}).get("supported"))
-            if supported and not set(supported) & set(HANDSHAKES):
-                raise ServerFault(f"the MCP server speaks {', '.join(supported)[:200]}, and not {STATELESS}")
+        connection.request("server/discover", b'{"_meta":{%b}}' % _META[1:], probes.append)
+        connection.wait_for(lambda: bool(probes), PROBE_TIMEOUT_S)
+        if (found := _stateless(probes)) is not None:
+            return found
     params = {"protocolVersion": HANDSHAKES[0], "capabilities": {"roots": {}}, "clientInfo": CLIENT_INFO}
-    answer = ask(connection, "initialize", json.dumps(params).encode(), LIST_TIMEOUT_S)
-    if answer is None:
+    answers: list[Message] = []
+    connection.request("initialize", json.dumps(params).encode(), answers.append)
+    # One that is slow to start may yet answer the probe, and refuse what came after it.
+    connection.wait_for(lambda: bool(answers) or _stateless(probes) is not None, HANDSHAKE_TIMEOUT_S)
+    if (found := _stateless(probes)) is not None:
+        return found
+    if not answers:
         raise ServerFault("the MCP server doesn't answer `initialize`")
+    (answer,) = answers
     result = answer.get("result")
     if not isinstance(result, dict):
         raise ServerFault(f"the MCP server refuses `initialize`: {error_text(answer)}")
@@ -74,6 +79,25 @@ def negotiate(connection: ServerConnection, *, stateless: bool = True) -> Sessio
         raise ServerFault(f"the MCP server speaks the revision {str(revision)[:80]}, which is not spoken here")
     connection.notify("notifications/initialized", b"{}")
     return Session(str(revision), result)
+
+
+def _stateless(probes: Sequence[Message]) -> Session | None:
+    """The session that a probe's answer begins. None: there is no answer, or it calls for `initialize`.
+
+    Raises:
+        ServerFault: the server speaks only revisions that are not spoken here.
+    """
+    if not probes:
+        return None
+    result, error = probes[0].get("result"), probes[0].get("error")
+    if isinstance(result, dict) and STATELESS in _strings(result.get("supportedVersions")):
+        return Session(STATELESS, result)
+    if isinstance(error, dict) and error.get("code") == UNSUPPORTED_VERSION:
+        data = error.get("data")
+        supported = _strings(data.get("supported")) if isinstance(data, dict) else []
+        if supported and not set(supported) & set(HANDSHAKES):
+            raise ServerFault(f"the MCP server speaks {', '.join(supported)[:200]}, and not {STATELESS}")
+    return None
 
 
 def list_tools(connection: ServerConnection, session: Session) -> list[dict[str, Any]]:
