@@ -1,0 +1,1 @@
+"""Import of MCP hosts' configurations (mcp.json): parsing, and writing plugins of kind `mcp`."""

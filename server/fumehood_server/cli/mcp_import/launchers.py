@@ -1,0 +1,254 @@
+"""Command lines of MCP servers: what npx, uvx and their like would fetch and start, and what can't run in a sandbox."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import PurePath
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+
+class Launch(StrEnum):
+    """How a server is had."""
+
+    NPM = "npm"
+    """A package of the npm registry."""
+    PYPI = "pypi"
+    """A package of the Python index."""
+    PROGRAM = "program"
+    """A program or script of this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCommand:
+    """A server's command line, taken apart."""
+
+    launch: Launch
+    requirement: str = ""
+    """As the launcher takes it: "PKG", "PKG@1.2" (npm), "PKG==1.2" (Python)."""
+    others: tuple[str, ...] = ()
+    """Packages installed beside it."""
+    script: str = ""
+    """The program of the package; empty: the one that the launcher would choose. Of a PROGRAM, the program."""
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the command line itself sets."""
+    notes: tuple[str, ...] = ()
+    """What the launcher would have done that is not done here."""
+
+
+class NotImportableError(Exception):
+    """A server that can't be imported; `code` is stable, `todo` says what its user can do."""
+
+    def __init__(self, code: str, reason: str, todo: str) -> None:
+        """Keep code, reason and remedy."""
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+        self.todo = todo
+
+
+_CONTAINERS = {"docker", "podman", "nerdctl", "finch", "container"}
+_SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "powershell", "pwsh"}
+_OTHER_USERS = {"sudo", "doas", "su", "runuser", "pkexec"}
+_PLACES_ELSEWHERE = {"ssh", "kubectl", "wsl", "multipass", "vagrant", "gcloud", "flatpak", "systemd-run"}
+_ENDINGS = (".exe", ".cmd", ".bat", ".ps1")
+_NPM_NAME = re.compile(r"(?P<name>(?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*)(?:@(?P<version>[^\s/:@]+))?")
+_MAX_NAME = 214
+"""Of a package of npm's registry."""
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+_WRITE_IT = "Write the program in `command` and each argument in `args`, and import it again."
+
+
+def parse_command(command: str, arguments: Sequence[str]) -> ServerCommand:
+    """Take a server's command line apart.
+
+    Raises:
+        NotImportableError: it starts a container, a shell, another machine's program, or what is in no registry.
+    """
+    name = program_name(command)
+    rest = list(arguments)
+    if name == "cmd" and rest[:1] and rest[0].lower() == "/c" and len(rest) > 1:
+        return parse_command(rest[1], rest[2:])  # how the others are started on Windows
+    if name == "env":
+        return _env(rest)
+    _refuse(name, rest)
+    for words, parse in _LAUNCHERS:
+        if [name, *rest][: len(words)] == list(words):
+            return parse(rest[len(words) - 1 :])
+    return ServerCommand(launch=Launch.PROGRAM, script=command, arguments=tuple(rest))
+
+
+def program_name(command: str) -> str:
+    """The name of a program, without folders and Windows' endings."""
+    name = PurePath(command.replace("\\", "/")).name.lower()
+    return next((name.removesuffix(each) for each in _ENDINGS if name.endswith(each)), name)
+
+
+def npm_name(requirement: str) -> tuple[str, str]:
+    """Name and version, tag or range of a package of npm's registry; an empty version is the newest.
+
+    Raises:
+        NotImportableError: it is something else: a folder, a URL, a repository.
+    """
+    found = _NPM_NAME.fullmatch(requirement)
+    if found is None or len(requirement) > _MAX_NAME or ".." in requirement:
+        text = f"{requirement} is no package of npm's registry"
+        raise NotImportableError("not_a_package", text, "Publish it, or write a plugin of kind mcp around it by hand.")
+    return found["name"], found["version"] or ""
+
+
+def _refuse(name: str, arguments: Sequence[str]) -> None:
+    first = arguments[0] if arguments else ""
+    if name in _CONTAINERS or name == "docker-compose":
+        image = next((each for each in arguments if "/" in each and not each.startswith(("-", "/", "."))), "")
+        what = f"a container can't be started from inside a sandbox ({name}{f', image {image}' if image else ''})"
+        todo = "Use the npm or PyPI package of the same server with npx or uvx, or put its program into a plugin."
+        raise NotImportableError("container", what, todo)
+    if name in _SHELLS or name == "cmd":
+        raise NotImportableError("shell", f"a shell ({name}) would decide what runs", _WRITE_IT)
+    if name in _OTHER_USERS:
+        raise NotImportableError("other_user", f"{name} would run it as another user, which no plugin may", _WRITE_IT)
+    if name in _PLACES_ELSEWHERE:
+        todo = "Serve it there by a sidecar of its own."
+        raise NotImportableError("elsewhere", f"{name} would run it outside of any sandbox", todo)
+    if name == "uv" and first != "tool":
+        todo = "Name the published package with `uvx PACKAGE`, or write a plugin with its `dependencies` by hand."
+        raise NotImportableError("project", f"`uv {first}` runs a project of this machine, not a package", todo)
+    if name.startswith("python") and first == "-m":
+        module = arguments[1] if len(arguments) > 1 else ""
+        todo = "Name the package that holds it: `uvx PACKAGE`, or `uvx --from PACKAGE SCRIPT`."
+        raise NotImportableError("module", f"which package holds the Python module {module} isn't said", todo)
+
+
+def _env(arguments: Sequence[str]) -> ServerCommand:
+    rest = list(arguments)
+    variables: dict[str, str] = {}
+    while rest and _ASSIGNMENT.fullmatch(rest[0]):
+        name, _, value = rest.pop(0).partition("=")
+        variables[name] = value
+    if not rest or rest[0].startswith("-"):
+        raise NotImportableError("shell", "what `env` would start isn't plain", _WRITE_IT)
+    found = parse_command(rest[0], rest[1:])
+    return ServerCommand(
+        launch=found.launch,
+        requirement=found.requirement,
+        others=found.others,
+        script=found.script,
+        arguments=found.arguments,
+        environment={**variables, **found.environment},
+        notes=found.notes,
+    )
+
+
+_NPX_FLAGS = {"-y", "--yes", "-q", "--quiet", "--silent", "-s", "--prefer-online", "--prefer-offline", "--bun", "--no"}
+_NPX_FLAGS |= {"--no-install", "--ignore-existing", "--ignore-scripts"}
+
+
+def _npx(arguments: Sequence[str]) -> ServerCommand:
+    rest, packages = list(arguments), list[str]()
+    while rest and rest[0].startswith("-"):
+        option, equals, value = rest.pop(0).partition("=")
+        if option == "--":
+            break
+        if option in {"-p", "--package"}:
+            packages.append(value if equals else _next(rest, option))
+        elif option in {"-c", "--call"}:
+            raise NotImportableError("shell", f"`npx {option}` hands a line to a shell", _WRITE_IT)
+        elif option not in _NPX_FLAGS:
+            raise _unknown_option("npx", option)
+    if not packages:
+        packages.append(_next(rest, "npx"))
+        script = ""
+    else:
+        script = _next(rest, "npx --package")
+    for each in packages:
+        npm_name(each)
+    first, *others = packages
+    return ServerCommand(
+        launch=Launch.NPM, requirement=first, others=tuple(others), script=script, arguments=tuple(rest)
+    )
+
+
+_UVX_FLAGS = {"-q", "--quiet", "-v", "--verbose", "--refresh", "--no-cache", "-n", "--isolated", "-U", "--upgrade"}
+_UVX_FLAGS |= {"--offline", "--native-tls", "--system-certs", "--no-config", "--no-progress", "--managed-python"}
+_UVX_FLAGS |= {"--no-env-file", "--no-python-downloads", "--no-managed-python"}
+
+
+def _uvx(arguments: Sequence[str]) -> ServerCommand:
+    rest, source = list(arguments), ""
+    others: list[str] = []
+    notes: list[str] = []
+    while rest and rest[0].startswith("-"):
+        option, equals, value = rest.pop(0).partition("=")
+        if option == "--":
+            break
+        if option in {"--from", "--with", "-w"}:
+            value = value if equals else _next(rest, option)
+            if option == "--from":
+                source = value
+            else:
+                others.extend(each.strip() for each in value.split(",") if each.strip())
+        elif option in {"-p", "--python"}:
+            version = value if equals else _next(rest, option)
+            notes.append(f"it runs with the sidecar's Python, not {version}")
+        elif option not in _UVX_FLAGS:
+            raise _unknown_option("uvx", option)
+    first = _next(rest, "uvx")
+    requirement = _python_requirement(source or first)
+    return ServerCommand(
+        launch=Launch.PYPI,
+        requirement=requirement,
+        others=tuple(_python_requirement(each) for each in others),
+        script=first if source else Requirement(requirement).name,
+        arguments=tuple(rest),
+        notes=tuple(notes),
+    )
+
+
+def _pipx(arguments: Sequence[str]) -> ServerCommand:
+    return _uvx(["--from" if each == "--spec" else each for each in arguments])
+
+
+_LAUNCHERS: tuple[tuple[tuple[str, ...], Callable[[Sequence[str]], ServerCommand]], ...] = (
+    (("npx",), _npx),
+    (("bunx",), _npx),
+    (("pnpx",), _npx),
+    (("npm", "exec"), _npx),
+    (("npm", "x"), _npx),
+    (("bun", "x"), _npx),
+    (("pnpm", "dlx"), _npx),
+    (("yarn", "dlx"), _npx),
+    (("uvx",), _uvx),
+    (("uv", "tool", "run"), _uvx),
+    (("pipx", "run"), _pipx),
+)
+
+
+def _python_requirement(text: str) -> str:
+    """A requirement as PEP 508 writes it; uv's "PKG@1.2" and "PKG@latest" are understood."""
+    name, at, version = text.partition("@")
+    if at and "/" not in version and ":" not in version:
+        text = name.strip() if version.strip() == "latest" else f"{name.strip()}=={version.strip()}"
+    todo = "Name a package of the index that has wheels, such as `uvx PACKAGE==VERSION`."
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        raise NotImportableError("not_a_package", f"{text} is no package of the Python index", todo) from error
+    if requirement.url:
+        raise NotImportableError("not_a_package", f"{text} is fetched from an address, not from the index", todo)
+    return text
+
+
+def _next(rest: list[str], what: str) -> str:
+    if not rest:
+        raise NotImportableError("malformed", f"nothing follows {what}", _WRITE_IT)
+    return rest.pop(0)
+
+
+def _unknown_option(launcher: str, option: str) -> NotImportableError:
+    text = f"{launcher}'s option {option} isn't known here"
+    return NotImportableError("unknown_option", text, "Leave it out, if the server works without it.")

@@ -1,0 +1,138 @@
+"""Command lines are taken apart as their launchers do it, and what no sandbox can hold is refused with what to do."""
+
+from __future__ import annotations
+
+import pytest
+from fumehood_server.cli.mcp_import.launchers import (
+    Launch,
+    NotImportableError,
+    ServerCommand,
+    npm_name,
+    parse_command,
+)
+from fumehood_server.cli.mcp_import.secret_values import looks_like_a_secret, secret_argument
+
+FILES = "@modelcontextprotocol/server-filesystem"
+
+
+@pytest.mark.parametrize(
+    ("line", "requirement", "script", "arguments"),
+    [
+        (["npx", "-y", FILES, "/srv"], FILES, "", ("/srv",)),
+        (["npx", "--yes", f"{FILES}@2026.8.31", "-y"], f"{FILES}@2026.8.31", "", ("-y",)),
+        (["npx", "-y", "--", "pkg@latest"], "pkg@latest", "", ()),
+        (["npx", "-p", "pkg@^1", "tool", "--flag"], "pkg@^1", "tool", ("--flag",)),
+        (["npx", "--package=pkg", "tool"], "pkg", "tool", ()),
+        (["C:\\Program Files\\nodejs\\npx.cmd", "-y", "pkg"], "pkg", "", ()),
+        (["cmd", "/c", "npx", "-y", "pkg", "x"], "pkg", "", ("x",)),
+        (["npm", "exec", "-y", "--", "pkg", "x"], "pkg", "", ("x",)),
+        (["pnpm", "dlx", "pkg"], "pkg", "", ()),
+        (["bunx", "--bun", "pkg"], "pkg", "", ()),
+    ],
+)
+def test_npm_launchers(line: list[str], requirement: str, script: str, arguments: tuple[str, ...]) -> None:
+    found = parse_command(line[0], line[1:])
+    assert found == ServerCommand(launch=Launch.NPM, requirement=requirement, script=script, arguments=arguments)
+
+
+@pytest.mark.parametrize(
+    ("line", "requirement", "script", "others"),
+    [
+        (["uvx", "mcp-server-time"], "mcp-server-time", "mcp-server-time", ()),
+        (["uvx", "mcp-server-time@2.0"], "mcp-server-time==2.0", "mcp-server-time", ()),
+        (["/root/.local/bin/uvx", "mcp-server-git@latest"], "mcp-server-git", "mcp-server-git", ()),
+        (["uvx", "--from", "pkg[extra]>=1", "tool"], "pkg[extra]>=1", "tool", ()),
+        (["uvx", "--with", "a,b==2", "-q", "pkg"], "pkg", "pkg", ("a", "b==2")),
+        (["uv", "tool", "run", "pkg"], "pkg", "pkg", ()),
+        (["pipx", "run", "--spec", "pkg==1", "tool"], "pkg==1", "tool", ()),
+        (["env", "A=b", "uvx", "pkg"], "pkg", "pkg", ()),
+    ],
+)
+def test_python_launchers(line: list[str], requirement: str, script: str, others: tuple[str, ...]) -> None:
+    found = parse_command(line[0], line[1:])
+    assert (found.launch, found.requirement, found.script, found.others) == (Launch.PYPI, requirement, script, others)
+
+
+def test_another_python_is_said_not_to_be_taken() -> None:
+    assert parse_command("uvx", ["--python", "3.13", "pkg"]).notes == ("it runs with the sidecar's Python, not 3.13",)
+
+
+def test_variables_that_env_sets_are_the_servers() -> None:
+    found = parse_command("env", ["A=b=c", "node", "x.js"])
+    assert (found.launch, dict(found.environment), found.script) == (Launch.PROGRAM, {"A": "b=c"}, "node")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        (["docker", "run", "-i", "--rm", "mcp/fetch"], "container", "image mcp/fetch"),
+        (["/usr/bin/podman", "run", "x"], "container", "podman"),
+        (["sh", "-c", "npx -y pkg; curl evil"], "shell", "a shell (sh)"),
+        (["bash", "-lc", "x"], "shell", "bash"),
+        (["cmd", "/c"], "shell", "cmd"),
+        (["env", "-S", "x"], "shell", "env"),
+        (["npx", "-c", "echo"], "shell", "npx -c"),
+        (["sudo", "npx", "pkg"], "other_user", "sudo"),
+        (["ssh", "host", "server"], "elsewhere", "ssh"),
+        (["uv", "--directory", "/srv", "run", "x.py"], "project", "uv --directory"),
+        (["python3", "-m", "mcp_server_time"], "module", "mcp_server_time"),
+        (["npx"], "malformed", "nothing follows npx"),
+        (["npx", "-y", "github:user/repo"], "not_a_package", "github:user/repo"),
+        (["npx", "-y", "../../x"], "not_a_package", "../../x"),
+        (["npx", "-y", "https://evil/x.tgz"], "not_a_package", "https"),
+        (["npx", "--registry", "http://x", "pkg"], "unknown_option", "--registry"),
+        (["uvx", "git+https://x/y"], "not_a_package", "git+https"),
+        (["uvx", "--from", "x @ https://evil/x.whl", "x"], "not_a_package", "address"),
+        (["uvx", "--index-url", "http://x", "pkg"], "unknown_option", "--index-url"),
+    ],
+)
+def test_what_no_sandbox_can_hold_is_refused_with_what_to_do(line: list[str], code: str, said: str) -> None:
+    with pytest.raises(NotImportableError) as caught:
+        parse_command(line[0], line[1:])
+    assert (caught.value.code, said in caught.value.reason, bool(caught.value.todo)) == (code, True, True)
+
+
+def test_an_npm_package_is_name_and_version() -> None:
+    assert npm_name(f"{FILES}@1.0.0") == (FILES, "1.0.0")
+    assert npm_name("pkg") == ("pkg", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("GITHUB_TOKEN", "x" * 8, True),
+        ("apiKey", "12345678", True),
+        ("OPENAI_API_KEY", "sk-0123456789abcdef", True),
+        ("DB_PASSWORD", "hunter22", True),
+        ("ANYTHING", "ghp_0123456789abcdef", True),
+        ("HEADER", "Bearer abcdefgh1234", True),
+        ("DATABASE", "postgresql://ada:pw@db/x", True),
+        ("URL", "https://x/y?api_key=0123456789", True),
+        ("BLOB", "Aa0" * 12, True),
+        ("LOG_LEVEL", "info", False),
+        ("USE_TOKEN", "true", False),
+        ("API_URL", "https://api.example.com/v1", False),
+        ("SSH_KEY_FILE", "/home/ada/.ssh/id", False),
+        ("COMMIT", "0123456789abcdef0123456789abcdef01234567", False),
+        ("MONKEY", "capuchin", False),
+        ("TOKENIZERS_PARALLELISM", "4", False),
+    ],
+)
+def test_secrets_are_told_by_name_or_form(name: str, value: str, secret: bool) -> None:
+    assert looks_like_a_secret(name, value) is secret
+
+
+@pytest.mark.parametrize(
+    ("arguments", "index"),
+    [
+        (("--api-key", "abc"), 1),
+        (("--token=abc", "x"), 0),
+        (("x", "postgresql://ada:pw@db/x"), 1),
+        (("--header", "Authorization: x", "ghp_0123456789abcdef"), 2),
+        (("--token", "--verbose"), None),
+        (("/srv/data", "--level=info", "postgresql://localhost/x"), None),
+        (("--local-timezone=Europe/Berlin",), None),
+    ],
+)
+def test_a_secret_among_arguments_is_found(arguments: tuple[str, ...], index: int | None) -> None:
+    assert secret_argument(arguments) == index
