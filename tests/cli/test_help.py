@@ -17,6 +17,7 @@ COMMANDS = [
     ("call",),
     ("reload",),
     ("completion",),
+    *[("mcp", name) for name in ("import", "wrap")],
     *[("plugin", name) for name in ("new", "check", "dev", "add", "list", "show", "logs", "reload")],
 ]
 

@@ -53,6 +53,24 @@ def test_python_launchers(line: list[str], requirement: str, script: str, others
     assert (found.launch, found.requirement, found.script, found.others) == (Launch.PYPI, requirement, script, others)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["--directory", "/srv", "run", "x.py", "--flag"],
+        ["run", "--project=/srv", "--frozen", "python", "x.py", "--flag"],
+        ["run", "/srv/x.py", "--flag"],
+    ],
+)
+def test_a_script_that_uv_runs_is_found(line: list[str]) -> None:
+    found = parse_command("uv", line)
+    assert (found.launch, found.script, found.arguments) == (Launch.PROGRAM, "python3", ("/srv/x.py", "--flag"))
+
+
+def test_packages_beside_a_script_that_uv_runs_are_found() -> None:
+    found = parse_command("uv", ["run", "--with", "mcp[cli]", "x.py"])
+    assert (found.others, found.arguments) == (("mcp[cli]",), ("x.py",))
+
+
 def test_another_python_is_said_not_to_be_taken() -> None:
     assert parse_command("uvx", ["--python", "3.13", "pkg"]).notes == ("it runs with the sidecar's Python, not 3.13",)
 
@@ -74,7 +92,8 @@ def test_variables_that_env_sets_are_the_servers() -> None:
         (["npx", "-c", "echo"], "shell", "npx -c"),
         (["sudo", "npx", "pkg"], "other_user", "sudo"),
         (["ssh", "host", "server"], "elsewhere", "ssh"),
-        (["uv", "--directory", "/srv", "run", "x.py"], "project", "uv --directory"),
+        (["uv", "--directory", "/srv", "run", "my-server"], "project", "uv run my-server"),
+        (["uv", "sync"], "project", "uv sync"),
         (["python3", "-m", "mcp_server_time"], "module", "mcp_server_time"),
         (["npx"], "malformed", "nothing follows npx"),
         (["npx", "-y", "github:user/repo"], "not_a_package", "github:user/repo"),

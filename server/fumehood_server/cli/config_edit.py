@@ -6,8 +6,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fumehood_sandbox import Level
@@ -30,6 +30,8 @@ class Entry:
 
     folder: Path
     """Absolute."""
+    prefix: str = ""
+    """Stands before the names of its tools."""
     max_side_effects: Level | None
     """None leaves the default, with a comment that says what the plugin asks for."""
     asks_for: Level
@@ -41,10 +43,18 @@ class Entry:
     """Hosts that its tools require, as `NAME:PORT`: a comment lists those that aren't granted."""
     needed_secrets: Sequence[tuple[str, str]] = ()
     """Tools and the secrets that they require, likewise."""
+    allow_private: Sequence[str] = ()
+    """As NAME=ADDRESS."""
+    secrets: Sequence[str] = ()
+    """Granted to all of its tools, as kind `mcp` needs it."""
+    new_secrets: Mapping[str, tuple[str, Path | str]] = field(default_factory=dict)
+    """`[secrets.NAME]` to append after it: the key, and the file or the variable."""
 
     def toml_text(self, base: Path) -> str:
         """The entry as TOML. Folders beneath `base`, where the file lies, are written relative to it."""
         lines = ["", "[[plugin]]", f"path = {_quoted(self.folder, base)}"]
+        if self.prefix:
+            lines.append(f"prefix = {json.dumps(self.prefix)}")
         if self.max_side_effects is not None:
             lines.append(f'max_side_effects = "{self.max_side_effects}"')
         elif not Level.READ.allows(self.asks_for):
@@ -52,15 +62,22 @@ class Entry:
         for key, paths in (("read", self.read), ("write", self.write)):
             if paths:
                 lines.append(f"{key} = [{', '.join(_quoted(path, base) for path in paths)}]")
-        for key, hosts in (("hosts", self.hosts), ("build_hosts", self.build_hosts)):
-            if hosts:
-                lines.append(f"{key} = [{', '.join(json.dumps(host) for host in hosts)}]")
+        named = {"hosts": self.hosts, "build_hosts": self.build_hosts, "allow_private": self.allow_private}
+        for key, names in {**named, "secrets": self.secrets}.items():
+            if names:
+                lines.append(f"{key} = [{', '.join(map(json.dumps, names))}]")
         missing = [host for host in self.needed_hosts if host not in self.hosts]
         if missing:
             lines.append(f"# hosts = [{', '.join(map(json.dumps, missing))}]      # its tools require these")
         for tool, name in self.needed_secrets:
             lines += [f"# [plugin.tools.{tool}]", f'# secrets = ["{name}"]      # it requires this']
+        lines += self._new_secrets(base)
         return "\n".join(lines) + "\n"
+
+    def _new_secrets(self, base: Path) -> Iterator[str]:
+        for name, (key, place) in self.new_secrets.items():
+            shown = _quoted(place, base) if isinstance(place, Path) else json.dumps(place)
+            yield from ("", f"[secrets.{json.dumps(name)}]", f"{key} = {shown}")
 
 
 def append_entry(path: Path, entry: Entry) -> str:

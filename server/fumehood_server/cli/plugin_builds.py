@@ -64,11 +64,18 @@ def manifest_in(folder: Path) -> Manifest:
 
 
 def build_for(
-    manifest: Manifest, config: SidecarConfig, *, installer: str = "", hosts: Sequence[str] = (), quiet: bool
+    manifest: Manifest,
+    config: SidecarConfig,
+    *,
+    installer: str = "",
+    hosts: Sequence[str] = (),
+    private: Sequence[str] = (),
+    quiet: bool,
 ) -> Built:
     """Install what the plugin's lock names, or run its build command, unless that is there and intact.
 
-    `installer` is "uv", "pip" or empty; `hosts` adds to the `build_hosts` of the configuration. Progress goes to
+    `installer` is "uv", "pip" or empty; `hosts` and `private` add to the `build_hosts` and `allow_private` of the
+    configuration. Progress goes to
     stderr, unless `quiet`: with --json an error there must be JSON alone.
 
     Raises:
@@ -86,7 +93,7 @@ def build_for(
         if manifest.takes_packages:
             done = _install(manifest, environments, installer, say)
         else:
-            done = _build(manifest, environments, config, hosts, say)
+            done = _build(manifest, environments, config, hosts, private, say)
     except (EnvironmentUnavailableError, InstallerError) as error:
         raise environment_failure(error) from error
     except OSError as error:
@@ -159,16 +166,29 @@ def _build_hosts(manifest: Manifest, config: SidecarConfig, hosts: Sequence[str]
 
 
 def _build(
-    manifest: Manifest, environments: Environments, config: SidecarConfig, hosts: Sequence[str], say: Say
+    manifest: Manifest,
+    environments: Environments,
+    config: SidecarConfig,
+    hosts: Sequence[str],
+    private: Sequence[str],
+    say: Say,
 ) -> Built:
     name, folder, command = manifest.name, manifest.folder, manifest.build
     if not command:
         return Built(name, folder, None, 0, built=False)
     granted = _build_hosts(manifest, config, hosts)
+    own = {each for plugin in config.plugins if plugin.path == folder for each in plugin.grants.private}
     with temporary_store() as copies:  # what is ignored is no part of the plugin, and not of its build either
         stored = copies.put(folder)
         environment = _built(manifest, stored.digest, environments)
-        build = BuildCommand(plugin=name, folder=stored.path, command=command, hosts=granted, config=config)
+        build = BuildCommand(
+            plugin=name,
+            folder=stored.path,
+            command=command,
+            hosts=granted,
+            config=config,
+            private=tuple(sorted({*own, *private})),
+        )
         return Built(name, folder, environment.path, 0, build_plugin(environments, environment, build, say))
 
 

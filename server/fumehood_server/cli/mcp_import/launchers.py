@@ -115,9 +115,6 @@ def _refuse(name: str, arguments: Sequence[str]) -> None:
     if name in _PLACES_ELSEWHERE:
         todo = "Serve it there by a sidecar of its own."
         raise NotImportableError("elsewhere", f"{name} would run it outside of any sandbox", todo)
-    if name == "uv" and first != "tool":
-        todo = "Name the published package with `uvx PACKAGE`, or write a plugin with its `dependencies` by hand."
-        raise NotImportableError("project", f"`uv {first}` runs a project of this machine, not a package", todo)
     if name.startswith("python") and first == "-m":
         module = arguments[1] if len(arguments) > 1 else ""
         todo = "Name the package that holds it: `uvx PACKAGE`, or `uvx --from PACKAGE SCRIPT`."
@@ -209,6 +206,43 @@ def _uvx(arguments: Sequence[str]) -> ServerCommand:
     )
 
 
+_UV_FLAGS = {"--frozen", "--locked", "--no-sync", "--no-dev", "--active", "--no-project", "--all-extras", *_UVX_FLAGS}
+_UV_FOLDERS = {"--directory", "--project"}
+
+
+def _uv(arguments: Sequence[str]) -> ServerCommand:
+    """`uv run SCRIPT.py`, whose project says what it needs."""
+    rest, folder = list(arguments), ""
+    others: list[str] = []
+    notes: list[str] = []
+    words: list[str] = []
+    while rest and (rest[0].startswith("-") or not words):
+        if not rest[0].startswith("-"):
+            words.append(rest.pop(0))
+            continue
+        option, equals, value = rest.pop(0).partition("=")
+        if option == "--":
+            break
+        if option in _UV_FOLDERS:
+            folder = value if equals else _next(rest, option)
+        elif option in {"--with", "-w"}:
+            others.append(_python_requirement(value if equals else _next(rest, option)))
+        elif option in {"-p", "--python"}:
+            notes.append(f"it runs with the sidecar's Python, not {value if equals else _next(rest, option)}")
+        elif option not in _UV_FLAGS:
+            raise _unknown_option("uv", option)
+    if rest[:1] in (["python"], ["python3"]):
+        rest.pop(0)
+    if words != ["run"] or not rest or not rest[0].endswith(".py"):
+        todo = "Name the published package with `uvx PACKAGE`, or write a plugin with its `dependencies` by hand."
+        what = f"`uv {' '.join((*words, *rest[:1]))}` runs what a project installs, which isn't copied"
+        raise NotImportableError("project", what, todo)
+    script = str(PurePath(folder, rest[0])) if folder else rest[0]
+    return ServerCommand(
+        launch=Launch.PROGRAM, script="python3", others=tuple(others), arguments=(script, *rest[1:]), notes=tuple(notes)
+    )
+
+
 def _pipx(arguments: Sequence[str]) -> ServerCommand:
     return _uvx(["--from" if each == "--spec" else each for each in arguments])
 
@@ -224,6 +258,7 @@ _LAUNCHERS: tuple[tuple[tuple[str, ...], Callable[[Sequence[str]], ServerCommand
     (("yarn", "dlx"), _npx),
     (("uvx",), _uvx),
     (("uv", "tool", "run"), _uvx),
+    (("uv",), _uv),
     (("pipx", "run"), _pipx),
 )
 

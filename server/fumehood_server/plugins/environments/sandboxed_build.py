@@ -63,6 +63,8 @@ class BuildCommand:
     """As NAME:PORT. None: the build has no network."""
     config: SidecarConfig
     """For `[sandbox]` and `[egress]`."""
+    private: tuple[str, ...] = ()
+    """Addresses that are not public and that it may reach beside those of `[egress]`, as in its `[[plugin]]`."""
 
 
 def build_plugin(environments: Environments, environment: Environment, build: BuildCommand, say: Say) -> bool:
@@ -137,7 +139,10 @@ async def _run(build: BuildCommand, folder: Path, shown: str) -> None:
                 # One tunnel carries many packages: what bounds a build bounds it.
                 limits = replace(egress.limits, tunnel_timeout_s=TIME_LIMIT_S, max_tunnel_bytes=MAX_BYTES)
                 access = access_for(
-                    Level.EXTERNAL, hosts=build.hosts, allow_private=map(str, egress.private), limits=limits
+                    Level.EXTERNAL,
+                    hosts=build.hosts,
+                    allow_private=(*map(str, egress.private), *build.private),
+                    limits=limits,
                 )
                 origin = RequestOrigin(build.plugin, "build")
                 relay = open_relay(open_broker(note))

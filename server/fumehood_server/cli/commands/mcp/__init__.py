@@ -7,10 +7,14 @@ import click
 from fumehood_server.cli.address import address_option
 from fumehood_server.cli.lazy_group import LazyGroup
 
+_HERE = "fumehood_server.cli.commands.mcp"
+
 
 @click.group(
     cls=LazyGroup,
-    places={},
+    places={
+        "import": (f"{_HERE}.import_servers:import_servers", "Take over the MCP servers of another program."),
+    },
     invoke_without_command=True,
     short_help="Serve the sidecar's tools to an MCP client over stdio.",
 )

@@ -1,0 +1,126 @@
+"""Outcome of one server's import: what became of it, and what it may do now against what it could do before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fumehood_sandbox import Level
+
+from fumehood_server.cli.mcp_import.host_configuration import ServerEntry
+
+if TYPE_CHECKING:
+    from fumehood_server.cli.mcp_import.granting import AskedGrants
+    from fumehood_server.cli.mcp_import.plan import ServerPlan
+    from fumehood_server.plugins import CheckReport
+
+
+class Status(StrEnum):
+    """What became of a server."""
+
+    IMPORTED = "imported"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    PLANNED = "planned"
+    """Would be imported: --dry-run."""
+    SKIPPED = "skipped"
+    """Disabled in its host's configuration, or not among those that were named."""
+    DECLINED = "declined"
+    REFUSED = "refused"
+    """Can't be imported as it is."""
+    FAILED = "failed"
+    """Could not be imported this time."""
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether the command's exit status tells of it."""
+        return self in {Status.DECLINED, Status.REFUSED, Status.FAILED}
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What became of one server."""
+
+    server: str
+    plugin: str = ""
+    status: Status = Status.FAILED
+    folder: Path | None = None
+    code: str = ""
+    reason: str = ""
+    todo: str = ""
+    installs: str = ""
+    before: str = ""
+    now: Mapping[str, Any] | None = None
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    diff: str = ""
+    notes: list[str] = field(default_factory=list)
+    todo_later: list[str] = field(default_factory=list)
+    """What is left to do before all of it works."""
+
+    def refuse(self, code: str, reason: str, todo: str) -> None:
+        """It can't be imported as it is."""
+        self.status, self.code, self.reason, self.todo = Status.REFUSED, code, reason, todo
+
+    def fail(self, code: str, reason: str, todo: str) -> None:
+        """It could not be imported."""
+        self.status, self.code, self.reason, self.todo = Status.FAILED, code, reason, todo
+
+    def tell_tools(self, report: CheckReport, level: Level) -> None:
+        """Keep its tools, with whether they may be called."""
+        self.tools = [
+            {
+                "name": tool.name,
+                "side_effects": str(tool.side_effects),
+                "within_grants": level.allows(tool.side_effects),
+                "needs_approval": not Level.READ.allows(tool.side_effects),
+            }
+            for tool in report.tools
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "server": self.server,
+            "plugin": self.plugin or None,
+            "status": str(self.status),
+            "folder": str(self.folder) if self.folder else None,
+            "problem": {"code": self.code, "message": self.reason, "todo": self.todo} if self.code else None,
+            "installs": self.installs or None,
+            "before": self.before or None,
+            "now": dict(self.now) if self.now is not None else None,
+            "tools": self.tools,
+            "diff": self.diff or None,
+            "notes": self.notes,
+            "todo": self.todo_later,
+        }
+
+
+def before_of(entry: ServerEntry) -> str:
+    """What its host let the server do."""
+    if entry.sandboxed:
+        write = ", ".join(entry.sandbox_write) or "nothing"
+        hosts = ", ".join(entry.sandbox_hosts) or "no host"
+        return f"what its host's sandbox lets it: read almost everything, write {write}, reach {hosts}"
+    if entry.transport:
+        return "it runs elsewhere, and sees what it is sent"
+    return "everything that you may: all of your files, the network, other programs, your environment"
+
+
+def now_of(plan: ServerPlan, granted: Mapping[str, object]) -> dict[str, Any]:
+    """What the server may do by the configuration."""
+    return {**granted, "variables": sorted(plan.environment)}
+
+
+def planned_now(plan: ServerPlan, grants: AskedGrants) -> dict[str, Any]:
+    """What it would get of the narrowest grants. Its tools' levels aren't known before it was started."""
+    return {
+        "max_side_effects": None,
+        "read": [str(each) for each in grants.read],
+        "write": [str(each) for each in grants.write],
+        "hosts": list(grants.hosts),
+        "secrets": [each.name for each in grants.secrets],
+        "variables": sorted(plan.environment),
+    }

@@ -1,0 +1,101 @@
+"""Paths and hosts that a server's arguments and variables name: what it can be asked about to be granted."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/proc", "/sys", "/dev", "/etc", "/boot")
+_MAX_PATH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPath:
+    """A path that the configuration names."""
+
+    path: Path
+    where: str
+    """Such as "argument 2" or "the variable X"."""
+    is_folder: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NamedHost:
+    """A host that the configuration names."""
+
+    host: str
+    """As NAME:PORT."""
+    where: str
+
+
+@dataclass(slots=True)
+class Places:
+    """What was found, each once."""
+
+    paths: list[NamedPath]
+    hosts: list[NamedHost]
+    notes: list[str]
+
+
+def find_places(texts: Iterable[tuple[str, str]], home: Path) -> Places:
+    """Look through texts, each with where it stands."""
+    found = Places([], [], [])
+    for where, text in texts:
+        value = text.partition("=")[2] if text.startswith("-") and "=" in text else text
+        if value.startswith("/") and len(value) <= _MAX_PATH:
+            _add_path(Path(value), where, home, found)
+        elif "://" in value:
+            _add_host(value, where, found)
+    return found
+
+
+def _add_path(path: Path, where: str, home: Path, found: Places) -> None:
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        found.notes.append(f"{path}, {where}, is not there: nothing is granted for it")
+        return
+    if any(real.is_relative_to(each) for each in _SYSTEM):
+        return  # seen by every sandbox, or by none
+    if home.resolve().is_relative_to(real):
+        found.notes.append(f"{path}, {where}, is or holds your whole home: grant what is needed of it by hand")
+        return
+    if not (real.is_dir() or real.is_file()):
+        found.notes.append(f"{path}, {where}, is neither a file nor a folder: it can't be granted")
+        return
+    if all(each.path != real for each in found.paths):
+        found.paths.append(NamedPath(real, where, real.is_dir()))
+
+
+def _add_host(value: str, where: str, found: Places) -> None:
+    try:
+        split = urlsplit(value)
+        name, port = split.hostname, split.port
+    except ValueError:
+        return
+    if not name:
+        return
+    if split.scheme not in _PORTS:
+        found.notes.append(
+            f"{split.scheme}://{name}, {where}, is not reached: from inside, HTTP and CONNECT by HTTPS_PROXY are all"
+        )
+        return
+    if _is_private(name):
+        found.notes.append(f"{name}, {where}, is of this machine or network: grant it by hand, with allow_private")
+        return
+    host = f"{name}:{port or _PORTS[split.scheme]}"
+    if all(each.host != host for each in found.hosts):
+        found.hosts.append(NamedHost(host, where))
+
+
+def _is_private(name: str) -> bool:
+    if name == "localhost" or name.endswith((".localhost", ".local", ".internal")):
+        return True
+    try:
+        return not ipaddress.ip_address(name).is_global
+    except ValueError:
+        return False

@@ -1,0 +1,286 @@
+"""Plan of one server's import: its command line and variables expanded, its secrets set apart, its places found."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fumehood_server.cli.mcp_import.environment_file import read_environment_file
+from fumehood_server.cli.mcp_import.host_configuration import ServerEntry
+from fumehood_server.cli.mcp_import.launchers import Launch, NotImportableError, ServerCommand, parse_command
+from fumehood_server.cli.mcp_import.names import plugin_name, secret_name
+from fumehood_server.cli.mcp_import.own_code import CODE_NAME
+from fumehood_server.cli.mcp_import.places import NamedHost, NamedPath, find_places
+from fumehood_server.cli.mcp_import.secret_values import looks_like_a_secret, named_like_a_secret, secret_argument
+from fumehood_server.cli.mcp_import.variables import Expanded, Scope, expand
+from fumehood_server.secrets.source import MIN_SECRET_BYTES
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OWN_VARIABLES = {"PATH", "HOME", "LANG", "TMPDIR", "PWD", "SHELL", "USER"}
+"""The sandbox has its own."""
+_MAX_PROGRAM_BYTES = 512 * 1024 * 1024
+_ELF = b"\x7fELF"
+_INTERPRETERS = {"node", "nodejs", "python", "python3", "bun", "deno", "ruby", "java", "php", "perl"}
+_PROJECT_FILES = ("package.json", "pyproject.toml", "requirements.txt", "deno.json", "go.mod", ".git")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSecret:
+    """A variable whose value is kept by the operator and not by the plugin."""
+
+    name: str
+    variable: str
+    value: str | None = field(repr=False)
+    """None: it is in `environment`, or not known yet."""
+    environment: str = ""
+    """Variable of the sidecar's own environment that holds it, as the configuration had it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPlan:
+    """What is made of one server. Nothing is fetched or written for it yet."""
+
+    entry: ServerEntry
+    name: str
+    """Of the plugin."""
+    command: ServerCommand
+    """With what it starts and hands over, all expanded."""
+    environment: Mapping[str, str]
+    """Variables that are no secrets."""
+    secrets: tuple[PlannedSecret, ...]
+    paths: tuple[NamedPath, ...]
+    hosts: tuple[NamedHost, ...]
+    code: Path | None = None
+    """A script's project on this machine, which is copied into the plugin."""
+    program: Path | None = None
+    """A program of this machine that is copied into the plugin."""
+    write: tuple[Path, ...] = ()
+    """Folders that its host's own sandbox let it write."""
+    notes: tuple[str, ...] = ()
+
+
+def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()) -> ServerPlan:
+    """Plan one server's import. `plain` are variables that are no secrets, whatever they look like.
+
+    Raises:
+        NotImportableError: it can't be imported, or not before something is changed or told.
+    """
+    if entry.problem:
+        raise NotImportableError("malformed", entry.problem, "Correct it in the host's configuration.")
+    if entry.transport:
+        raise NotImportableError(
+            "remote",
+            f"it runs elsewhere and is reached by {entry.transport}, and only stdio servers are hosted by import yet",
+            "Leave it in the host's configuration: nothing of it runs on this machine.",
+        )
+    notes: list[str] = []
+    base = _base(entry, scope)
+    command = parse_command(_text(entry.command, scope), [_text(each, scope) for each in entry.arguments])
+    arguments = tuple(_absolute(each, base, scope.home) for each in command.arguments)
+    if command.launch is Launch.PROGRAM and base is not None and _is_interpreter(command.script):
+        arguments = tuple(str(base / each) if (base / each).is_file() else each for each in arguments)
+    index = secret_argument(arguments)
+    if index is not None:
+        what = f"argument {index + 1} of its program looks like a secret, and arguments are no place for one"
+        todo = "Hand it over in `env`, if the server takes it there; then it is kept as a secret."
+        raise NotImportableError("secret_in_arguments", what, todo)
+    script, code, program = _own_code(command, arguments, base)
+    if code is not None:
+        notes.append(f"its code in {code} is copied into the plugin, and pinned as it is now")
+    if program is not None:
+        notes.append(f"{program} is copied into the plugin, and pinned as it is now")
+    environment, secrets = _environment(entry, command, scope, base, plain, notes)
+    places = find_places(
+        (
+            *((f"argument {number}", text) for number, text in enumerate(arguments, 1)),
+            *((f"the variable {name}", text) for name, text in environment.items()),
+            *(("its host's sandbox", f"https://{each}") for each in entry.sandbox_hosts if "*" not in each),
+        ),
+        scope.home,
+    )
+    paths = tuple(each for each in places.paths if code is None or not _is_code(each.path, code))
+    return ServerPlan(
+        entry=entry,
+        name=plugin_name(entry.name),
+        command=ServerCommand(
+            launch=command.launch,
+            requirement=command.requirement,
+            others=command.others,
+            script=script,
+            arguments=arguments if code is None else tuple(_copied(each, code) for each in arguments),
+        ),
+        environment=environment,
+        secrets=secrets,
+        paths=paths,
+        hosts=tuple(places.hosts),
+        code=code,
+        program=program,
+        write=tuple(Path(_text(each, scope)) for each in entry.sandbox_write),
+        notes=(*notes, *command.notes, *places.notes),
+    )
+
+
+def _text(text: str, scope: Scope) -> str:
+    """A command or argument, which holds no secret and nothing that isn't known."""
+    found = expand(text, scope)
+    _check(found, "an argument")
+    if found.secret and found.text:
+        todo = "Hand it over in `env`, if the server takes it there; then it is kept as a secret."
+        raise NotImportableError("secret_in_arguments", f"the secret {text} stands in its arguments", todo)
+    return found.text
+
+
+def _check(found: Expanded, where: str) -> None:
+    """Refuse what is not known."""
+    if found.problems:
+        raise NotImportableError("variable", found.problems[0], "Then import it again.")
+    if found.asked:
+        what = f"{where} needs a value for the input {found.asked[0]}"
+        raise NotImportableError("input", what, f"Give --input {found.asked[0]}=VALUE.")
+    if found.unset:
+        what = f"{where} needs the variable {found.unset[0]}, which is not set"
+        raise NotImportableError("variable", what, "Set it, and import again.")
+
+
+def _base(entry: ServerEntry, scope: Scope) -> Path | None:
+    """Where relative paths start."""
+    if not entry.working_folder:
+        return scope.workspace
+    folder = Path(_text(entry.working_folder, scope)).expanduser()
+    if folder.is_absolute():
+        return folder
+    return scope.workspace / folder if scope.workspace else None
+
+
+def _absolute(text: str, base: Path | None, home: Path) -> str:
+    """An argument with a path that starts at the host's working folder, which is another inside."""
+    if text == "~" or text.startswith("~/"):
+        return str(home / text[2:])
+    if text in {".", ".."} or text.startswith(("./", "../")):
+        if base is None:
+            what = f'where "{text}" starts is not known here'
+            raise NotImportableError("relative_path", what, "Give --workspace FOLDER, or write an absolute path.")
+        return os.path.normpath(base / text)
+    return text
+
+
+def _own_code(
+    command: ServerCommand, arguments: tuple[str, ...], base: Path | None
+) -> tuple[str, Path | None, Path | None]:
+    """What a program of this machine is started by, the folder of its script, and the file that is copied."""
+    if command.launch is not Launch.PROGRAM:
+        return command.script, None, None
+    program = command.script
+    if "/" not in program:
+        found = shutil.which(program)
+        if found is None:
+            raise NotImportableError("program", f'"{program}" was not found', "Install it, or correct the name.")
+        return program, _script_folder(program, arguments), None
+    path = Path(_absolute(program, base, Path.home()))
+    if not path.is_absolute():
+        path = (base or Path.cwd()) / path
+    name = path.name
+    in_path = shutil.which(name)
+    if in_path and path.exists() and Path(in_path).resolve() == path.resolve():
+        return name, _script_folder(name, arguments), None
+    if not (path.is_file() and os.access(path, os.X_OK)):
+        raise NotImportableError("program", f"{path} is not a program of this machine", "Correct the path.")
+    with path.open("rb") as file:
+        is_binary = file.read(len(_ELF)) == _ELF
+    if not is_binary or name.startswith("python") or path.stat().st_size > _MAX_PROGRAM_BYTES:
+        todo = "Name its package with npx or uvx, or write a plugin of kind mcp around it by hand."
+        raise NotImportableError("program", f"{path} needs what lies around it, which no sandbox shows", todo)
+    return f"./bin/{name}", None, path
+
+
+def _is_interpreter(program: str) -> bool:
+    return program in _INTERPRETERS or program.startswith("python3.")
+
+
+def _script_folder(program: str, arguments: tuple[str, ...]) -> Path | None:
+    """The folder of the code that an interpreter is told to run: the project around the script."""
+    if not _is_interpreter(program):
+        return None
+    script = next((each for each in arguments if not each.startswith("-")), "")
+    if not script.startswith("/") or not Path(script).is_file():
+        what = f"which script {program} runs isn't plain" if not script else f"its script {script} is not there"
+        raise NotImportableError("program", what, "Write the script's absolute path as the first argument.")
+    folder = Path(script).resolve().parent
+    around = next(
+        (each for each in (folder, *folder.parents) if any((each / name).exists() for name in _PROJECT_FILES)), folder
+    )
+    if around in {Path("/"), Path.home(), *Path.home().parents}:
+        around = folder
+    return around
+
+
+def _is_code(path: Path, code: Path) -> bool:
+    return path.is_file() and path.is_relative_to(code)
+
+
+def _copied(text: str, code: Path) -> str:
+    """An argument that names a file of the code, as the copy's: the plugin's folder is where it starts."""
+    if not text.startswith("/"):
+        return text
+    path = Path(text).resolve()
+    return str(Path(CODE_NAME) / path.relative_to(code)) if _is_code(path, code) else text
+
+
+def _environment(
+    entry: ServerEntry,
+    command: ServerCommand,
+    scope: Scope,
+    base: Path | None,
+    plain: Collection[str],
+    notes: list[str],
+) -> tuple[dict[str, str], tuple[PlannedSecret, ...]]:
+    """Variables, and those of them that are secrets."""
+    given: dict[str, Expanded] = {}
+    if entry.environment_file:
+        path = Path(_text(entry.environment_file, scope)).expanduser()
+        file = path if path.is_absolute() else (base or Path.cwd()) / path
+        given |= {name: Expanded(value) for name, value in read_environment_file(file).items()}
+    given |= {name: Expanded(value) for name, value in command.environment.items()}
+    given |= {name: expand(value, scope) for name, value in entry.environment.items()}
+    variables: dict[str, str] = {}
+    secrets: list[PlannedSecret] = []
+    for name, value in given.items():
+        if not _VARIABLE.fullmatch(name):
+            what = f'"{name}" is not the name of a variable'
+            raise NotImportableError("malformed", what, "Correct it in the host's configuration.")
+        if name in _OWN_VARIABLES:
+            notes.append(f"{name} is not taken over: the sandbox has its own")
+        elif value.problems:
+            _check(value, f"the variable {name}")
+        elif name not in plain and _is_secret(name, value):
+            secrets.append(_secret(plugin_name(entry.name), name, value, notes))
+        elif value.unset and not value.asked:
+            notes.append(f"{name} is not handed over: {', '.join(value.unset)} is not set")
+        else:
+            _check(value, f"the variable {name}")
+            variables[name] = _absolute(value.text, base, scope.home)
+    return variables, tuple(secrets)
+
+
+def _is_secret(name: str, value: Expanded) -> bool:
+    if value.secret:
+        return True
+    unknown = value.asked or value.unset
+    return named_like_a_secret(name) if unknown else looks_like_a_secret(name, value.text)
+
+
+def _secret(plugin: str, variable: str, value: Expanded, notes: list[str]) -> PlannedSecret:
+    known = not value.asked and not value.unset
+    if known and not value.variable and len(value.text.encode()) < MIN_SECRET_BYTES:
+        short = f"{variable} has fewer than {MIN_SECRET_BYTES} bytes, too few to be kept as a secret"
+        notes.append(f"{short}: give --plain {variable} if it is none")
+    return PlannedSecret(
+        name=secret_name(plugin, variable),
+        variable=variable,
+        value=value.text if known and not value.variable else None,
+        environment=value.variable,
+    )
