@@ -14,6 +14,7 @@ _HERE = "fumehood_server.cli.commands.mcp"
     cls=LazyGroup,
     places={
         "import": (f"{_HERE}.import_servers:import_servers", "Take over the MCP servers of another program."),
+        "wrap": (f"{_HERE}.wrap:wrap", "Run one MCP server in a sandbox, as a stdio server."),
     },
     invoke_without_command=True,
     short_help="Serve the sidecar's tools to an MCP client over stdio.",

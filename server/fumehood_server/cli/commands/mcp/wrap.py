@@ -1,0 +1,110 @@
+"""`fumehood mcp wrap`: runs one MCP server in a sandbox, as a stdio server for one line of an mcp.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fumehood_server.cli.failure import CommandError
+
+
+@click.command(short_help="Run one MCP server in a sandbox, as a stdio server.")
+@click.option("--read", multiple=True, type=click.Path(path_type=Path, exists=True), metavar="PATH", help="Grant it.")
+@click.option(
+    "--write",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Grant writing, and reading.",
+)
+@click.option("--network", "hosts", multiple=True, metavar="NAME:PORT", help="Grant requests to a host; again.")
+@click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Hand over a variable; again.")
+@click.option("--secret", "secrets", multiple=True, metavar="NAME", help="Hand over a variable as a secret; again.")
+@click.option("--allow", multiple=True, metavar="TOOL", help="No approval for it; * for any characters; again.")
+@click.option(
+    "--max-side-effects",
+    "level_name",
+    type=click.Choice(["none", "read", "write", "external"]),
+    default="external",
+    show_default=True,
+    help="Offer tools up to this level.",
+)
+@click.option("--update", is_flag=True, help="Install and pin it anew.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+def wrap(
+    read: tuple[Path, ...],
+    write: tuple[Path, ...],
+    hosts: tuple[str, ...],
+    variables: tuple[str, ...],
+    secrets: tuple[str, ...],
+    allow: tuple[str, ...],
+    level_name: str,
+    update: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run the MCP server that COMMAND starts in a sandbox, and serve its tools on stdin and stdout.
+
+    It gets what the options grant and nothing else: no file, no network, no variable of yours. What npx or uvx would
+    fetch is installed once, pinned, and started without network. A sidecar of its own records each call; all of it
+    ends when stdin does.
+
+    Tools that write or reach out need an approval for each call: a client with elicitation asks you; from another the
+    call is refused, and --allow TOOL lets it run.
+
+    \b
+    One entry of an mcp.json:
+      {"command": "fumehood",
+       "args": ["mcp", "wrap", "--read", "/data", "--",
+                "npx", "-y", "@modelcontextprotocol/server-filesystem", "/data"]}
+    \b
+    Examples:
+      fumehood mcp wrap --write /data --allow "write_*" -- npx -y @modelcontextprotocol/server-filesystem /data
+      fumehood mcp wrap --network api.github.com:443 --secret GITHUB_TOKEN -- ./github-mcp-server stdio
+      fumehood mcp wrap -- uvx mcp-server-time
+    """
+    import signal
+
+    from fumehood_sandbox import Level
+
+    from fumehood_server.cli.mcp_wrap.serving import grants_for, say_what_holds, serve_wrapped
+    from fumehood_server.cli.mcp_wrap.wrapped_server import WrappedCommand, install_wrapped
+    from fumehood_server.cli.output import note
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    # Whatever asks it to end, its sidecar ends first.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    wrapped = WrappedCommand(command=command, variables=_variables(variables), secrets=_secrets(secrets))
+    server = install_wrapped(wrapped, lambda line: note(f"fumehood: {line}"), update=update)
+    grants = grants_for(server, read=read, write=write, hosts=hosts, allow=allow, level=Level(level_name))
+    say_what_holds(server, grants)
+    serve_wrapped(server, grants)
+
+
+def _variables(texts: tuple[str, ...]) -> dict[str, str]:
+    import os
+
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals and name not in os.environ:
+            raise CommandError(f"--env {name}: there is no environment variable of that name", "Give --env NAME=VALUE.")
+        found[name] = value if equals else os.environ[name]
+    return found
+
+
+def _secrets(names: tuple[str, ...]) -> tuple[str, ...]:
+    import os
+
+    from fumehood_server.model.capability import valid_secret_name
+
+    for name in names:
+        if not valid_secret_name(name):
+            raise CommandError(f'"{name}" can\'t be the name of a secret', "Give the name of a variable.")
+        if name not in os.environ:
+            todo = "Set it where this command is started: in `env` of its entry in mcp.json."
+            raise CommandError(f"--secret {name}: there is no environment variable of that name", todo)
+    return names

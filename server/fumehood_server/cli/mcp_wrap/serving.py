@@ -1,0 +1,109 @@
+"""Private sidecar with one plugin, and the stdio MCP server in front of it, until stdin ends."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fumehood_sandbox import Level
+
+from fumehood_server.cli.dev_sidecar import DevGrants, DevSecret, DevSidecar
+from fumehood_server.cli.failure import CommandError
+from fumehood_server.cli.mcp_wrap.wrapped_server import WrappedServer, own_slot
+from fumehood_server.cli.output import note, one_line
+from fumehood_server.model.nearest import nearest
+from fumehood_server.model.tool import ToolDefinition
+
+MAX_SOCKET_BYTES = 107
+"""Of a unix socket's path (unix(7))."""
+
+
+class WrapSidecar(DevSidecar):
+    """As that of `plugin dev`, with a pin: what differs from what was installed is refused."""
+
+    def forget_pin(self) -> None:
+        """Keep it."""
+
+
+def grants_for(
+    server: WrappedServer,
+    *,
+    read: Sequence[Path],
+    write: Sequence[Path],
+    hosts: Sequence[str],
+    allow: Sequence[str],
+    level: Level,
+) -> DevGrants:
+    """What the command line grants.
+
+    Raises:
+        CommandError: --allow fits no tool.
+    """
+    names = [tool.name for tool in server.tools]
+    for pattern in allow:
+        if not fnmatch.filter(names, pattern):
+            raise CommandError(f"--allow {pattern} fits no tool of the server", nearest(pattern, names))
+    allowed = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in allow)]
+    return DevGrants(
+        max_side_effects=level,
+        read=tuple(read),
+        write=tuple(write),
+        hosts=tuple(hosts),
+        allowed_tools=allowed,
+        secrets=tuple(DevSecret(name=each.name) for each in server.plan.secrets),
+        tool_secrets=[(tool.name, _secrets_of(tool)) for tool in server.tools if _secrets_of(tool)],
+    )
+
+
+def serve_wrapped(server: WrappedServer, grants: DevGrants) -> None:
+    """Serve its tools on stdin and stdout until stdin ends, and end its sidecar.
+
+    Raises:
+        CommandError: the sidecar did not start, or the MCP SDK is not installed.
+    """
+    from fumehood_server.mcp.errors import McpMissingError
+    from fumehood_server.mcp.stdio import serve_stdio
+    from fumehood_server.mcp.tool_choice import ToolChoice
+
+    with own_slot(server.folder) as slot:
+        if len(bytes(slot / "s")) > MAX_SOCKET_BYTES:
+            raise CommandError(f"{slot}/s is too long for a socket's path", "Set XDG_STATE_HOME to a shorter one.")
+        with WrapSidecar(slot, server.plugin, grants, show_event, environments=server.environments) as sidecar:
+            try:
+                serve_stdio(sidecar.address, token="", credentials=None, choice=ToolChoice.of((), None))
+            except McpMissingError as error:
+                what, todo = str(error), 'Run pip install "fumehood-server[mcp]".'
+                raise CommandError(what, todo, code="EXTRA_MISSING", details={"module": error.module}) from error
+
+
+def show_event(event: Mapping[str, Any]) -> None:
+    """Show what goes wrong, and what the server writes to its stderr, on ours: MCP hosts keep that as a log."""
+    message = event.get("message") or event.get("event") or ""
+    if event.get("event") == "plugin_log" or event.get("level") in {"warning", "error"}:
+        note(one_line(f"fumehood: {message}"))
+
+
+def say_what_holds(server: WrappedServer, grants: DevGrants) -> None:
+    """Tell on stderr what the server may do, what needs an approval, and what its arguments name and it lacks."""
+    granted = [Path(each).resolve() for each in (*grants.read, *grants.write)]
+    for named in server.plan.paths:
+        if not any(named.path.is_relative_to(each) for each in granted):
+            note(f"fumehood: {named.path}, {named.where}, is not granted: --read {named.path}, or --write")
+    for host in server.plan.hosts:
+        if host.host not in grants.hosts:
+            note(f"fumehood: {host.host}, {host.where}, is not granted: --network {host.host}")
+    asks = [
+        tool.name
+        for tool in server.tools
+        if not Level.READ.allows(tool.side_effects)
+        and grants.max_side_effects.allows(tool.side_effects)
+        and tool.name not in grants.allowed_tools
+    ]
+    if asks:
+        note(f"fumehood: each call of {', '.join(asks)} needs an approval: your MCP client asks you, or --allow TOOL")
+
+
+def _secrets_of(tool: ToolDefinition) -> tuple[str, ...]:
+    return tuple(text.partition(":")[2] for text in tool.requires if text.startswith("secret:"))

@@ -1,0 +1,200 @@
+"""Plugin of a wrapped MCP server, kept in the user's state folder by digest of its command line: installed once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.cli.folder_check import propose_folder_pin
+from fumehood_server.cli.mcp_import.content import resolve_server
+from fumehood_server.cli.mcp_import.host_configuration import Host, ServerEntry
+from fumehood_server.cli.mcp_import.launchers import NotImportableError, program_name
+from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan, plan_server
+from fumehood_server.cli.mcp_import.variables import Scope
+from fumehood_server.cli.plugin_builds import build_for, manifest_in
+from fumehood_server.config import SidecarConfig, load_config
+from fumehood_server.config.config import CONFIG_NAME, LOCK_NAME
+from fumehood_server.model.tool import ToolDefinition
+from fumehood_server.plugins.lock import read_lock
+
+WRAP_NAME = "wrap"
+_PLUGIN = "plugin"
+_MAX_SLOTS = 64
+"""Clients on one machine that start the same server at once."""
+_CONFIG = """\
+# Of `fumehood mcp wrap`: where what it installed is kept. What a server is granted, its command line says each time.
+[server]
+listen = ["unix:s"]
+state_dir = "state"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrappedCommand:
+    """A command line to wrap, and what it is handed."""
+
+    command: tuple[str, ...]
+    variables: Mapping[str, str]
+    secrets: Sequence[str]
+    """Names of variables whose values are secrets."""
+
+    @property
+    def digest(self) -> str:
+        """What tells its plugin from others: not the values of secrets."""
+        content = [self.command, sorted(self.variables.items()), sorted(self.secrets), str(Path.cwd())]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrappedServer:
+    """An installed and pinned server."""
+
+    folder: Path
+    """Of everything that is kept for it."""
+    plan: ServerPlan
+    tools: tuple[ToolDefinition, ...]
+
+    @property
+    def plugin(self) -> Path:
+        """The plugin's own folder."""
+        return self.folder / _PLUGIN
+
+    @property
+    def environments(self) -> Path:
+        """Where what it is installed from lies."""
+        return self.folder / "state" / "environments"
+
+
+def state_folder() -> Path:
+    """The user's, by the XDG Base Directory Specification, which has relative paths ignored."""
+    named = os.environ.get("XDG_STATE_HOME", "")
+    home = Path(named) if named.startswith("/") else Path.home() / ".local" / "state"
+    return home / "fumehood" / WRAP_NAME
+
+
+def install_wrapped(wrapped: WrappedCommand, say: Callable[[str], None], *, update: bool) -> WrappedServer:
+    """Install and pin the server of this command line, unless that was done before.
+
+    Raises:
+        CommandError: it can't be wrapped, installed or started.
+        OSError: the state folder can't be written.
+    """
+    folder = state_folder() / wrapped.digest
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        plan = _plan(wrapped)
+        with _locked(folder / "lock"):
+            (folder / CONFIG_NAME).write_text(_CONFIG)
+            config = load_config(folder / CONFIG_NAME)
+            if update:
+                shutil.rmtree(folder / _PLUGIN, ignore_errors=True)
+                (folder / LOCK_NAME).unlink(missing_ok=True)
+            tools = _pinned(folder, plan) or _install(folder, plan, config, say)
+    except NotImportableError as error:
+        raise CommandError(
+            f"{program_name(wrapped.command[0])} can't be wrapped: {error.reason}",
+            error.todo,
+            code="NOT_WRAPPED",
+            status=ExitStatus.FAILED,
+            details={"reason": error.code},
+        ) from error
+    return WrappedServer(folder=folder, plan=plan, tools=tools)
+
+
+def _plan(wrapped: WrappedCommand) -> ServerPlan:
+    entry = ServerEntry(
+        name=_name(wrapped.command), command=wrapped.command[0], arguments=wrapped.command[1:],
+        environment=dict(wrapped.variables),
+    )  # fmt: skip
+    # The shell, or the MCP host, has expanded what is to be expanded; what is no secret was said to be none.
+    scope = Scope(host=Host.CLAUDE_DESKTOP, environment={}, workspace=Path.cwd())
+    plan = plan_server(entry, scope, plain=tuple(wrapped.variables))
+    secrets = tuple(PlannedSecret(name=each, variable=each, value=None, environment=each) for each in wrapped.secrets)
+    return ServerPlan(
+        entry=plan.entry,
+        name=plan.name,
+        command=plan.command,
+        environment=plan.environment,
+        secrets=secrets,
+        paths=plan.paths,
+        hosts=plan.hosts,
+        code=plan.code,
+        program=plan.program,
+        notes=plan.notes,
+    )
+
+
+def _name(command: Sequence[str]) -> str:
+    """What the plugin is called: by the first word that names the server and no launcher or option."""
+    words = [each for each in command[1:] if not each.startswith(("-", "/", "."))]
+    word = words[0] if words else program_name(command[0])
+    return word.removeprefix("@modelcontextprotocol/").rpartition("@")[0] or word.rpartition("/")[2]
+
+
+def _pinned(folder: Path, plan: ServerPlan) -> tuple[ToolDefinition, ...]:
+    pinned = read_lock(folder / LOCK_NAME).plugins.get(plan.name)
+    return pinned.tools if pinned is not None and (folder / _PLUGIN).is_dir() else ()
+
+
+def _install(
+    folder: Path, plan: ServerPlan, config: SidecarConfig, say: Callable[[str], None]
+) -> tuple[ToolDefinition, ...]:
+    resolved = resolve_server(plan, None, None, say)
+    plugin = folder / _PLUGIN
+    shutil.rmtree(plugin, ignore_errors=True)
+    resolved.content.write(plugin)
+    build_for(manifest_in(plugin), config, hosts=resolved.build_hosts, private=resolved.build_private, quiet=False)
+    lines: list[str] = []
+    proposal = propose_folder_pin(plugin, config, lambda line: lines.append(line.message))
+    if proposal.report.loaded is None:
+        said = [each.problem for each in proposal.report.faults] or [each.message for each in proposal.report.problems]
+        shutil.rmtree(plugin, ignore_errors=True)
+        what = "\n".join((*said[:4], *lines[-6:]))
+        raise NotImportableError("not_started", what, "Look at what it wrote, and at its arguments.")
+    asyncio.run(proposal.accept())
+    return proposal.report.tools
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an flock: clients start the same server at the same time."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def own_slot(folder: Path) -> Iterator[Path]:
+    """A folder for one sidecar, with a state and a journal of its own, that no other uses meanwhile.
+
+    Raises:
+        CommandError: all are in use.
+    """
+    for number in range(_MAX_SLOTS):
+        slot = folder / f"run-{number}"
+        slot.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(slot / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            continue
+        try:
+            shutil.copyfile(folder / LOCK_NAME, slot / LOCK_NAME)
+            yield slot
+            return
+        finally:
+            os.close(descriptor)
+    raise CommandError(f"{_MAX_SLOTS} clients run this server already", "End one.", status=ExitStatus.FAILED)
