@@ -25,6 +25,7 @@ from fumehood_server.hooks import HookChain, HookRegistry, LoadedMiddleware, loa
 from fumehood_server.journal.approvals import ApprovalRecords
 from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.off import NoJournal
+from fumehood_server.journal.standing_approvals import StandingRecords
 from fumehood_server.log_lines import forward_plugin_line, held_up, loop_fields, tokens_unusable
 from fumehood_server.machine import connection_settings, make_state_folder, sandbox_problem
 from fumehood_server.mcp.supervisor import McpHealth, open_mcp
@@ -351,10 +352,14 @@ async def _approvals(
     def settings() -> DeskSettings:
         found = config().approvals
         return DeskSettings(
-            decide_within_s=found.decide_within_s, use_within_s=found.use_within_s, max_open=found.max_open
+            decide_within_s=found.decide_within_s,
+            use_within_s=found.use_within_s,
+            max_open=found.max_open,
+            standing_max_s=found.standing_max_s,
         )
 
-    async with ApprovalDesk(ApprovalRecords(journal, journal.reads), settings) as desk:
+    records, standing = ApprovalRecords(journal, journal.reads), StandingRecords(journal, journal.reads)
+    async with ApprovalDesk(records, standing, settings) as desk:
         yield desk
 
 

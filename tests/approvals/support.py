@@ -134,6 +134,19 @@ class Client:
         request = apb.DecideApprovalRequest(approval_id=approval.approval_id, choice=choice, **fields)
         return (await self.approvals.DecideApproval(request)).approval
 
+    async def stand(self, approval: apb.Approval, *, reason: str = "", **terms: Any) -> str:
+        """Approve a call, and calls like it. Returns the standing approval's id."""
+        decided = await self.decide(approval, reason=reason, standing=apb.StandingTerms(**terms))
+        return decided.decisions[-1].standing_id
+
+    async def standing(self, standing_id: str = "", **fields: Any) -> list[apb.StandingApproval]:
+        request = apb.ListStandingApprovalsRequest(standing_id=standing_id, **fields)
+        return list((await self.approvals.ListStandingApprovals(request)).standing_approvals)
+
+    async def revoke(self, standing_id: str, reason: str = "") -> apb.StandingApproval:
+        request = apb.RevokeStandingApprovalRequest(standing_id=standing_id, reason=reason)
+        return (await self.approvals.RevokeStandingApproval(request)).standing_approval
+
     async def asked(self, request: pb.CallToolRequest) -> apb.Approval:
         """The approval that a call asks for which is answered at once."""
         result = await self.call(request)

@@ -16,6 +16,7 @@ from fumehood_server.calls.steps.approve import ApprovalParts, Approved, approve
 from fumehood_server.calls.steps.prepare import arguments_of
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError, ApprovalState, Asked
 from fumehood_server.model.policy import Condition, Rule
+from fumehood_server.model.standing import StandingApprovals
 from fumehood_server.model.tool import Permission
 from fumehood_server.policy import RuleSet
 from fumehood_server.telemetry import get_logger
@@ -53,8 +54,15 @@ class Edited:
         subject = replace(asked.subject, arguments_sha256=self.sha256)
         return replace(START, state=ApprovalState.APPROVED, asked=asked.subject, subject=subject, arguments_json=THEIRS)
 
-    async def decided(self, approval: Approval) -> Approval:
+    grants = 0
+
+    async def decided(self, approval: Approval, grants: int) -> Approval:
+        assert grants == self.grants
         return approval
+
+    @property
+    def standing(self) -> StandingApprovals:
+        raise AssertionError("no rule lets an approval stand")
 
     async def withdraw(self, approval: Approval, reason: str) -> Approval:
         raise AssertionError(approval, reason)

@@ -142,6 +142,7 @@ def test_secrets_that_cannot_sign_are_named_by_doctor_and_at_the_start(tmp_path:
 
 
 async def started(config: SidecarConfig) -> None:
-    desk = ApprovalDesk(None, lambda: DeskSettings(decide_within_s=1, use_within_s=1, max_open=1))  # type: ignore[arg-type]  # nothing is asked of it
+    settings = DeskSettings(decide_within_s=1, use_within_s=1, max_open=1, standing_max_s=1)
+    desk = ApprovalDesk(None, None, lambda: settings)  # type: ignore[arg-type]  # nothing is asked of it
     async with open_webhook(config, desk, UnrestrictedRights(), None):
         pass

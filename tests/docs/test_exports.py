@@ -67,7 +67,9 @@ SERVER = {
     "workers.wire": {"MAX_LENGTH_BYTES", "FrameDecoder", "FrameError", "FrameFault", "prefixed"},
 }  # fmt: skip
 SERVICES = {
-    "ApprovalService": {"ListApprovals", "WatchApprovals", "DecideApproval"},
+    "ApprovalService": {
+        "ListApprovals", "WatchApprovals", "DecideApproval", "ListStandingApprovals", "RevokeStandingApproval",
+    },
     "HookService": {"Intercept", "ListHooks"},
     "ToolService": {
         "ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool", "CallTools", "Session",

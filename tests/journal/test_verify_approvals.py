@@ -19,6 +19,7 @@ from fumehood_server.journal.checkpoints import Checkpointer
 from fumehood_server.journal.journal import StoredJournal
 from fumehood_server.journal.place import FilePlace, Place
 from fumehood_server.journal.reads import JournalReads
+from fumehood_server.journal.standing_approvals import StandingRecords
 from fumehood_server.journal.verify import Verified, verify
 from fumehood_server.model.approval_changes import Use
 from fumehood_server.model.approval_events import ApprovalUsed
@@ -42,7 +43,7 @@ SUBJECT = Subject(
     policy="v1",
     permission="require_approval",
 )
-SETTINGS = DeskSettings(decide_within_s=3600.0, use_within_s=600.0, max_open=100)
+SETTINGS = DeskSettings(decide_within_s=3600.0, use_within_s=600.0, max_open=100, standing_max_s=3600.0)
 AT_ONCE = replace(SETTINGS, decide_within_s=0.001)
 
 
@@ -74,7 +75,8 @@ async def write_approvals(place: Place) -> None:
     ) as journal:
         if journal.reads is None:
             raise AssertionError
-        desk = ApprovalDesk(ApprovalRecords(journal, journal.reads), lambda: SETTINGS)
+        records, standing = ApprovalRecords(journal, journal.reads), StandingRecords(journal, journal.reads)
+        desk = ApprovalDesk(records, standing, lambda: SETTINGS)
 
         async def decided(call_id: str, choice: Choice, *, approvals: int = 1, **fields: Any) -> Approval:
             found = await desk.obtain(asked(call_id, approvals))
@@ -88,8 +90,8 @@ async def write_approvals(place: Place) -> None:
         await decided("withdrawn", Choice.WITHDRAW)
         edited = replace(SUBJECT, arguments_sha256="b" * 64)
         await decided("edited", Choice.APPROVE, edited=edited, edited_json='{"path": "y"}')
-        async with ApprovalDesk(ApprovalRecords(journal, journal.reads), lambda: AT_ONCE) as quick:
-            await quick.decided(await quick.obtain(asked("expired")))
+        async with ApprovalDesk(records, standing, lambda: AT_ONCE) as quick:
+            await quick.decided(await quick.obtain(asked("expired")), quick.grants)
         used = await decided("used", Choice.APPROVE)
         of = about("used")
         use = Use(used.approval_id, "used", used.digest)

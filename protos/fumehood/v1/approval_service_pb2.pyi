@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from fumehood.v1 import tool_pb2 as _tool_pb2
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -88,6 +89,38 @@ APPROVAL_CHOICE_DENY: ApprovalChoice.ValueType  # 2
 APPROVAL_CHOICE_WITHDRAW: ApprovalChoice.ValueType  # 3
 """It is taken back, whether or not it was given. The asking caller may do so as well."""
 Global___ApprovalChoice: _TypeAlias = ApprovalChoice  # noqa: Y015
+
+class _StandingApprovalState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StandingApprovalStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StandingApprovalState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STANDING_APPROVAL_STATE_UNSPECIFIED: _StandingApprovalState.ValueType  # 0
+    """Never sent."""
+    STANDING_APPROVAL_STATE_ACTIVE: _StandingApprovalState.ValueType  # 1
+    """It lets calls begin."""
+    STANDING_APPROVAL_STATE_USED_UP: _StandingApprovalState.ValueType  # 2
+    """As many calls have begun with it as may."""
+    STANDING_APPROVAL_STATE_EXPIRED: _StandingApprovalState.ValueType  # 3
+    """Its time is over."""
+    STANDING_APPROVAL_STATE_REVOKED: _StandingApprovalState.ValueType  # 4
+    """It was taken back."""
+
+class StandingApprovalState(_StandingApprovalState, metaclass=_StandingApprovalStateEnumTypeWrapper):
+    """Where a standing approval stands."""
+
+STANDING_APPROVAL_STATE_UNSPECIFIED: StandingApprovalState.ValueType  # 0
+"""Never sent."""
+STANDING_APPROVAL_STATE_ACTIVE: StandingApprovalState.ValueType  # 1
+"""It lets calls begin."""
+STANDING_APPROVAL_STATE_USED_UP: StandingApprovalState.ValueType  # 2
+"""As many calls have begun with it as may."""
+STANDING_APPROVAL_STATE_EXPIRED: StandingApprovalState.ValueType  # 3
+"""Its time is over."""
+STANDING_APPROVAL_STATE_REVOKED: StandingApprovalState.ValueType  # 4
+"""It was taken back."""
+Global___StandingApprovalState: _TypeAlias = StandingApprovalState  # noqa: Y015
 
 @_typing.final
 class Approval(_message.Message):
@@ -219,12 +252,15 @@ class ApprovalRequirement(_message.Message):
     APPROVALS_FIELD_NUMBER: _builtins.int
     APPROVERS_FIELD_NUMBER: _builtins.int
     SELF_APPROVAL_FIELD_NUMBER: _builtins.int
+    STANDING_FIELD_NUMBER: _builtins.int
     rule: _builtins.str
     """The rule's name."""
     approvals: _builtins.int
     """How many must approve."""
     self_approval: _builtins.bool
     """Whether the asking caller counts."""
+    standing: _builtins.bool
+    """Whether a standing approval may be given."""
     @_builtins.property
     def approvers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Who counts, by name. Empty means whoever may approve."""
@@ -236,10 +272,11 @@ class ApprovalRequirement(_message.Message):
         approvals: _builtins.int = ...,
         approvers: _abc.Iterable[_builtins.str] | None = ...,
         self_approval: _builtins.bool = ...,
+        standing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvers", b"approvers", "rule", b"rule", "self_approval", b"self_approval"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvers", b"approvers", "rule", b"rule", "self_approval", b"self_approval", "standing", b"standing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -257,6 +294,7 @@ class ApprovalDecision(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     EDITED_DIGEST_FIELD_NUMBER: _builtins.int
     DECIDED_AT_FIELD_NUMBER: _builtins.int
+    STANDING_ID_FIELD_NUMBER: _builtins.int
     choice: Global___ApprovalChoice.ValueType
     """What."""
     reason: _builtins.str
@@ -265,6 +303,8 @@ class ApprovalDecision(_message.Message):
     """The digest of what they saw."""
     edited_digest: _builtins.str
     """The digest of what they approved in its place. Empty: they approved what they saw."""
+    standing_id: _builtins.str
+    """The standing approval that they gave with it. Empty: none."""
     @_builtins.property
     def by(self) -> Global___ApprovalParty:
         """Who."""
@@ -282,14 +322,226 @@ class ApprovalDecision(_message.Message):
         digest: _builtins.str = ...,
         edited_digest: _builtins.str = ...,
         decided_at: _timestamp_pb2.Timestamp | None = ...,
+        standing_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "decided_at", b"decided_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "choice", b"choice", "decided_at", b"decided_at", "digest", b"digest", "edited_digest", b"edited_digest", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "choice", b"choice", "decided_at", b"decided_at", "digest", b"digest", "edited_digest", b"edited_digest", "reason", b"reason", "standing_id", b"standing_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApprovalDecision: _TypeAlias = ApprovalDecision  # noqa: Y015
+
+@_typing.final
+class ArgumentCondition(_message.Message):
+    """A test of the arguments, as in `when` of a `[[policy.rule]]` that allows. All that it says must hold, of every value
+    that the pointer finds, of one at least; what can't be told does not hold. It says one thing at least.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POINTER_FIELD_NUMBER: _builtins.int
+    ONE_OF_JSON_FIELD_NUMBER: _builtins.int
+    PATTERN_FIELD_NUMBER: _builtins.int
+    MIN_FIELD_NUMBER: _builtins.int
+    MAX_FIELD_NUMBER: _builtins.int
+    pointer: _builtins.str
+    """JSON pointer (RFC 6901), with `*` for every element or member."""
+    pattern: _builtins.str
+    """A regular expression that is found in a text. In the syntax of Rust's `regex`: without look-around."""
+    min: _builtins.float
+    """The least number."""
+    max: _builtins.float
+    """The greatest number."""
+    @_builtins.property
+    def one_of_json(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """One of these: texts, numbers and booleans, each as JSON."""
+
+    def __init__(
+        self,
+        *,
+        pointer: _builtins.str = ...,
+        one_of_json: _abc.Iterable[_builtins.str] | None = ...,
+        pattern: _builtins.str = ...,
+        min: _builtins.float | None = ...,
+        max: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max", b"_max", "_min", b"_min", "max", b"max", "min", b"min"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max", b"_max", "_min", b"_min", "max", b"max", "min", b"min", "one_of_json", b"one_of_json", "pattern", b"pattern", "pointer", b"pointer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max: _TypeAlias = _typing.Literal["max"]  # noqa: Y015
+    _WhichOneofArgType__max: _TypeAlias = _typing.Literal["_max", b"_max"]  # noqa: Y015
+    _WhichOneofReturnType__min: _TypeAlias = _typing.Literal["min"]  # noqa: Y015
+    _WhichOneofArgType__min: _TypeAlias = _typing.Literal["_min", b"_min"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max) -> _WhichOneofReturnType__max | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min) -> _WhichOneofReturnType__min | None: ...
+
+Global___ArgumentCondition: _TypeAlias = ArgumentCondition  # noqa: Y015
+
+@_typing.final
+class StandingTerms(_message.Message):
+    """What a standing approval is to be for. It is always for the same tool, definition, plugin, grants, caller and rules."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNTIL_FIELD_NUMBER: _builtins.int
+    VALID_FOR_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    CONDITIONS_FIELD_NUMBER: _builtins.int
+    calls: _builtins.int
+    """For how many calls beside the one that is approved. 0 means any number; more than 1,000,000 is INVALID_ARGUMENT."""
+    session: _builtins.bool
+    """Whether only for calls of the same `context.session_id`, which the approved call must have."""
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """Until when, by the sidecar's clock. Absent: by `valid_for`."""
+
+    @_builtins.property
+    def valid_for(self) -> _duration_pb2.Duration:
+        """For how long. Absent, and `until` too: as long as the sidecar's `[approvals] standing_max_s`, beyond which it can't be."""
+
+    @_builtins.property
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArgumentCondition]:
+        """What the arguments of each call must fit, all of it; the approved call's must. None: they must be exactly those."""
+
+    def __init__(
+        self,
+        *,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        valid_for: _duration_pb2.Duration | None = ...,
+        calls: _builtins.int = ...,
+        session: _builtins.bool = ...,
+        conditions: _abc.Iterable[Global___ArgumentCondition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["until", b"until", "valid_for", b"valid_for"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "conditions", b"conditions", "session", b"session", "until", b"until", "valid_for", b"valid_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandingTerms: _TypeAlias = StandingTerms  # noqa: Y015
+
+@_typing.final
+class StandingApproval(_message.Message):
+    """One standing approval."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDING_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    PLUGIN_FIELD_NUMBER: _builtins.int
+    SIDE_EFFECTS_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    CONDITIONS_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    GRANTED_AT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    GRANTED_BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    APPLIES_FIELD_NUMBER: _builtins.int
+    REVOKED_BY_FIELD_NUMBER: _builtins.int
+    REVOKE_REASON_FIELD_NUMBER: _builtins.int
+    REVOKED_AT_FIELD_NUMBER: _builtins.int
+    standing_id: _builtins.str
+    """Names it."""
+    state: Global___StandingApprovalState.ValueType
+    """Where it stands."""
+    tool: _builtins.str
+    """The tool whose calls it is for."""
+    plugin: _builtins.str
+    """The plugin that serves the tool."""
+    side_effects: _tool_pb2.SideEffects.ValueType
+    """What the tool may do to the world."""
+    session_id: _builtins.str
+    """The session that it is for. Empty: any."""
+    calls: _builtins.int
+    """How many calls may begin with it. 0: any number."""
+    used: _builtins.int
+    """How many have."""
+    reason: _builtins.str
+    """Why, in their words."""
+    approval_id: _builtins.str
+    """The approval that it was given with."""
+    call_id: _builtins.str
+    """The call of that approval."""
+    applies: _builtins.bool
+    """Whether the tool, its plugin and grants, and the rules are now what they were: else it lets nothing begin."""
+    revoke_reason: _builtins.str
+    """Why, in their words."""
+    @_builtins.property
+    def caller(self) -> Global___ApprovalParty:
+        """Whose calls it is for: those of the same name, or without one by the same way. `connection` is of who asked first."""
+
+    @_builtins.property
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArgumentCondition]:
+        """What arguments must fit. None: they must be those of `call_id`."""
+
+    @_builtins.property
+    def granted_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was given."""
+
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """Until when it is good."""
+
+    @_builtins.property
+    def granted_by(self) -> Global___ApprovalParty:
+        """Who gave it."""
+
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The rules that ask for an approval of such calls."""
+
+    @_builtins.property
+    def revoked_by(self) -> Global___ApprovalParty:
+        """Who took it back. Absent: nobody did."""
+
+    @_builtins.property
+    def revoked_at(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    def __init__(
+        self,
+        *,
+        standing_id: _builtins.str = ...,
+        state: Global___StandingApprovalState.ValueType = ...,
+        tool: _builtins.str = ...,
+        plugin: _builtins.str = ...,
+        side_effects: _tool_pb2.SideEffects.ValueType = ...,
+        caller: Global___ApprovalParty | None = ...,
+        session_id: _builtins.str = ...,
+        conditions: _abc.Iterable[Global___ArgumentCondition] | None = ...,
+        calls: _builtins.int = ...,
+        used: _builtins.int = ...,
+        granted_at: _timestamp_pb2.Timestamp | None = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+        granted_by: Global___ApprovalParty | None = ...,
+        reason: _builtins.str = ...,
+        approval_id: _builtins.str = ...,
+        call_id: _builtins.str = ...,
+        rules: _abc.Iterable[_builtins.str] | None = ...,
+        applies: _builtins.bool = ...,
+        revoked_by: Global___ApprovalParty | None = ...,
+        revoke_reason: _builtins.str = ...,
+        revoked_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "expires_at", b"expires_at", "granted_at", b"granted_at", "granted_by", b"granted_by", "revoked_at", b"revoked_at", "revoked_by", b"revoked_by"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applies", b"applies", "approval_id", b"approval_id", "call_id", b"call_id", "caller", b"caller", "calls", b"calls", "conditions", b"conditions", "expires_at", b"expires_at", "granted_at", b"granted_at", "granted_by", b"granted_by", "plugin", b"plugin", "reason", b"reason", "revoke_reason", b"revoke_reason", "revoked_at", b"revoked_at", "revoked_by", b"revoked_by", "rules", b"rules", "session_id", b"session_id", "side_effects", b"side_effects", "standing_id", b"standing_id", "state", b"state", "tool", b"tool", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandingApproval: _TypeAlias = StandingApproval  # noqa: Y015
 
 @_typing.final
 class ListApprovalsRequest(_message.Message):
@@ -414,6 +666,7 @@ class DecideApprovalRequest(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    STANDING_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """Which. Required."""
     choice: Global___ApprovalChoice.ValueType
@@ -426,6 +679,13 @@ class DecideApprovalRequest(_message.Message):
     """Arguments to approve in place of those: one JSON object as text. They are validated and permitted as the caller's
     were, and approvals that were given before no longer count. Empty means none.
     """
+    @_builtins.property
+    def standing(self) -> Global___StandingTerms:
+        """Has an approval stand for later calls as well. Absent: it is for its call alone. PERMISSION_DENIED with
+        APPROVAL_NOT_ALLOWED where not all rules that ask have `standing = true`, or where one approver is not enough;
+        INVALID_ARGUMENT for terms that can't be had, and beside `arguments_json`.
+        """
+
     def __init__(
         self,
         *,
@@ -434,10 +694,11 @@ class DecideApprovalRequest(_message.Message):
         digest: _builtins.str = ...,
         reason: _builtins.str = ...,
         arguments_json: _builtins.str = ...,
+        standing: Global___StandingTerms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["standing", b"standing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "choice", b"choice", "digest", b"digest", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "choice", b"choice", "digest", b"digest", "reason", b"reason", "standing", b"standing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -466,3 +727,119 @@ class DecideApprovalResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DecideApprovalResponse: _TypeAlias = DecideApprovalResponse  # noqa: Y015
+
+@_typing.final
+class ListStandingApprovalsRequest(_message.Message):
+    """Asks for standing approvals."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDING_ID_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    INCLUDE_CLOSED_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    standing_id: _builtins.str
+    """Only this one, in whatever state. Empty means all."""
+    tool: _builtins.str
+    """Only those of this tool. Empty means all."""
+    include_closed: _builtins.bool
+    """Also those that can't be used any more, as long as the journal keeps them."""
+    page_size: _builtins.int
+    """At most this many. 0 means 100; more than 1,000 is taken as 1,000; negative is INVALID_ARGUMENT."""
+    page_token: _builtins.str
+    """`next_page_token` of the page before. Empty starts from the beginning."""
+    def __init__(
+        self,
+        *,
+        standing_id: _builtins.str = ...,
+        tool: _builtins.str = ...,
+        include_closed: _builtins.bool = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_closed", b"include_closed", "page_size", b"page_size", "page_token", b"page_token", "standing_id", b"standing_id", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStandingApprovalsRequest: _TypeAlias = ListStandingApprovalsRequest  # noqa: Y015
+
+@_typing.final
+class ListStandingApprovalsResponse(_message.Message):
+    """A page of standing approvals, in the order of their ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDING_APPROVALS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token for the next page. Empty means that this was the last."""
+    @_builtins.property
+    def standing_approvals(self) -> _containers.RepeatedCompositeFieldContainer[Global___StandingApproval]:
+        """The standing approvals."""
+
+    def __init__(
+        self,
+        *,
+        standing_approvals: _abc.Iterable[Global___StandingApproval] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "standing_approvals", b"standing_approvals"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStandingApprovalsResponse: _TypeAlias = ListStandingApprovalsResponse  # noqa: Y015
+
+@_typing.final
+class RevokeStandingApprovalRequest(_message.Message):
+    """Asks to take one back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDING_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    standing_id: _builtins.str
+    """Which. Required."""
+    reason: _builtins.str
+    """Why. At most 4,096 bytes."""
+    def __init__(
+        self,
+        *,
+        standing_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "standing_id", b"standing_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeStandingApprovalRequest: _TypeAlias = RevokeStandingApprovalRequest  # noqa: Y015
+
+@_typing.final
+class RevokeStandingApprovalResponse(_message.Message):
+    """What came of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDING_APPROVAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def standing_approval(self) -> Global___StandingApproval:
+        """The standing approval after it."""
+
+    def __init__(
+        self,
+        *,
+        standing_approval: Global___StandingApproval | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["standing_approval", b"standing_approval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["standing_approval", b"standing_approval"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeStandingApprovalResponse: _TypeAlias = RevokeStandingApprovalResponse  # noqa: Y015

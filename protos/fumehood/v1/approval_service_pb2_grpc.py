@@ -30,7 +30,8 @@ class ApprovalServiceStub:
 
     A call that needs an approval waits for it, or is answered with `TOOL_APPROVAL_REQUIRED` where it asked for that. An
     approval is bound to a digest of tool, arguments, definition, plugin, caller and policy: it is good for one call of
-    exactly that. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
+    exactly that. Where the rules allow it, whoever approves a call may give a standing approval with it: for later calls
+    of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
     APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
@@ -58,6 +59,16 @@ class ApprovalServiceStub:
                 request_serializer=fumehood_dot_v1_dot_approval__service__pb2.DecideApprovalRequest.SerializeToString,
                 response_deserializer=fumehood_dot_v1_dot_approval__service__pb2.DecideApprovalResponse.FromString,
                 _registered_method=True)
+        self.ListStandingApprovals = channel.unary_unary(
+                '/fumehood.v1.ApprovalService/ListStandingApprovals',
+                request_serializer=fumehood_dot_v1_dot_approval__service__pb2.ListStandingApprovalsRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_approval__service__pb2.ListStandingApprovalsResponse.FromString,
+                _registered_method=True)
+        self.RevokeStandingApproval = channel.unary_unary(
+                '/fumehood.v1.ApprovalService/RevokeStandingApproval',
+                request_serializer=fumehood_dot_v1_dot_approval__service__pb2.RevokeStandingApprovalRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_approval__service__pb2.RevokeStandingApprovalResponse.FromString,
+                _registered_method=True)
 
 
 class ApprovalServiceServicer:
@@ -65,7 +76,8 @@ class ApprovalServiceServicer:
 
     A call that needs an approval waits for it, or is answered with `TOOL_APPROVAL_REQUIRED` where it asked for that. An
     approval is bound to a digest of tool, arguments, definition, plugin, caller and policy: it is good for one call of
-    exactly that. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
+    exactly that. Where the rules allow it, whoever approves a call may give a standing approval with it: for later calls
+    of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
     APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
@@ -96,6 +108,22 @@ class ApprovalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListStandingApprovals(self, request, context):
+        """Lists the standing approvals of tools whose calls the caller may approve: those that can be used, or all; or one by
+        its id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeStandingApproval(self, request, context):
+        """Takes a standing approval back. From the answer on no call begins with it, on any sidecar of the journal, and none
+        that has begun with it and was not sent to a worker yet is. Whoever may approve calls of the tool may do so.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ApprovalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -114,6 +142,16 @@ def add_ApprovalServiceServicer_to_server(servicer, server):
                     request_deserializer=fumehood_dot_v1_dot_approval__service__pb2.DecideApprovalRequest.FromString,
                     response_serializer=fumehood_dot_v1_dot_approval__service__pb2.DecideApprovalResponse.SerializeToString,
             ),
+            'ListStandingApprovals': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListStandingApprovals,
+                    request_deserializer=fumehood_dot_v1_dot_approval__service__pb2.ListStandingApprovalsRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_approval__service__pb2.ListStandingApprovalsResponse.SerializeToString,
+            ),
+            'RevokeStandingApproval': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeStandingApproval,
+                    request_deserializer=fumehood_dot_v1_dot_approval__service__pb2.RevokeStandingApprovalRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_approval__service__pb2.RevokeStandingApprovalResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'fumehood.v1.ApprovalService', rpc_method_handlers)
@@ -127,7 +165,8 @@ class ApprovalService:
 
     A call that needs an approval waits for it, or is answered with `TOOL_APPROVAL_REQUIRED` where it asked for that. An
     approval is bound to a digest of tool, arguments, definition, plugin, caller and policy: it is good for one call of
-    exactly that. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
+    exactly that. Where the rules allow it, whoever approves a call may give a standing approval with it: for later calls
+    of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
     APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
@@ -205,6 +244,60 @@ class ApprovalService:
             '/fumehood.v1.ApprovalService/DecideApproval',
             fumehood_dot_v1_dot_approval__service__pb2.DecideApprovalRequest.SerializeToString,
             fumehood_dot_v1_dot_approval__service__pb2.DecideApprovalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStandingApprovals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fumehood.v1.ApprovalService/ListStandingApprovals',
+            fumehood_dot_v1_dot_approval__service__pb2.ListStandingApprovalsRequest.SerializeToString,
+            fumehood_dot_v1_dot_approval__service__pb2.ListStandingApprovalsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeStandingApproval(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fumehood.v1.ApprovalService/RevokeStandingApproval',
+            fumehood_dot_v1_dot_approval__service__pb2.RevokeStandingApprovalRequest.SerializeToString,
+            fumehood_dot_v1_dot_approval__service__pb2.RevokeStandingApprovalResponse.FromString,
             options,
             channel_credentials,
             insecure,

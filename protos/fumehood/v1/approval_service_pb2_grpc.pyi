@@ -31,7 +31,8 @@ class ApprovalServiceStub:
 
     A call that needs an approval waits for it, or is answered with `TOOL_APPROVAL_REQUIRED` where it asked for that. An
     approval is bound to a digest of tool, arguments, definition, plugin, caller and policy: it is good for one call of
-    exactly that. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
+    exactly that. Where the rules allow it, whoever approves a call may give a standing approval with it: for later calls
+    of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
     APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
@@ -54,6 +55,14 @@ class ApprovalServiceStub:
     """Approves, denies or withdraws one. A denial is the last word; an approval counts until as many are there as the
     rules ask for. What is decided is recorded before the answer.
     """
+    ListStandingApprovals: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.ListStandingApprovalsRequest, _approval_service_pb2.ListStandingApprovalsResponse]
+    """Lists the standing approvals of tools whose calls the caller may approve: those that can be used, or all; or one by
+    its id.
+    """
+    RevokeStandingApproval: _grpc.UnaryUnaryMultiCallable[_approval_service_pb2.RevokeStandingApprovalRequest, _approval_service_pb2.RevokeStandingApprovalResponse]
+    """Takes a standing approval back. From the answer on no call begins with it, on any sidecar of the journal, and none
+    that has begun with it and was not sent to a worker yet is. Whoever may approve calls of the tool may do so.
+    """
 
 @_typing.type_check_only
 class ApprovalServiceAsyncStub(ApprovalServiceStub):
@@ -61,7 +70,8 @@ class ApprovalServiceAsyncStub(ApprovalServiceStub):
 
     A call that needs an approval waits for it, or is answered with `TOOL_APPROVAL_REQUIRED` where it asked for that. An
     approval is bound to a digest of tool, arguments, definition, plugin, caller and policy: it is good for one call of
-    exactly that. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
+    exactly that. Where the rules allow it, whoever approves a call may give a standing approval with it: for later calls
+    of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
     APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
@@ -81,13 +91,22 @@ class ApprovalServiceAsyncStub(ApprovalServiceStub):
     """Approves, denies or withdraws one. A denial is the last word; an approval counts until as many are there as the
     rules ask for. What is decided is recorded before the answer.
     """
+    ListStandingApprovals: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.ListStandingApprovalsRequest, _approval_service_pb2.ListStandingApprovalsResponse]  # type: ignore[assignment]
+    """Lists the standing approvals of tools whose calls the caller may approve: those that can be used, or all; or one by
+    its id.
+    """
+    RevokeStandingApproval: _aio.UnaryUnaryMultiCallable[_approval_service_pb2.RevokeStandingApprovalRequest, _approval_service_pb2.RevokeStandingApprovalResponse]  # type: ignore[assignment]
+    """Takes a standing approval back. From the answer on no call begins with it, on any sidecar of the journal, and none
+    that has begun with it and was not sent to a worker yet is. Whoever may approve calls of the tool may do so.
+    """
 
 class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
     """Approves and denies calls, for people and for what speaks for them.
 
     A call that needs an approval waits for it, or is answered with `TOOL_APPROVAL_REQUIRED` where it asked for that. An
     approval is bound to a digest of tool, arguments, definition, plugin, caller and policy: it is good for one call of
-    exactly that. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
+    exactly that. Where the rules allow it, whoever approves a call may give a standing approval with it: for later calls
+    of the same caller and tool, for a time. Errors are gRPC statuses with `google.rpc.ErrorInfo`: INVALID_ARGUMENT for a request that is wrong,
     NOT_FOUND with the reason APPROVAL_NOT_FOUND, PERMISSION_DENIED with the reason APPROVAL_NOT_ALLOWED for who may not
     decide it, FAILED_PRECONDITION with the reason APPROVAL_CLOSED where it is decided, withdrawn, used or expired, or
     APPROVAL_CHANGED where it is no longer what was looked at; FAILED_PRECONDITION with JOURNAL_OFF where the sidecar keeps
@@ -122,6 +141,26 @@ class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_approval_service_pb2.DecideApprovalResponse, _abc.Awaitable[_approval_service_pb2.DecideApprovalResponse]]:
         """Approves, denies or withdraws one. A denial is the last word; an approval counts until as many are there as the
         rules ask for. What is decided is recorded before the answer.
+        """
+
+    @_abc_1.abstractmethod
+    def ListStandingApprovals(
+        self,
+        request: _approval_service_pb2.ListStandingApprovalsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.ListStandingApprovalsResponse, _abc.Awaitable[_approval_service_pb2.ListStandingApprovalsResponse]]:
+        """Lists the standing approvals of tools whose calls the caller may approve: those that can be used, or all; or one by
+        its id.
+        """
+
+    @_abc_1.abstractmethod
+    def RevokeStandingApproval(
+        self,
+        request: _approval_service_pb2.RevokeStandingApprovalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_approval_service_pb2.RevokeStandingApprovalResponse, _abc.Awaitable[_approval_service_pb2.RevokeStandingApprovalResponse]]:
+        """Takes a standing approval back. From the answer on no call begins with it, on any sidecar of the journal, and none
+        that has begun with it and was not sent to a worker yet is. Whoever may approve calls of the tool may do so.
         """
 
 def add_ApprovalServiceServicer_to_server(servicer: ApprovalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,9 +1,9 @@
-"""Records the start of a call that uses an approval up or takes something of quotas, in one transaction with that."""
+"""Records the start of a call that uses an approval or takes something of quotas, in one transaction with that."""
 
 from __future__ import annotations
 
 from fumehood_server.calls.call import Call
-from fumehood_server.calls.errors import NotBegunError, StepFailedError
+from fumehood_server.calls.errors import NotBegunError, StandingLostError, StepFailedError
 from fumehood_server.calls.steps.approve import not_approved
 from fumehood_server.calls.steps.quota import exceeded_error
 from fumehood_server.calls.steps.writable import not_run
@@ -15,23 +15,33 @@ from fumehood_server.model.events import About, ExecuteStart
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.quota_events import QuotaRefused
 from fumehood_server.model.quotas import QuotaExceededError, shown
+from fumehood_server.model.standing import StandingUse
+from fumehood_server.model.standing_changes import UseStanding
+from fumehood_server.model.standing_events import StandingUsed
 
 
 async def commit_counted_start(
-    journal: Journal, call: Call, event: ExecuteStart, kept: tuple[bytes, ...], approved: Approval | None
+    journal: Journal,
+    call: Call,
+    event: ExecuteStart,
+    kept: tuple[bytes, ...],
+    approved: Approval | StandingUse | None,
 ) -> None:
-    """Return once it is on disk that the call uses up its approval, or recorded what it takes of quotas.
+    """Return once it is on disk that the call uses its approval, or recorded what it takes of quotas.
 
     `call.about` is set, and unset again where the call does not begin.
 
     Raises:
         CallTakenError: another sidecar has the call.
         NotBegunError: a quota has not as much left as it takes.
-        StepFailedError: its approval can't be used, or the journal can't be written.
+        StandingLostError: a standing approval can't be used any more.
+        StepFailedError: its own approval can't be used, or the journal can't be written.
     """
     about = _about(call)
     try:
-        if approved is not None:
+        if isinstance(approved, StandingUse):
+            await _commit_standing(journal, call, event, kept, approved)
+        elif approved is not None:
             await _commit_approved(journal, call, event, kept, approved)
         else:
             # What counts outlives a kill. One with effects waits for its attempt to be on disk, and so for this.
@@ -75,6 +85,24 @@ async def _commit_approved(
         if exc.reason == ApprovalState.USED.value:  # it is one call's: that of this id
             raise CallTakenError(str(exc)) from exc
         raise StepFailedError(not_approved(tool, approved.approval_id, exc.reason)) from exc
+
+
+async def _commit_standing(
+    journal: Journal, call: Call, event: ExecuteStart, kept: tuple[bytes, ...], found: StandingUse
+) -> None:
+    standing = found.standing
+    used = StandingUsed(
+        standing_id=standing.standing_id,
+        digest=found.subject.digest,
+        granted_with=standing.call_id,
+        approvers=(standing.by,),
+    )
+    use = UseStanding(standing.standing_id, found.subject, found.session_id, found.rules)
+    try:
+        await journal.commit_approved(event, _about(call), kept, use, used)
+    except ApprovalRefusedError as exc:
+        call.about = None
+        raise StandingLostError(standing.standing_id, str(exc)) from exc
 
 
 def _about(call: Call) -> About:

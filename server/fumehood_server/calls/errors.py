@@ -20,6 +20,15 @@ class NotBegunError(StepFailedError):
     """The call ends before it has begun, and may come again under its id: nothing is recorded as its outcome."""
 
 
+class StandingLostError(FumehoodError):
+    """A standing approval that was there a moment ago can't be used by the call any more. It has not begun."""
+
+    def __init__(self, standing_id: str, problem: str) -> None:
+        """Name it."""
+        super().__init__(problem)
+        self.standing_id = standing_id
+
+
 class EndedEarlyError(StepFailedError):
     """The call was cancelled, or met a deadline."""
 

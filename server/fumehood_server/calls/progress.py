@@ -55,6 +55,8 @@ class Progress:
     """Of the arguments as they were asked for, where plugin, hook or approver have changed them."""
     coercions: tuple[Coercion, ...] = ()
     """What was mended of them."""
+    standing_id: str = ""
+    """The standing approval that it has begun with. Empty: none."""
     charges: Sequence[Charge] = ()
     """What it takes of quotas."""
     worker_id: str = ""

@@ -17,10 +17,11 @@ from fumehood_server.calls.counted_start import commit_counted_start
 from fumehood_server.calls.errors import StepFailedError
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.receipt_documents import ReceiptDocuments
+from fumehood_server.calls.steps.approve import not_approved
 from fumehood_server.calls.steps.quota import at_the_end
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError
-from fumehood_server.model.approvals import Approval
+from fumehood_server.model.approvals import Approval, ApprovalRefusedError
 from fumehood_server.model.call import Block, CallContext, CallError, CallOutcome
 from fumehood_server.model.events import (
     About,
@@ -41,6 +42,8 @@ from fumehood_server.model.http_answers import unconfirmed
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.standing import StandingUse
+from fumehood_server.model.standing_changes import ConfirmStanding
 from fumehood_server.model.taken_values import TakenValues
 from fumehood_server.model.taxonomy import Category, Code
 from fumehood_server.model.tool import Payloads, safe_to_repeat
@@ -101,23 +104,31 @@ class CallRecords:
             progress.redactor = await self._redactor_of(tool.plugin, tool.plugin_secrets)
 
     async def start(
-        self, call: Call, progress: Progress, *, required: bool = False, approved: Approval | None = None
+        self,
+        call: Call,
+        progress: Progress,
+        *,
+        required: bool = False,
+        approved: Approval | StandingUse | None = None,
     ) -> None:
         """The call is admitted, and may come to run: see `_start`, which is followed by what hooks have said so far."""
         if self._journal.recording:
             await self._start(call, progress, required=required, approved=approved)
             self._hooks_decided(call, progress)
 
-    async def _start(self, call: Call, progress: Progress, *, required: bool, approved: Approval | None) -> None:
+    async def _start(
+        self, call: Call, progress: Progress, *, required: bool, approved: Approval | StandingUse | None
+    ) -> None:
         """Once for each call, after `find_secrets`.
 
         Where other sidecars record there too, it returns once the call has its id for itself; one of a tool with
-        effects has that with its attempt. `approved`: the approval that it uses up, in the same transaction, as what it
+        effects has that with its attempt. `approved`: the approval that it uses, in the same transaction, as what it
         takes of quotas. `required`: whether it ends where nobody can say now whose the id is.
 
         Raises:
             CallTakenError: the id is that of another sidecar's call.
             NotBegunError: a quota has not as much left as it takes.
+            StandingLostError: a standing approval can't be used any more.
             StepFailedError: nobody can say.
         """
         request, tool = call.request, progress.tool
@@ -179,26 +190,30 @@ class CallRecords:
     async def attempt(self, call: Call, progress: Progress, worker_id: str, receipt: Receipt, *, retried: bool) -> None:
         """An attempt is about to be sent. Returns once that is on disk where the tool has effects.
 
-        `retried`: whether another one may follow, so that each is recorded whatever the tool's level.
+        `retried`: whether another one may follow, so that each is recorded whatever the tool's level. The first of a
+        call that a standing approval has let begin is recorded only while nobody has revoked that.
 
         Raises:
-            StepFailedError: it can't be put there, so the attempt must not be sent.
+            StepFailedError: it can't be put there, so the attempt must not be sent; nor where it was revoked.
             CallTakenError: nor because it is another sidecar's.
         """
         if not self._journal.recording or progress.tool is None:
             return
         changes_nothing = safe_to_repeat(progress.tool.definition.side_effects)
-        if changes_nothing and not retried:
+        standing = ConfirmStanding(progress.standing_id) if progress.standing_id and not progress.attempts else None
+        if changes_nothing and not retried and standing is None:
             return
         digest, documents = self._receipts.of(receipt, progress.tool)
         event = ExecuteAttempt(attempt=progress.attempts + 1, worker_id=worker_id, receipt=digest)
-        if changes_nothing:
+        if changes_nothing and standing is None:
             self._journal.record(event, _about(call), (), documents)
             return
         try:
-            await self._journal.commit(event, _about(call), (), documents)
+            await self._journal.commit(event, _about(call), (), documents, standing=standing)
         except CallTakenError:
             raise
+        except ApprovalRefusedError as exc:
+            raise StepFailedError(not_approved(call.request.tool, progress.standing_id, exc.reason)) from exc
         except JournalUnavailableError as exc:
             why = f"the journal can't be written: {exc}"
             raise StepFailedError(not_run(call.request.tool, why)) from exc

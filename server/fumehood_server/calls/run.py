@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -10,7 +11,7 @@ from fumehood_server.calls.attempts import run_attempts
 from fumehood_server.calls.call import Call
 from fumehood_server.calls.dependencies import CallDependencies
 from fumehood_server.calls.earlier_call import find_earlier, find_taken, repeat_earlier
-from fumehood_server.calls.errors import NotBegunError, StepFailedError
+from fumehood_server.calls.errors import NotBegunError, StandingLostError, StepFailedError
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.steps.again import (
     after_taken,
@@ -30,12 +31,13 @@ from fumehood_server.calls.steps.permit import check_permission
 from fumehood_server.calls.steps.prepare import prepare_arguments
 from fumehood_server.calls.steps.quota import charges_of
 from fumehood_server.calls.steps.writable import await_journal
-from fumehood_server.errors import CallTakenError, RefusedError, WorkerUnavailableError
-from fumehood_server.model.approvals import Approval
+from fumehood_server.errors import CallTakenError, JournalUnavailableError, RefusedError, WorkerUnavailableError
+from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Approvals
 from fumehood_server.model.call import CallError, CallOutcome
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.policy import Verdict
 from fumehood_server.model.recorded import RecordedCall
+from fumehood_server.model.standing import StandingUse
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Permission
 from fumehood_server.telemetry.logging import correlation
@@ -174,14 +176,7 @@ class _Ready:
 async def _carry_out(call: Call, needs: CallDependencies, progress: Progress, ready: _Ready) -> Checked:
     """The steps from the approval to the tool's answer. Raises as `_take_steps`."""
     tool, spec, resumed = ready.tool, ready.spec, ready.resumed
-    approved = await _approved(
-        call, tool, ready.prepared, ready.verdict, needs=needs, progress=progress, resumed=resumed
-    )
-    progress.charges = await charges_of(call, tool, progress, needs.quotas)
-    if not resumed:
-        await needs.records.start(call, progress, required=needs.journal_required, approved=approved)
-        if approved is not None and needs.approvals is not None:
-            needs.approvals.used(approved)
+    approved = await _begun(call, needs, progress, ready)
     kept = None if resumed or approved is not None else needs.cache.find(call.request, progress)
     if kept is not None:
         return kept
@@ -192,26 +187,50 @@ async def _carry_out(call: Call, needs: CallDependencies, progress: Progress, re
     return checked
 
 
+async def _begun(
+    call: Call, needs: CallDependencies, progress: Progress, ready: _Ready
+) -> Approval | StandingUse | None:
+    """Have the call's start recorded, with the approval that it uses. None: it needs none, or had begun before."""
+    lost = frozenset[str]()
+    while True:
+        approved = await _approved(call, ready, needs=needs, progress=progress, but=lost)
+        progress.charges = await charges_of(call, ready.tool, progress, needs.quotas)
+        if ready.resumed:
+            return None
+        try:
+            await needs.records.start(call, progress, required=needs.journal_required, approved=approved)
+        except StandingLostError as exc:  # used up by other calls, revoked or expired: it has to ask
+            lost |= {exc.standing_id}
+            continue
+        if approved is not None and needs.approvals is not None:
+            await _used(approved, needs.approvals, progress)
+        return approved
+
+
+async def _used(approved: Approval | StandingUse, approvals: Approvals, progress: Progress) -> None:
+    if isinstance(approved, Approval):
+        approvals.used(approved)
+        return
+    progress.standing_id = approved.standing.standing_id
+    if approved.waiting is not None:
+        with contextlib.suppress(ApprovalRefusedError, JournalUnavailableError):  # closed, or left to its time
+            await approvals.withdraw(approved.waiting, f"{progress.standing_id} has let its call begin")
+
+
 async def _approved(
-    call: Call,
-    tool: RegisteredTool,
-    prepared: Accepted,
-    verdict: Verdict,
-    *,
-    needs: CallDependencies,
-    progress: Progress,
-    resumed: bool,
-) -> Approval | None:
-    """The approval that the call uses up, and what of its arguments was changed by it. None: it needs none."""
+    call: Call, ready: _Ready, *, needs: CallDependencies, progress: Progress, but: frozenset[str]
+) -> Approval | StandingUse | None:
+    """The approval that the call uses, and what of its arguments was changed by it. None: it needs none."""
+    tool, prepared, verdict = ready.tool, ready.prepared, ready.verdict
     if verdict.permission is not Permission.REQUIRE_APPROVAL or needs.approvals is None:
         return None
     parts = ApprovalParts(approvals=needs.approvals, policy=needs.policy, tools=needs.tools, checks=needs.checks)
-    if resumed:
-        await check_used(call, tool, prepared, parts)
+    if ready.resumed:
+        progress.standing_id = await check_used(call, tool, prepared, parts)
         return None
-    approved = await approve(call, tool, prepared, verdict, progress=progress, parts=parts)
+    approved = await approve(call, tool, prepared, verdict, progress=progress, parts=parts, but=but)
     _passed(check_caller(needs.rights, call.request))  # its rights may have been taken while it waited
-    if approved.approval.edited:
+    if isinstance(approved.approval, Approval) and approved.approval.edited:
         progress.asked_hash = progress.asked_hash or progress.arguments_hash
         progress.arguments_json = approved.prepared.text
         progress.arguments_hash = approved.prepared.canonical_sha256

@@ -192,6 +192,8 @@ class ApprovalsConfig:
     """How long a call may use it after that."""
     max_open: int = 4_096
     """Approvals that wait, or were given and not used."""
+    standing_max_s: float = 28_800.0
+    """How long a standing approval may be good at most."""
     webhook: WebhookConfig | None = None
 
 

@@ -275,6 +275,7 @@ class RuleTable(Table):
     approvers: list[str] = Field(default=[], max_length=1024)
     approvals: int = Field(default=1, ge=1, le=64)
     self_approval: bool = False
+    standing: bool = False
 
 
 MAX_QUOTAS = 256
@@ -331,6 +332,7 @@ class ApprovalsTable(Table):
     decide_within_s: float = Field(default=3_600.0, gt=0, le=31_536_000)
     use_within_s: float = Field(default=600.0, gt=0, le=31_536_000)
     max_open: int = Field(default=4_096, ge=1, le=100_000)
+    standing_max_s: float = Field(default=28_800.0, gt=0, le=31_536_000)
     webhook: WebhookTable | None = None
 
 

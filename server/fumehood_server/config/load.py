@@ -175,6 +175,7 @@ def _convert(
             decide_within_s=file.approvals.decide_within_s,
             use_within_s=file.approvals.use_within_s,
             max_open=file.approvals.max_open,
+            standing_max_s=file.approvals.standing_max_s,
             webhook=webhook,
         ),
         mcp=mcp,

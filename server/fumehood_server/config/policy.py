@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jsonschema_rs
-
 from fumehood_server.config.config_file import ConditionTable, RuleTable
 from fumehood_server.config.toml_source import Key, TomlSource
-from fumehood_server.model.pattern_cost import pattern_states
+from fumehood_server.model.condition_checks import pattern_problem
 from fumehood_server.model.policy import Condition, Rule
-from fumehood_server.model.schema import compile_schema
 from fumehood_server.model.tool import Permission
 
-MAX_STATES = 1_000
-"""Of a pattern's automaton. The event loop waits for each match."""
 _RULE = "[[policy.rule]]"
 
 
@@ -36,12 +31,19 @@ def read_rules(tables: Sequence[RuleTable], source: TomlSource) -> tuple[Rule, .
 
 def _check(table: RuleTable, key: Key, source: TomlSource) -> None:
     approves = table.permission is Permission.REQUIRE_APPROVAL
-    if not approves and (table.approvers or table.approvals > 1 or table.self_approval):
-        problem = f'`approvers`, `approvals` and `self_approval` in {_RULE} "{table.name}" ask for an approval'
+    if not approves and (table.approvers or table.approvals > 1 or table.self_approval or table.standing):
+        problem = (
+            f'`approvers`, `approvals`, `self_approval` and `standing` in {_RULE} "{table.name}" ask for an approval'
+        )
         raise source.problem((*key, "permission"), problem, 'write permission = "require_approval"')
     if table.approvals > 1 and len({*table.approvers}) < table.approvals:
         problem = f'{_RULE} "{table.name}" asks for {table.approvals} approvals, and names fewer `approvers`'
         raise source.problem((*key, "approvals"), problem, "name at least as many: they are told apart by their names")
+    if table.standing and table.approvals > 1:
+        problem = (
+            f'`standing` in {_RULE} "{table.name}" is for one approver, and it asks for {table.approvals} approvals'
+        )
+        raise source.problem((*key, "standing"), problem, "leave it out: each call takes all of them then")
     for place, condition in enumerate(table.when):
         _check_condition(condition, (*key, "when", place), source)
 
@@ -56,15 +58,9 @@ def _check_condition(table: ConditionTable, key: Key, source: TomlSource) -> Non
         raise source.problem((*key, "equals"), "`equals` and `one_of` say the same thing twice", "write one of them")
     if table.pattern is None:
         return
-    if pattern_states(table.pattern) > MAX_STATES:
-        problem = f"`pattern` takes more than {MAX_STATES:,} states to match"
-        raise source.problem((*key, "pattern"), problem, "repeat less in it, as by {1,20}")
-    try:
-        compile_schema({"pattern": table.pattern})
-    except (jsonschema_rs.ValidationError, ValueError) as exc:
-        problem = "`pattern` is no regular expression that can be matched in linear time"
-        hint = r"look-around ((?=…), (?!…), (?<=…), (?<!…)) and back-references (\1) are not taken"
-        raise source.problem((*key, "pattern"), problem, hint) from exc
+    problem, hint = pattern_problem(table.pattern)
+    if problem:
+        raise source.problem((*key, "pattern"), problem, hint)
 
 
 def _rule(table: RuleTable) -> Rule:
@@ -79,6 +75,7 @@ def _rule(table: RuleTable) -> Rule:
         approvers=tuple(table.approvers),
         approvals=table.approvals,
         self_approval=table.self_approval,
+        standing=table.standing,
     )
 
 

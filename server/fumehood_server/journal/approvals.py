@@ -11,6 +11,9 @@ from fumehood_server.journal.store import StoreError
 from fumehood_server.model.approval_changes import Change
 from fumehood_server.model.approvals import Approval
 from fumehood_server.model.events import About, Event
+from fumehood_server.model.standing import Standing
+from fumehood_server.model.standing_changes import Grant
+from fumehood_server.model.standing_events import granted_event
 
 if TYPE_CHECKING:
     from fumehood_server.journal.journal import StoredJournal
@@ -29,8 +32,16 @@ class ApprovalRecords:
         self.shared = journal.shared
         self.window_us = round(journal.window_s * 1e6)
 
-    async def change(self, change: Change, event: Event, about: About, payloads: tuple[bytes, ...] = ()) -> Approval:
-        """Record an event, and what it says of an approval, now.
+    async def change(
+        self,
+        change: Change,
+        event: Event,
+        about: About,
+        payloads: tuple[bytes, ...] = (),
+        *,
+        granted: Standing | None = None,
+    ) -> Approval:
+        """Record an event, and what it says of an approval, now; and in the same transaction a standing one.
 
         Raises:
             ApprovalRefusedError: the approval can't be changed so.
@@ -38,7 +49,12 @@ class ApprovalRecords:
         """
         entry = self._journal.entry(event, about, payloads)
         entry.approval = change
-        await self._journal.commit_entries([entry])
+        entries = [entry]
+        if granted is not None:
+            second = self._journal.entry(granted_event(granted), about)
+            second.requires, second.standing = entry, Grant(granted)
+            entries.append(second)
+        await self._journal.commit_entries(entries)
         if entry.refusal is not None:
             raise entry.refusal
         if entry.settled is None:

@@ -9,6 +9,8 @@ from fumehood_server.model.approval_changes import Change
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError
 from fumehood_server.model.events import Document
 from fumehood_server.model.quotas import Charge, Exceeded
+from fumehood_server.model.standing import Standing
+from fumehood_server.model.standing_changes import StandingChange
 
 
 class CallState(IntEnum):
@@ -86,6 +88,10 @@ class Entry:
     """What it says of an approval."""
     settled: Approval | None = None
     """That approval after it was appended."""
+    standing: StandingChange | None = None
+    """What it says of a standing approval."""
+    settled_standing: Standing | None = None
+    """That one after it was appended."""
     requires: Entry | None = None
     """An earlier one of the same group, without which it is not appended."""
     refusal: ApprovalRefusedError | None = None

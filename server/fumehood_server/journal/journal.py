@@ -35,6 +35,7 @@ from fumehood_server.model.events import (
 from fumehood_server.model.forks import Fork
 from fumehood_server.model.quotas import QuotaExceededError
 from fumehood_server.model.recorded import RecordedCall
+from fumehood_server.model.standing_changes import StandingChange, UseStanding
 from fumehood_server.model.steady_clock import STEADY_CLOCK
 
 COMMIT_S = 5.0
@@ -182,13 +183,17 @@ class StoredJournal:
         documents: tuple[Document, ...] = (),
         *,
         lasting: bool = True,
+        standing: StandingChange | None = None,
     ) -> None:
         """See `fumehood_server.model.journal.Journal`."""
         await self.room(sum(map(len, payloads)))
         if self._writer.is_full:
             raise JournalUnavailableError(self.problem or "more events wait than the journal can take")
         entry = self.entry(event, about, payloads, documents)
+        entry.standing = standing
         await self._written(entry, lasting=lasting)
+        if entry.refusal is not None:
+            raise entry.refusal
         if entry.exceeded is not None:
             raise QuotaExceededError(entry.exceeded)
         if entry.refused:
@@ -206,11 +211,14 @@ class StoredJournal:
         await self._written(*entries)
 
     async def commit_approved(
-        self, start: ExecuteStart, about: About, payloads: tuple[bytes, ...], use: Change, used: Event
+        self, start: ExecuteStart, about: About, payloads: tuple[bytes, ...], use: Change | UseStanding, used: Event
     ) -> None:
         """See `fumehood_server.model.journal.Journal`."""
         first = self.entry(start, about, payloads)
-        first.approval = use
+        if isinstance(use, UseStanding):
+            first.standing = use
+        else:
+            first.approval = use
         second = self.entry(used, about)
         second.requires = first
         await self.commit_entries([first, second])

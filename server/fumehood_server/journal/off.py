@@ -11,6 +11,7 @@ from fumehood_server.model.approvals import ApprovalRefusedError
 from fumehood_server.model.events import NOBODY, About, Document, Event, ExecuteStart
 from fumehood_server.model.forks import Fork
 from fumehood_server.model.recorded import RecordedCall
+from fumehood_server.model.standing_changes import StandingChange, UseStanding
 
 
 class NoJournal:
@@ -56,6 +57,7 @@ class NoJournal:
         documents: tuple[Document, ...] = (),
         *,
         lasting: bool = True,
+        standing: StandingChange | None = None,
     ) -> None:
         """Nothing is written."""
 
@@ -64,7 +66,7 @@ class NoJournal:
         start: ExecuteStart,  # noqa: ARG002 - as in the protocol
         about: About,  # noqa: ARG002 - likewise
         payloads: tuple[bytes, ...],  # noqa: ARG002 - likewise
-        use: Change,  # noqa: ARG002 - likewise
+        use: Change | UseStanding,  # noqa: ARG002 - likewise
         used: Event,  # noqa: ARG002 - likewise
     ) -> None:
         """No approval is kept, so none is used."""

@@ -62,6 +62,17 @@ class StoredEvent(NamedTuple):
     body: bytes
 
 
+class StandingRow(NamedTuple):
+    """A row of the table of standing approvals: see `standing_rows.Row`."""
+
+    standing_id: str
+    binding: str
+    is_open: bool
+    until_us: int
+    position: int
+    record: bytes
+
+
 class ApprovalRow(NamedTuple):
     """A row of the table of approvals: see `approval_rows.Row`."""
 
@@ -223,6 +234,14 @@ class Reader(Protocol):
 
     def approval_rows(self, after: tuple[int, str], *, limit: int) -> list[ApprovalRow]:
         """The first approvals after a position and an id, in that order."""
+
+    def standing_approvals(
+        self, *, binding: str = "", open_at_us: int | None = None, after: str = "", limit: int
+    ) -> list[StandingRow]:
+        """The first after an id, in the order of their ids. `open_at_us`: those that may be used then."""
+
+    def standing_approval(self, standing_id: str) -> StandingRow | None:
+        """One of them."""
 
     def approval_events(self, call_id: str, before: int) -> list[StoredEvent]:
         """Events of the approvals of a call from before its start."""

@@ -18,6 +18,7 @@ from fumehood_server.journal.pruned import pruned_so_far
 from fumehood_server.journal.store import Counts, EventFilter, Pruned, Reader, StoredEvent, StoreError
 from fumehood_server.journal.tree import TILE_BITS, TILE_HASHES, Tile, Tree
 from fumehood_server.journal.verify_approvals import ApprovalChecks
+from fumehood_server.journal.verify_standing import StandingChecks
 from fumehood_server.model.approval_events import ApprovalDecided, ApprovalRequested
 from fumehood_server.model.events import (
     ExecuteAttempt,
@@ -135,6 +136,7 @@ class _Verification:
         self._checkpoint = self._checkpoints()
         self._due = next(self._checkpoint, None)
         approvals = ApprovalChecks(self._reader, self._pruned_events.up_to)
+        standing = StandingChecks(self._reader, self._pruned_events.up_to)
         while self._tree.size < counts.events:
             events = self._reader.events(EventFilter(), after=self._tree.size - 1, limit=_PORTION)
             if not events:
@@ -146,7 +148,7 @@ class _Verification:
                 while self._tree.size < min(event.position, self._pruned_events.up_to):
                     self._add(self._tree.append_hash(self._removed_leaf()))
                 fields = self._check_event(event, payloads, rows)
-                if problem := approvals.problem(event, fields):
+                if problem := approvals.problem(event, fields) or standing.problem(event, fields):
                     raise _FaultError(event.position, problem)
                 self._add(self._tree.append(event.body))
             if self._progress is not None:
@@ -155,6 +157,8 @@ class _Verification:
             raise _FaultError(counts.events, f"is missing: a checkpoint was signed over {self._due.size} events")
         if problem := approvals.rest():
             raise _FaultError(-1, problem)
+        if (fault := standing.rest()) is not None:
+            raise _FaultError(*fault)
         self._check_rest(counts)
 
     def _add(self, tiles: Sequence[Tile]) -> None:

@@ -136,14 +136,15 @@ _DECIDING = frozenset({ApprovalDecided.TYPE, ApprovalWithdrawn.TYPE})
 def _of_decision(each: Decision) -> tuple[str, ...]:
     edited = "" if each.edited is None else each.edited.digest
     digest = "" if each.choice is Choice.WITHDRAW else each.digest  # its event has none
-    return each.choice.value, each.by, each.authenticated_by, each.connection, each.reason, digest, edited
+    who = each.by, each.authenticated_by, each.connection, each.reason
+    return each.choice.value, *who, digest, edited, each.standing_id
 
 
 def _of_event(fields: Mapping[str, Any]) -> tuple[str, ...]:
     data = fields["data"]
     choice = data.get("choice", Choice.WITHDRAW.value)
     who = data["by"], data["authenticated_by"], data["connection"], data["reason"]
-    return choice, *who, data.get("digest", ""), data.get("edited_digest", "")
+    return choice, *who, data.get("digest", ""), data.get("edited_digest", ""), data.get("standing_id", "")
 
 
 def _is_of(text: str, said: Mapping[str, Any] | None) -> bool:

@@ -85,6 +85,7 @@ class Decide:
         earlier = found.decisions
         if decision.edited is not None:  # the events keep what earlier ones put in its place
             earlier = tuple(replace(each, edited_json="") for each in earlier)
+        _check_standing(found, decision)
         found = replace(found, decisions=(*earlier, decision))
         if decision.edited is not None:
             asked_for = self.requirements or found.requirements
@@ -134,6 +135,13 @@ def _open(current: Approval | None, approval_id: str, now_us: int) -> Approval:
     if now_us >= current.expires_us:
         raise ApprovalRefusedError("expired", f"{approval_id} has expired")
     return current
+
+
+def _check_standing(found: Approval, decision: Decision) -> None:
+    """Whoever makes it stand must be enough alone: others have approved one call."""
+    if decision.standing_id and not is_satisfied(replace(found, decisions=(decision,))):
+        problem = f"{found.approval_id} takes more approvers than one: it can be approved for this call alone"
+        raise ApprovalRefusedError("not_standing", problem)
 
 
 def _closed(found: Approval, state: ApprovalState, decision: Decision | None = None) -> Approval:

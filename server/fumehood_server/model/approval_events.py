@@ -52,6 +52,8 @@ class ApprovalDecided(Event):
     arguments_hash: str = ""
     arguments: Digested | None = None
     """The text that they put in its place. None: none, or it is not recorded."""
+    standing_id: str = ""
+    """The standing approval that they made of it. Empty: none."""
 
 
 @dataclass(slots=True, kw_only=True)

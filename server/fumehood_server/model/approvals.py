@@ -9,13 +9,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from fumehood_server.model.caller import Authentication, Caller
 from fumehood_server.model.policy import Requirement
 from fumehood_server.model.tool import Payloads
+
+if TYPE_CHECKING:
+    from fumehood_server.model.standing import StandingApprovals
 
 
 class ApprovalState(StrEnum):
@@ -94,6 +97,8 @@ class Decision:
     edited: Subject | None = None
     """What they approved in its place."""
     edited_json: str = ""
+    standing_id: str = ""
+    """The standing approval that they made of it. Empty: none."""
 
     @property
     def decider(self) -> tuple[str, str]:
@@ -192,6 +197,14 @@ class Asked:
 class Approvals(Protocol):
     """Where calls ask for approvals."""
 
+    @property
+    def grants(self) -> int:
+        """How many standing approvals this sidecar has heard of so far: see `decided`."""
+
+    @property
+    def standing(self) -> StandingApprovals:
+        """Those that were given for calls to come."""
+
     async def obtain(self, asked: Asked) -> Approval:
         """The approval of a call: the one that it was given or waits for, else a new one.
 
@@ -200,8 +213,11 @@ class Approvals(Protocol):
             ApprovalRefusedError: too many are open.
         """
 
-    async def decided(self, approval: Approval) -> Approval:
-        """The approval once it is no longer pending. Raises JournalUnavailableError."""
+    async def decided(self, approval: Approval, grants: int) -> Approval:
+        """The approval once it is no longer pending, or once a standing approval was given for calls like its own.
+
+        `grants`: as it was when one was looked for last. Raises JournalUnavailableError.
+        """
 
     async def withdraw(self, approval: Approval, reason: str) -> Approval:
         """Take it back. Raises JournalUnavailableError and ApprovalRefusedError."""

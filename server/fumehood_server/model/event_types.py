@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fumehood_server.model import approval_events, events, forks, hook_events, operation_events, quota_events
+from fumehood_server.model import (
+    approval_events,
+    events,
+    forks,
+    hook_events,
+    operation_events,
+    quota_events,
+    standing_events,
+)
 from fumehood_server.model.events import Event
 
 EVENTS: Mapping[str, type[Event]] = {
@@ -18,6 +26,9 @@ EVENTS: Mapping[str, type[Event]] = {
         approval_events.ApprovalWithdrawn,
         approval_events.ApprovalExpired,
         approval_events.ApprovalUsed,
+        standing_events.StandingGranted,
+        standing_events.StandingUsed,
+        standing_events.StandingRevoked,
         hook_events.HookDecided,
         quota_events.QuotaRefused,
         events.ExecuteAttempt,

@@ -11,6 +11,7 @@ from fumehood_server.model.recorded import RecordedCall
 if TYPE_CHECKING:
     from fumehood_server.model.approval_changes import Change
     from fumehood_server.model.forks import Fork
+    from fumehood_server.model.standing_changes import StandingChange, UseStanding
 
 
 class Journal(Protocol):
@@ -65,21 +66,24 @@ class Journal(Protocol):
         documents: tuple[Document, ...] = (),
         *,
         lasting: bool = True,
+        standing: StandingChange | None = None,
     ) -> None:
         """Have an event on disk now, after all that were recorded before.
 
         `lasting` False: have it where a kill of this process can't take it back now, and on disk within 50 ms.
+        `standing`: what it says of a standing approval, in the same transaction.
 
         Raises:
             JournalUnavailableError: it could not be put there in time. It may be there all the same.
             CallTakenError: the call's id is that of another sidecar's call, or another one has settled the call.
             QuotaExceededError: a quota has not as much left as the call takes. Nothing was recorded.
+            ApprovalRefusedError: `standing` may not follow. Nothing was recorded.
         """
 
     async def commit_approved(
-        self, start: ExecuteStart, about: About, payloads: tuple[bytes, ...], use: Change, used: Event
+        self, start: ExecuteStart, about: About, payloads: tuple[bytes, ...], use: Change | UseStanding, used: Event
     ) -> None:
-        """Have a call's start on disk now, and in the same transaction that it has used up its approval.
+        """Have a call's start on disk now, and in the same transaction that it has used its approval.
 
         Raises:
             ApprovalRefusedError: the approval can't be used. Nothing was recorded.

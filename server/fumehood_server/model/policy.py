@@ -44,6 +44,8 @@ class Rule:
     """How many of them must."""
     self_approval: bool = False
     """Whether the asking caller may be one of them."""
+    standing: bool = False
+    """Whether an approver may have it stand for later calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,8 @@ class Requirement:
     approvers: tuple[str, ...] = ()
     approvals: int = 1
     self_approval: bool = False
+    standing: bool = False
+    """Whether an approval that was given before may stand for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

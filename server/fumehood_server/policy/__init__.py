@@ -5,5 +5,6 @@ from fumehood_server.policy.desk import ApprovalDesk
 from fumehood_server.policy.interfaces import DeskSettings
 from fumehood_server.policy.quotas import QuotaSet
 from fumehood_server.policy.rules import RuleSet
+from fumehood_server.policy.standing_decisions import StandingDecisions
 
-__all__ = ["ApprovalDesk", "Decisions", "DeskSettings", "QuotaSet", "RuleSet"]
+__all__ = ["ApprovalDesk", "Decisions", "DeskSettings", "QuotaSet", "RuleSet", "StandingDecisions"]

@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Choice, is_same, may_count
 from fumehood_server.model.caller import Authentication, Caller, CallerRights
+from fumehood_server.model.standing import StandingTerms
 from fumehood_server.policy.desk import ApprovalDesk
 from fumehood_server.policy.interfaces import EditedApproval
+from fumehood_server.policy.standing_terms import AskedTerms, TermsError
 
 MAX_APPROVAL_ID_BYTES = 256
 MAX_REASON_BYTES = 4096
-_CLOSED = frozenset({"decided", "denied", "expired", "withdrawn", "used", "approved"})
+_CLOSED = frozenset({"decided", "denied", "expired", "withdrawn", "used", "approved", "revoked"})
 
 Edit = Callable[[Approval], Awaitable[EditedApproval]]
 """Puts other arguments in place of the approval's. Raises ApprovalRefusedError."""
@@ -31,7 +33,7 @@ class Decisions:
 
     def may_see(self, found: Approval, by: Caller) -> bool:
         """Whether it is this one's to decide, or to wait for: arguments are nobody else's business."""
-        return self._may_approve(by, found.asked.tool) or is_same(found.asker, by.name, by.connection)
+        return may_approve(self._rights, by, found.asked.tool) or is_same(found.asker, by.name, by.connection)
 
     async def find(self, approval_id: str, by: Caller) -> Approval:
         """One that the caller may see.
@@ -39,7 +41,7 @@ class Decisions:
         Raises:
             RefusedError: there is none, or it can't be read.
         """
-        _check_length("approval_id", approval_id, MAX_APPROVAL_ID_BYTES)
+        check_length("approval_id", approval_id, MAX_APPROVAL_ID_BYTES)
         with unavailable_refused():
             found = await self._desk.find(approval_id)
         if found is None or not self.may_see(found, by):
@@ -48,22 +50,35 @@ class Decisions:
         return found
 
     async def decide(
-        self, approval_id: str, choice: Choice, by: Caller, *, digest: str, reason: str, edit: Edit | None = None
+        self,
+        approval_id: str,
+        choice: Choice,
+        by: Caller,
+        *,
+        digest: str,
+        reason: str,
+        edit: Edit | None = None,
+        standing: AskedTerms | None = None,
     ) -> Approval:
         """Record the caller's decision. `digest` is what they saw: a withdrawal may leave it empty.
+
+        `standing`: have an approval stand for later calls, without an edit.
 
         Raises:
             RefusedError: they may not, it can't be decided so, or it can't be recorded.
         """
-        _check_length("reason", reason, MAX_REASON_BYTES)
+        check_length("reason", reason, MAX_REASON_BYTES)
         if choice is not Choice.WITHDRAW and not digest:
             raise _invalid("digest is required: that of the approval as it was looked at")
         found = await self.find(approval_id, by)
         self._check_allowed(found, by, choice)
+        terms = None if standing is None else self._terms(found, standing)
         with unavailable_refused():
             try:
                 if edit is None:
-                    return await self._desk.decide(found, choice, by, reason=reason, digest=digest or found.digest)
+                    return await self._desk.decide(
+                        found, choice, by, reason=reason, digest=digest or found.digest, terms=terms
+                    )
                 edited = await edit(found)
                 return await self._desk.decide(
                     found,
@@ -76,13 +91,13 @@ class Decisions:
                     requirements=edited.requirements,
                 )
             except ApprovalRefusedError as exc:
-                raise _refusal(exc) from exc
+                raise refusal_of(exc) from exc
 
     def _check_allowed(self, found: Approval, by: Caller, choice: Choice) -> None:
         is_asker = is_same(found.asker, by.name, by.connection) or (not found.asked.caller and not by.name)
         if choice is Choice.WITHDRAW and is_asker:
             return
-        if not self._may_approve(by, found.asked.tool):
+        if not may_approve(self._rights, by, found.asked.tool):
             who = by.name or f"a caller without a name on {by.connection}"
             text = f"{who} may not approve calls of {found.asked.tool}"
             raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text))
@@ -93,9 +108,24 @@ class Decisions:
             )
             raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"rules": rules}))
 
-    def _may_approve(self, by: Caller, tool: str) -> bool:
-        """Whether the rules about callers say so. Who has shown nothing of who it is may not, whatever they say."""
-        return by.authenticated_by is not Authentication.NONE and self._rights.may_approve(by, tool)
+    def _terms(self, found: Approval, asked: AskedTerms) -> StandingTerms:
+        strict = [each.rule for each in found.requirements if not each.standing]
+        if strict:
+            rules = ", ".join(strict)
+            text = (
+                f"{found.approval_id} can be approved for its call alone: no `standing = true` in what asks for it "
+                f"({rules})"
+            )
+            raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"rules": rules}))
+        try:
+            return self._desk.terms(asked, found)
+        except TermsError as exc:
+            raise _invalid(f"standing: {exc}") from exc
+
+
+def may_approve(rights: CallerRights, by: Caller, tool: str) -> bool:
+    """Whether the rules about callers say so. Who has shown nothing of who it is may not, whatever they say."""
+    return by.authenticated_by is not Authentication.NONE and rights.may_approve(by, tool)
 
 
 @contextlib.contextmanager
@@ -108,16 +138,20 @@ def unavailable_refused() -> Iterator[None]:
         raise RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, text)) from exc
 
 
-def _refusal(error: ApprovalRefusedError) -> RefusedError:
+def refusal_of(error: ApprovalRefusedError) -> RefusedError:
+    """Why an approval, or a standing one, can't be changed so."""
     if error.reason in {"invalid", "not_permitted"}:
         return _invalid(str(error))
     reason = RefusalReason.APPROVAL_CLOSED if error.reason in _CLOSED else RefusalReason.APPROVAL_CHANGED
     if error.reason == "not_found":
         reason = RefusalReason.APPROVAL_NOT_FOUND
+    elif error.reason == "not_standing":
+        reason = RefusalReason.APPROVAL_NOT_ALLOWED
     return RefusedError(Refusal(reason, str(error), {"state": error.reason}))
 
 
-def _check_length(name: str, value: str, limit_bytes: int) -> None:
+def check_length(name: str, value: str, limit_bytes: int) -> None:
+    """Raises RefusedError: a text is too long."""
     if len(value.encode(errors="surrogatepass")) > limit_bytes:
         raise _invalid(f"{name} is longer than {limit_bytes} bytes")
 
@@ -126,4 +160,13 @@ def _invalid(message: str) -> RefusedError:
     return RefusedError(Refusal(RefusalReason.REQUEST_INVALID, message))
 
 
-__all__ = ["MAX_APPROVAL_ID_BYTES", "MAX_REASON_BYTES", "Decisions", "Edit", "unavailable_refused"]
+__all__ = [
+    "MAX_APPROVAL_ID_BYTES",
+    "MAX_REASON_BYTES",
+    "Decisions",
+    "Edit",
+    "check_length",
+    "may_approve",
+    "refusal_of",
+    "unavailable_refused",
+]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -34,10 +34,13 @@ from fumehood_server.model.approvals import (
 from fumehood_server.model.caller import Authentication, Caller
 from fumehood_server.model.events import About, Event, payload_of
 from fumehood_server.model.policy import Requirement
+from fumehood_server.model.standing import Standing, StandingTerms, binding_of
 from fumehood_server.model.steady_clock import STEADY_CLOCK
 from fumehood_server.model.tool import Payloads
-from fumehood_server.policy.interfaces import ApprovalJournal, DeskSettings
+from fumehood_server.policy.interfaces import ApprovalJournal, DeskSettings, StandingJournal
 from fumehood_server.policy.open_approvals import OpenApprovals
+from fumehood_server.policy.standing_desk import StandingDesk, granted_by
+from fumehood_server.policy.standing_terms import AskedTerms, checked
 from fumehood_server.telemetry import get_logger
 
 POLL_S = 0.5
@@ -53,12 +56,18 @@ _RANDOM_BYTES = 12
 class ApprovalDesk:
     """An async context manager; for one event loop."""
 
-    def __init__(self, journal: ApprovalJournal, settings: Callable[[], DeskSettings]) -> None:
+    def __init__(
+        self, journal: ApprovalJournal, standing: StandingJournal, settings: Callable[[], DeskSettings]
+    ) -> None:
         """`settings` gives those in force."""
         self._journal = journal
+        self.standing = StandingDesk(standing, journal)
+        self.grants = 0
         self._settings = settings
         self._open = OpenApprovals()
         self._waiting: dict[str, set[asyncio.Future[Approval]]] = {}
+        self._alike: dict[str, set[asyncio.Future[Approval]]] = {}
+        """The same by what a standing approval for them would be bound to."""
         self._wake = asyncio.Event()
         self._changes = asyncio.Event()
         self._seen = -1
@@ -152,22 +161,17 @@ class ApprovalDesk:
         )
         return await self._change(Request(approval), event, _about(approval), kept)
 
-    async def decided(self, approval: Approval) -> Approval:
-        """The approval once it is no longer pending."""
-        if approval.state is not ApprovalState.PENDING:
+    async def decided(self, approval: Approval, grants: int) -> Approval:
+        """See `fumehood_server.model.approvals.Approvals`."""
+        if approval.state is not ApprovalState.PENDING or grants != self.grants:
             return approval
         future: asyncio.Future[Approval] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(approval.approval_id, set())
-        waiting.add(future)
-        try:
+        with _listed(self._waiting, approval.approval_id, future), _listed(self._alike, _binding(approval), future):
             current = await self._journal.find(approval.approval_id)  # decided before anybody waited here
             if current is not None:
                 self._note(current)
-            return await future
-        finally:
-            waiting.discard(future)
-            if not waiting:
-                self._waiting.pop(approval.approval_id, None)
+            found = await future
+        return found if found.approval_id == approval.approval_id else approval
 
     def used(self, approval: Approval) -> None:
         """A call has begun with it."""
@@ -194,8 +198,11 @@ class ApprovalDesk:
         edited: Subject | None = None,
         edited_json: str = "",
         requirements: tuple[Requirement, ...] = (),
+        terms: StandingTerms | None = None,
     ) -> Approval:
         """Record somebody's decision of what has this digest. Whether they may decide was asked before.
+
+        `terms`: of a standing approval that is to come of it.
 
         Raises:
             ApprovalRefusedError: it is decided, withdrawn, used or expired, or no longer what they saw.
@@ -211,6 +218,7 @@ class ApprovalDesk:
             at_us=STEADY_CLOCK.now_us(),
             edited=edited,
             edited_json=edited_json,
+            standing_id="" if terms is None else f"standing-{os.urandom(_RANDOM_BYTES).hex()}",
         )
         kept: tuple[bytes, ...] = ()
         event: Event
@@ -231,6 +239,7 @@ class ApprovalDesk:
                 authenticated_by=by.authenticated_by.value,
                 connection=by.connection,
                 reason=reason,
+                standing_id=decision.standing_id,
             )
             if edited is not None:
                 payloads = Payloads(approval.payloads)
@@ -238,7 +247,12 @@ class ApprovalDesk:
                 event.arguments_hash = "" if payloads is Payloads.OFF else edited.arguments_sha256
                 event.arguments, kept = payload_of(edited_json.encode(errors="surrogatepass"), payloads)
         change = Decide(approval.approval_id, decision, requirements)
-        return await self._change(change, event, _about(approval), kept)
+        granted = None if terms is None else granted_by(decision, approval, terms)
+        return await self._change(change, event, _about(approval), kept, granted=granted)
+
+    def terms(self, asked: AskedTerms, approval: Approval) -> StandingTerms:
+        """The terms of a standing approval, by the settings in force. Raises TermsError."""
+        return checked(asked, approval, now_us=STEADY_CLOCK.now_us(), max_s=self._settings().standing_max_s)
 
     async def find(self, approval_id: str) -> Approval | None:
         """One of them. Raises JournalUnavailableError."""
@@ -268,18 +282,31 @@ class ApprovalDesk:
 
     # Behind them.
 
-    async def _change(self, change: Change, event: Event, about: About, payloads: tuple[bytes, ...] = ()) -> Approval:
-        approval = await self._journal.change(change, event, about, payloads)
+    async def _change(
+        self,
+        change: Change,
+        event: Event,
+        about: About,
+        payloads: tuple[bytes, ...] = (),
+        *,
+        granted: Standing | None = None,
+    ) -> Approval:
+        approval = await self._journal.change(change, event, about, payloads, granted=granted)
         self._note(approval)
         return approval
 
     def _note(self, approval: Approval) -> None:
-        """Keep when it expires, and wake who waits for it."""
+        """Keep when it expires, and wake who waits for it or for one like it."""
         approval_id = approval.approval_id
         if self._open.note(approval) or (self._journal.shared and approval.state.is_open):
             self._wake.set()
         if approval.state is not ApprovalState.PENDING:
             for each in self._waiting.get(approval_id, ()):
+                if not each.done():
+                    each.set_result(approval)
+        if any(each.standing_id for each in approval.decisions):
+            self.grants += 1
+            for each in self._alike.get(_binding(approval), ()):
                 if not each.done():
                     each.set_result(approval)
         self._changes.set()
@@ -347,6 +374,24 @@ class ApprovalDesk:
                 except ApprovalRefusedError:  # somebody else was quicker
                     found = await self._journal.find(approval_id) or found
             self._note(found)
+
+
+def _binding(approval: Approval) -> str:
+    return binding_of(approval.asked)
+
+
+@contextlib.contextmanager
+def _listed(
+    waiting: dict[str, set[asyncio.Future[Approval]]], key: str, future: asyncio.Future[Approval]
+) -> Iterator[None]:
+    some = waiting.setdefault(key, set())
+    some.add(future)
+    try:
+        yield
+    finally:
+        some.discard(future)
+        if not some and waiting.get(key) is some:
+            del waiting[key]
 
 
 def _about(approval: Approval) -> About:

@@ -10,6 +10,8 @@ from fumehood_server.model.approval_changes import Change
 from fumehood_server.model.approvals import Approval, Subject
 from fumehood_server.model.events import About, Event
 from fumehood_server.model.policy import Requirement
+from fumehood_server.model.standing import Standing
+from fumehood_server.model.standing_changes import StandingChange
 
 
 class ApprovalJournal(Protocol):
@@ -20,8 +22,16 @@ class ApprovalJournal(Protocol):
     window_us: int
     """How long a call's id stands for that call."""
 
-    async def change(self, change: Change, event: Event, about: About, payloads: tuple[bytes, ...] = ()) -> Approval:
-        """Record an event, and what it says of an approval, now.
+    async def change(
+        self,
+        change: Change,
+        event: Event,
+        about: About,
+        payloads: tuple[bytes, ...] = (),
+        *,
+        granted: Standing | None = None,
+    ) -> Approval:
+        """Record an event, and what it says of an approval, now; and in the same transaction a standing one.
 
         Raises:
             ApprovalRefusedError: the approval can't be changed so.
@@ -41,6 +51,31 @@ class ApprovalJournal(Protocol):
 
     async def size(self) -> int:
         """How many events there are."""
+
+
+class StandingJournal(Protocol):
+    """Where standing approvals lie. Every method may raise `JournalUnavailableError`."""
+
+    async def change(self, change: StandingChange, event: Event, about: About) -> Standing:
+        """Record an event, and what it says of one, now.
+
+        Raises:
+            ApprovalRefusedError: it can't be changed so.
+        """
+
+    async def find(self, standing_id: str) -> Standing | None:
+        """One of them."""
+
+    async def some(
+        self, *, binding: str = "", open_at_us: int | None = None, after: str = "", limit: int
+    ) -> Sequence[Standing]:
+        """The first after an id, in the order of ids, of a binding if one is given.
+
+        `open_at_us`: those alone that could be used then.
+        """
+
+    async def of_call(self, call_id: str) -> tuple[str, str] | None:
+        """See `fumehood_server.model.standing.StandingApprovals`."""
 
 
 class EditedApproval(Protocol):
@@ -66,3 +101,4 @@ class DeskSettings:
     decide_within_s: float
     use_within_s: float
     max_open: int
+    standing_max_s: float

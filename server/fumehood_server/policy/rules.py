@@ -36,7 +36,11 @@ class _CompiledRule:
         self.kind = (rule.tools, rule.plugins, rule.side_effects)
         """Rules of one kind may speak of the same tools."""
         self.requirement = Requirement(
-            rule=rule.name, approvers=rule.approvers, approvals=rule.approvals, self_approval=rule.self_approval
+            rule=rule.name,
+            approvers=rule.approvers,
+            approvals=rule.approvals,
+            self_approval=rule.self_approval,
+            standing=rule.standing,
         )
         self._callers = frozenset(rule.callers)
         self._conditions = tuple(CompiledCondition(each) for each in rule.when)
@@ -135,6 +139,9 @@ class RuleSet:
 def version_of(rules: Sequence[Rule]) -> str:
     """SHA-256 of the rules as JSON with sorted keys, by name: their order says nothing."""
     data = [asdict(each) for each in sorted(rules, key=lambda each: each.name)]
+    for each in data:
+        if not each["standing"]:
+            del each["standing"]  # so that rules which don't say it keep the version that they had before there was it
     return hashlib.sha256(orjson.dumps(data, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

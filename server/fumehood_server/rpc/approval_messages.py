@@ -37,11 +37,15 @@ def approval_message(approval: Approval) -> pb.Approval:
         arguments_json=approval.arguments_json,
         asked_arguments_json=approval.asked_json if approval.edited else "",
         digest=approval.digest,
-        caller=_party(asked.caller, asked.caller_authenticated_by, approval.connection),
+        caller=party_message(asked.caller, asked.caller_authenticated_by, approval.connection),
         context=tool_pb2.CallContext(**approval.context),
         requirements=[
             pb.ApprovalRequirement(
-                rule=each.rule, approvals=each.approvals, approvers=each.approvers, self_approval=each.self_approval
+                rule=each.rule,
+                approvals=each.approvals,
+                approvers=each.approvers,
+                self_approval=each.self_approval,
+                standing=each.standing,
             )
             for each in approval.requirements
         ],
@@ -51,14 +55,16 @@ def approval_message(approval: Approval) -> pb.Approval:
     for each in approval.decisions:
         decision = message.decisions.add(
             choice=CHOICES[each.choice],
-            by=_party(each.by, each.authenticated_by, each.connection),
+            by=party_message(each.by, each.authenticated_by, each.connection),
             reason=each.reason,
             digest=each.digest,
             edited_digest="" if each.edited is None else each.edited.digest,
+            standing_id=each.standing_id,
         )
         decision.decided_at.FromMicroseconds(each.at_us)
     return message
 
 
-def _party(name: str, authenticated_by: str, connection: str) -> pb.ApprovalParty:
+def party_message(name: str, authenticated_by: str, connection: str) -> pb.ApprovalParty:
+    """Who asks or decides."""
     return pb.ApprovalParty(name=name, authenticated_by=authenticated_by, connection=connection)

@@ -18,6 +18,8 @@ from fumehood_server.rpc.approval_messages import CHOICES, approval_message
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.message_stream import send_messages
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
+from fumehood_server.rpc.standing_approvals import StandingMethods
+from fumehood_server.rpc.standing_messages import asked_terms
 from fumehood_server.rpc.stream_slots import StreamSlots
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class ApprovalService:
     def __init__(self, server: ServerContext) -> None:
         """Serve the approvals of this sidecar, where it keeps any."""
         self._server = server
+        self._standing = StandingMethods(server, self._desk)
         self._watchers = StreamSlots("watchers of approvals", total=MAX_WATCHERS, connection=MAX_WATCHERS_OF_CONNECTION)
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
@@ -49,6 +52,7 @@ class ApprovalService:
             "ListApprovals": reader.unary(self.list_approvals, pb.ListApprovalsRequest),
             "WatchApprovals": reader.streaming(self.watch_approvals, pb.WatchApprovalsRequest),
             "DecideApproval": reader.unary(self.decide_approval, pb.DecideApprovalRequest),
+            **self._standing.handlers(),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
@@ -109,8 +113,17 @@ class ApprovalService:
             if choice is not Choice.APPROVE:
                 raise _invalid("arguments_json is for an approval")
             edit = functools.partial(self._server.executor.edit, arguments_json=text)
+        standing = asked_terms(request.standing) if request.HasField("standing") else None
+        if standing is not None and (text or choice is not Choice.APPROVE):
+            raise _invalid("standing is for an approval, and of arguments as they are")
         decided = await decisions.decide(
-            request.approval_id, choice, by, digest=request.digest, reason=request.reason, edit=edit
+            request.approval_id,
+            choice,
+            by,
+            digest=request.digest,
+            reason=request.reason,
+            edit=edit,
+            standing=standing,
         )
         return pb.DecideApprovalResponse(approval=approval_message(decided)).SerializeToString()
 

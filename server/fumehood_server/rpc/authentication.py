@@ -35,6 +35,7 @@ FOR_EVERY_CALLER: Final = frozenset(
             )
         ),
         *(f"/fumehood.v1.ApprovalService/{name}" for name in ("ListApprovals", "WatchApprovals", "DecideApproval")),
+        *(f"/fumehood.v1.ApprovalService/{name}" for name in ("ListStandingApprovals", "RevokeStandingApproval")),
         "/fumehood.v1.HookService/Intercept",
         *(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")),
     }

@@ -22,6 +22,7 @@ from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Appr
 from fumehood_server.model.call import CallContext, CallError, CallRequest
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.policy import Policy, Verdict
+from fumehood_server.model.standing import StandingUse
 from fumehood_server.model.steady_clock import STEADY_CLOCK
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Permission
@@ -45,16 +46,25 @@ class ApprovalParts:
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """What was approved: the arguments that run, and the approval to use up."""
+    """What was approved: the arguments that run, and the approval to use, of this call or a standing one."""
 
     prepared: Accepted
-    approval: Approval
+    approval: Approval | StandingUse
 
 
 async def approve(
-    call: Call, tool: RegisteredTool, prepared: Accepted, verdict: Verdict, *, progress: Progress, parts: ApprovalParts
+    call: Call,
+    tool: RegisteredTool,
+    prepared: Accepted,
+    verdict: Verdict,
+    *,
+    progress: Progress,
+    parts: ApprovalParts,
+    but: frozenset[str] = frozenset(),
 ) -> Approved:
-    """Wait until somebody has approved the call, or as long as its caller does.
+    """Wait until somebody has approved the call, or calls like it, or as long as its caller does.
+
+    `but`: standing approvals that it could not use.
 
     Raises:
         NotBegunError: it is not decided yet, and its caller may come again.
@@ -65,10 +75,16 @@ async def approve(
     try:
         while True:
             subject = subject_of(call.request, tool, prepared.canonical_sha256, parts.policy.version)
-            approval = await parts.approvals.obtain(
-                _asked(call, tool, prepared, verdict, subject=subject, progress=progress)
-            )
-            approval = await _decision(call, tool, approval, parts.approvals)
+            asked = _asked(call, tool, prepared, verdict, subject=subject, progress=progress)
+            grants = parts.approvals.grants
+            standing = await _standing(call, tool, asked, prepared.text, parts=parts, but=but)
+            if standing is not None:
+                return Approved(prepared, standing)
+            approval = await parts.approvals.obtain(asked)
+            approval = await _decision(call, tool, approval, parts.approvals, grants)
+            if approval.state is ApprovalState.PENDING:  # a standing one was given, which may be for this call
+                verdict = _asked_again(call, tool, prepared.text, parts)
+                continue
             _check_given(tool, approval)
             call.ready_at = time.monotonic()
             running = await _edited(call, tool, approval, parts) if approval.edited else prepared
@@ -88,19 +104,23 @@ async def approve(
         raise StepFailedError(not_run(tool.name, f"its approval can't be recorded: {exc}")) from exc
 
 
-async def check_used(call: Call, tool: RegisteredTool, prepared: Accepted, parts: ApprovalParts) -> None:
-    """Let a call go on after a crash that had used up its approval before.
+async def check_used(call: Call, tool: RegisteredTool, prepared: Accepted, parts: ApprovalParts) -> str:
+    """Let a call go on after a crash that had used its approval before. Returns the standing one's id, or nothing.
 
     Raises:
         StepFailedError: it had none, or one for other arguments.
     """
     try:
+        standing = await parts.approvals.standing.of_call(call.request.call_id)
         found = await parts.approvals.of_call(call.request.call_id)
     except JournalUnavailableError as exc:
         raise StepFailedError(not_run(tool.name, f"its approval can't be read: {exc}")) from exc
     subject = subject_of(call.request, tool, prepared.canonical_sha256, parts.policy.version)
+    if standing is not None and standing[1] == subject.digest:
+        return standing[0]
     if found is None or found.state is not ApprovalState.USED or found.subject != subject:
         raise StepFailedError(not_approved(tool.name, "" if found is None else found.approval_id, "changed"))
+    return ""
 
 
 def subject_of(request: CallRequest, tool: RegisteredTool, arguments_sha256: str, policy: str) -> Subject:
@@ -116,6 +136,14 @@ def subject_of(request: CallRequest, tool: RegisteredTool, arguments_sha256: str
         permission=str(tool.permission),
         sandbox="" if tool.spec is None else tool.spec.reach,
     )
+
+
+def is_current(subject: Subject, tool: RegisteredTool, policy: str) -> bool:
+    """Whether what a subject says of its tool and of the rules is so now."""
+    now = (tool.definition_digest, str(tool.permission), policy)
+    if tool.spec is None or now != (subject.definition, subject.permission, subject.policy):
+        return False
+    return (tool.spec.plugin_digest, tool.spec.reach) == (subject.plugin, subject.sandbox)
 
 
 def _asked(
@@ -139,8 +167,10 @@ def _asked(
     )
 
 
-async def _decision(call: Call, tool: RegisteredTool, approval: Approval, approvals: Approvals) -> Approval:
-    """The approval once it is no longer pending."""
+async def _decision(
+    call: Call, tool: RegisteredTool, approval: Approval, approvals: Approvals, grants: int
+) -> Approval:
+    """See `Approvals.decided`."""
     request = call.request
     if approval.state is not ApprovalState.PENDING:
         return approval
@@ -148,7 +178,7 @@ async def _decision(call: Call, tool: RegisteredTool, approval: Approval, approv
         raise NotBegunError(approval_required(tool.name, approval))
     wait_s = max((approval.expires_us - STEADY_CLOCK.now_us()) / 1e6, 0.0) + _SLACK_S
     deadline = call.deadline(Bound.WAIT, time.monotonic(), wait_s)
-    start: Callable[[], Awaitable[Approval]] = lambda: approvals.decided(approval)  # noqa: E731 - typed
+    start: Callable[[], Awaitable[Approval]] = lambda: approvals.decided(approval, grants)  # noqa: E731 - typed
     call.awaits_approval = True
     try:
         return await call.wait_for(start, deadline)
@@ -161,6 +191,30 @@ async def _decision(call: Call, tool: RegisteredTool, approval: Approval, approv
         raise
     finally:
         call.awaits_approval = False
+
+
+async def _standing(
+    call: Call, tool: RegisteredTool, asked: Asked, text: str, *, parts: ApprovalParts, but: frozenset[str]
+) -> StandingUse | None:
+    """A standing approval that is for the call, where all rules that ask let one stand. None: it has to ask."""
+    if not asked.requirements or not all(each.standing for each in asked.requirements):
+        return None
+    found = await parts.approvals.standing.find(asked, text, but=but)
+    if found is not None:
+        call.ready_at = time.monotonic()
+        _check_unchanged(tool, parts.tools)
+        if parts.policy.version != asked.subject.policy:
+            raise NotBegunError(_changed(tool))
+    return found
+
+
+def _asked_again(call: Call, tool: RegisteredTool, text: str, parts: ApprovalParts) -> Verdict:
+    """What the rules say by now of a call that waits."""
+    _check_unchanged(tool, parts.tools)
+    verdict = _permitted(call, tool, text, parts.policy)
+    if verdict.permission is Permission.ALLOW:
+        raise NotBegunError(_changed(tool))
+    return verdict
 
 
 def _check_given(tool: RegisteredTool, approval: Approval) -> None:
@@ -176,13 +230,15 @@ def _check_unchanged(tool: RegisteredTool, tools: Tools) -> None:
         was = (tool.definition_digest, tool.spec.plugin_digest, tool.permission, tool.spec.reach)
         if was == (now.definition_digest, now.spec.plugin_digest, now.permission, now.spec.reach):
             return
-    raise NotBegunError(
-        CallError(
-            code=Code.TOOL_UNAVAILABLE,
-            message=f"{tool.name} changed while it waited for its approval, which is void. Call again.",
-            retryable=True,
-            details={"reason": "approval_changed"},
-        )
+    raise NotBegunError(_changed(tool))
+
+
+def _changed(tool: RegisteredTool) -> CallError:
+    return CallError(
+        code=Code.TOOL_UNAVAILABLE,
+        message=f"{tool.name} changed while it waited for its approval, which is void. Call again.",
+        retryable=True,
+        details={"reason": "approval_changed"},
     )
 
 
@@ -233,6 +289,7 @@ def not_approved(tool: str, approval_id: str, why: str, approval: Approval | Non
         "withdrawn": f"The approval for {tool} was withdrawn.{said}",
         "expired": f"The approval for {tool} was not decided and used in time.",
         "used": f"The approval for {tool} is used up.",
+        "revoked": f"The standing approval for {tool} was revoked before it ran.",
         "too_many": f"{tool} needs an approval, and as many are open as may be. Call again later.",
     }
     return CallError(

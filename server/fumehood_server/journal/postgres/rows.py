@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fumehood_server.journal.approval_rows import ApprovalRows
 from fumehood_server.journal.entry import CallChange, CallClaim, CallRow, CallState, Entry, filed
 from fumehood_server.journal.quota_rows import EXCEEDED, QuotaRows
+from fumehood_server.journal.standing_rows import StandingRows
 from fumehood_server.journal.tree import Tile, Tree
 
 TAKEN = "its call_id is another call's"
@@ -51,6 +52,7 @@ class Rows:
     left: Mapping[str, int] = field(default_factory=dict)
     """Of calls of the batch that a dead sidecar left, how many events each has."""
     quotas: QuotaRows = field(default_factory=QuotaRows)
+    standing: StandingRows = field(default_factory=StandingRows)
     first_body: bytes = b""
     events: list[tuple[object, ...]] = field(default_factory=list)
     calls: dict[str, CallRow] = field(default_factory=dict)
@@ -62,7 +64,7 @@ class Rows:
     def add(self, entry: Entry) -> None:
         """Append one, or say in it why not."""
         call, position = entry.call, self.tree.size
-        entry.refused = self.approvals.refusal(entry)
+        entry.refused = self.approvals.refusal(entry) or self._standing_refusal(entry)
         if entry.refused:
             return
         if type(call) is CallRow:
@@ -76,6 +78,7 @@ class Rows:
         if entry.refused:
             return
         self.approvals.keep(entry, position)
+        self.standing.keep(entry, position)
         if entry.charges or entry.releases:
             self.quotas.keep(entry, position, max(entry.time_us, self.reached_us))
         self.tiles += self.tree.append(entry.body)
@@ -98,9 +101,17 @@ class Rows:
         for document in entry.documents:
             self.documents[document.digest] = document.data
 
-    def _begin(self, row: CallRow, position: int, entry: Entry) -> str:
+    def _standing_refusal(self, entry: Entry) -> str:
+        if type(entry.call) is CallRow and entry.standing is not None and self._is_taken(entry.call):
+            return TAKEN  # and not that it is used up: the call need not ask for another one
+        return self.standing.refusal(entry)
+
+    def _is_taken(self, row: CallRow) -> bool:
         found = self.known.get(row.call_id)
-        if found is not None and (found.end_position is None or found.started_us >= row.started_us - self.window_us):
+        return found is not None and (found.end_position is None or found.started_us >= row.started_us - self.window_us)
+
+    def _begin(self, row: CallRow, position: int, entry: Entry) -> str:
+        if self._is_taken(row):
             return TAKEN
         if self.quotas.refuses(entry, max(entry.time_us, self.reached_us)):
             return EXCEEDED

@@ -102,6 +102,18 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX quota_holds_by_call ON quota_holds (call_id);
     """,
+    """
+    CREATE TABLE standing_approvals (
+        standing_id text COLLATE "C" PRIMARY KEY,
+        binding text COLLATE "C" NOT NULL,
+        is_open boolean NOT NULL,
+        until_us bigint NOT NULL,
+        position bigint NOT NULL,
+        record bytea NOT NULL
+    );
+    CREATE INDEX standing_approvals_by_binding ON standing_approvals (binding, until_us) WHERE is_open;
+    CREATE INDEX standing_approvals_open ON standing_approvals (standing_id) WHERE is_open;
+    """,
 )
 """Each brings the schema from the version that is its place to the next.
 

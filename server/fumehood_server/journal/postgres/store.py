@@ -23,10 +23,12 @@ from fumehood_server.journal.quota_rows import EXPIRED, MAX_EXPIRED, OPEN_HOLDS,
 from fumehood_server.journal.sql.columns import NOT_ENDS
 from fumehood_server.journal.sql.pruning import next_removal
 from fumehood_server.journal.sql.search import first_at
+from fumehood_server.journal.standing_rows import StandingRows, standing_ids_of
 from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, StoreError, load_tree
 from fumehood_server.journal.tree import TILE_BITS, TILE_HASHES, Tree
 from fumehood_server.model.approvals import Approval
 from fumehood_server.model.quota_counts import Window
+from fumehood_server.model.standing import Standing
 
 if TYPE_CHECKING:
     from fumehood_server.config.database import Database
@@ -48,6 +50,11 @@ _CALLS = """
 _APPROVAL = """
     INSERT INTO approvals VALUES (%s, %s, %s, %s, %b)
     ON CONFLICT (approval_id) DO UPDATE SET is_open = excluded.is_open, position = excluded.position,
+        record = excluded.record
+    """
+_STANDING = """
+    INSERT INTO standing_approvals VALUES (%s, %s, %s, %s, %s, %b)
+    ON CONFLICT (standing_id) DO UPDATE SET is_open = excluded.is_open, position = excluded.position,
         record = excluded.record
     """
 _QUOTA_WINDOWS = """
@@ -183,6 +190,7 @@ class PostgresStore:
                 self._approvals(ids_of(entries)),
                 self._left(entries),
                 self._quotas(entries),
+                self._standing(standing_ids_of(entries)),
             )
             yield rows
             if rows.events:
@@ -202,6 +210,14 @@ class PostgresStore:
         sql = "SELECT approval_id, record FROM approvals WHERE approval_id = ANY(%s)"
         found = self._connection.execute(sql, (approval_ids,), binary=True).fetchall()
         return ApprovalRows({approval_id: Approval.from_json(bytes(record)) for approval_id, record in found})
+
+    def _standing(self, standing_ids: list[str]) -> StandingRows:
+        """Likewise."""
+        if not standing_ids:
+            return StandingRows()
+        sql = "SELECT standing_id, record FROM standing_approvals WHERE standing_id = ANY(%s)"
+        found = self._connection.execute(sql, (standing_ids,), binary=True).fetchall()
+        return StandingRows({standing_id: Standing.from_json(bytes(record)) for standing_id, record in found})
 
     def _left(self, entries: Sequence[Entry]) -> dict[str, int]:
         """How many events those calls have which dead sidecars left, of the ones that are claimed.
@@ -255,8 +271,9 @@ class PostgresStore:
                 connection.execute(_CALLS, _columns([_call_columns(each) for each in rows.calls.values()]))
             if rows.changes:
                 connection.execute(_CHANGES, _columns([(key, *each) for key, each in rows.changes.items()]))
-            for row in rows.approvals.rows():
-                connection.execute(_APPROVAL, row)
+            of_approvals = [(_APPROVAL, each) for each in rows.approvals.rows()]
+            for statement, row in (*of_approvals, *((_STANDING, each) for each in rows.standing.rows())):
+                connection.execute(statement, row)
             self._write_quotas(rows)
             if rows.documents:
                 sql = "INSERT INTO documents SELECT * FROM unnest(%s::bytea[], %s::bytea[]) ON CONFLICT DO NOTHING"

@@ -47,6 +47,8 @@ class Removal:
             if values:
                 yield f"DELETE FROM {table} WHERE {column} IN ({_marks(values)})", values
         yield "DELETE FROM approvals WHERE position < ? AND NOT is_open", (self.pruned.up_to,)
+        sql = "DELETE FROM standing_approvals WHERE position < ? AND (NOT is_open OR until_us <= ?)"
+        yield sql, (self.pruned.up_to, self.pruned.until_us)
         yield "DELETE FROM checkpoints WHERE size < ?", (self.pruned.up_to,)
 
 

@@ -12,7 +12,7 @@ from fumehood_server.journal.query import TYPES_OF_CALLS, Bounds, EventQuery, Fo
 from fumehood_server.journal.quota_rows import OPEN_HOLDS
 from fumehood_server.journal.sql.columns import NOT_ENDS, NOT_OF_CALLS, OF_APPROVALS, SELECT
 from fumehood_server.journal.sql.search import first_at, search
-from fumehood_server.journal.store import ApprovalRow, Counts, EventFilter, StoredEvent
+from fumehood_server.journal.store import ApprovalRow, Counts, EventFilter, StandingRow, StoredEvent
 
 _PORTION = 256
 _STATES = {int(each): each for each in CallState}
@@ -21,6 +21,9 @@ _CALL = (
     "calls.call_id, calls.run_id, calls.session_id, calls.tool, calls.arguments_hash, calls.has_effects, "
     "calls.started_us, calls.state, calls.start_position, calls.end_position"
 )
+
+
+_STANDING = "SELECT standing_id, binding, is_open, until_us, position, record FROM standing_approvals"
 
 
 class SqlReader(ABC):
@@ -151,6 +154,27 @@ class SqlReader(ABC):
                 ApprovalRow(approval_id, call_id, bool(is_open), position, bytes(record))
                 for approval_id, call_id, is_open, position, record in rows
             ]
+
+    def standing_approvals(
+        self, *, binding: str = "", open_at_us: int | None = None, after: str = "", limit: int
+    ) -> list[StandingRow]:
+        """See `Reader`."""
+        tests, values = ["standing_id > ?"], list[object]([after])
+        if binding:
+            tests.append("binding = ?")
+            values.append(binding)
+        if open_at_us is not None:
+            tests.append("is_open AND until_us > ?")
+            values.append(open_at_us)
+        sql = f"{_STANDING} WHERE {' AND '.join(tests)} ORDER BY standing_id LIMIT ?"
+        with self.told():
+            return [_standing_row(row) for row in self.rows(sql, (*values, limit))]
+
+    def standing_approval(self, standing_id: str) -> StandingRow | None:
+        """See `Reader`."""
+        with self.told():
+            row = next(iter(self.rows(f"{_STANDING} WHERE standing_id = ?", (standing_id,))), None)
+        return None if row is None else _standing_row(row)
 
     def approval_events(self, call_id: str, before: int) -> list[StoredEvent]:
         """See `Reader`."""
@@ -316,6 +340,11 @@ def _where(wanted: EventFilter) -> tuple[str, list[object]]:
 def _rare(types: Collection[str]) -> str:
     """What a query must say to be answered by the index by type, where all of these are in it."""
     return "" if TYPES_OF_CALLS & {*types} else f"AND {NOT_OF_CALLS}"
+
+
+def _standing_row(row: tuple[Any, ...]) -> StandingRow:
+    standing_id, binding, is_open, until_us, position, record = row
+    return StandingRow(standing_id, binding, bool(is_open), until_us, position, bytes(record))
 
 
 def _call_row(row: tuple[Any, ...]) -> CallRow:

@@ -99,6 +99,18 @@ MIGRATIONS: tuple[str, ...] = (
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX quota_holds_by_call ON quota_holds (call_id);
     """,
+    """
+    CREATE TABLE standing_approvals (
+        standing_id TEXT PRIMARY KEY,
+        binding TEXT NOT NULL,
+        is_open INTEGER NOT NULL,
+        until_us INTEGER NOT NULL,
+        position INTEGER NOT NULL,
+        record BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX standing_approvals_by_binding ON standing_approvals (binding, until_us) WHERE is_open;
+    CREATE INDEX standing_approvals_open ON standing_approvals (standing_id) WHERE is_open;
+    """,
 )
 """Each brings the schema from the version that is its place to the next."""
 

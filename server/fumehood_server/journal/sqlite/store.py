@@ -17,10 +17,12 @@ from fumehood_server.journal.sql.pruning import next_removal
 from fumehood_server.journal.sql.search import first_at
 from fumehood_server.journal.sqlite.database import connect, locked, migrate, told
 from fumehood_server.journal.sqlite.reader import SqliteReader
+from fumehood_server.journal.standing_rows import StandingRows, standing_ids_of
 from fumehood_server.journal.store import PruneEvent, PruneEventsEvent, StoreError, load_tree
 from fumehood_server.journal.tree import Tile, Tree
 from fumehood_server.model.approvals import Approval
 from fumehood_server.model.quota_counts import Window
+from fumehood_server.model.standing import Standing
 
 _CHANGE = "UPDATE calls SET state = ?, end_position = coalesce(?, end_position) WHERE call_id = ?"
 _MAX_ROWS = 512
@@ -84,7 +86,9 @@ class SqliteStore:
         """Append events, and do something more in the same transaction."""
         with told(self.path):
             tree = self.tree().copy()
-            rows = _Rows(self._approvals(ids_of(entries)), self._quotas(entries))
+            rows = _Rows(
+                self._approvals(ids_of(entries)), self._standing(standing_ids_of(entries)), self._quotas(entries)
+            )
             for entry in entries:
                 rows.add(entry, tree)
             connection = self._connection
@@ -108,6 +112,16 @@ class SqliteStore:
         sql = f"SELECT approval_id, record FROM approvals WHERE approval_id IN ({', '.join('?' * len(approval_ids))})"
         found = self._connection.execute(sql, approval_ids).fetchall()
         return ApprovalRows({approval_id: Approval.from_json(record) for approval_id, record in found})
+
+    def _standing(self, standing_ids: Sequence[str]) -> StandingRows:
+        """Likewise."""
+        found = StandingRows()
+        for some in _portions(standing_ids):
+            marks = ", ".join("?" * len(some))
+            sql = f"SELECT standing_id, record FROM standing_approvals WHERE standing_id IN ({marks})"
+            rows = self._connection.execute(sql, some)
+            found.known |= {standing_id: Standing.from_json(record) for standing_id, record in rows}
+        return found
 
     def _quotas(self, entries: Sequence[Entry]) -> QuotaRows:
         """Likewise."""
@@ -197,8 +211,9 @@ class SqliteStore:
 class _Rows:
     """A batch as rows, each list for one `executemany`."""
 
-    def __init__(self, approvals: ApprovalRows, quotas: QuotaRows) -> None:
+    def __init__(self, approvals: ApprovalRows, standing: StandingRows, quotas: QuotaRows) -> None:
         self.approvals = approvals
+        self.standing = standing
         self.quotas = quotas
         self.events: list[tuple[object, ...]] = []
         self.calls: dict[str, CallRow] = {}
@@ -210,15 +225,17 @@ class _Rows:
 
     def add(self, entry: Entry, tree: Tree) -> None:
         position = tree.size
-        if entry.approval is not None or entry.requires is not None:
-            entry.refused = self.approvals.refusal(entry)
+        of_approvals = entry.approval is not None or entry.standing is not None or entry.requires is not None
+        if of_approvals:
+            entry.refused = self.approvals.refusal(entry) or self.standing.refusal(entry)
             if entry.refused:
                 return
         if entry.charges and self.quotas.refuses(entry, entry.time_us):
             entry.refused = EXCEEDED
             return
-        if entry.approval is not None or entry.requires is not None:
+        if of_approvals:
             self.approvals.keep(entry, position)
+            self.standing.keep(entry, position)
         if entry.charges or entry.releases:
             self.quotas.keep(entry, position, entry.time_us)
         self.tiles += tree.append(entry.body)
@@ -248,6 +265,7 @@ class _Rows:
         if self.changes:
             connection.executemany(_CHANGE, self.changes)
         _insert(connection, "INSERT OR REPLACE INTO approvals", self.approvals.rows())
+        _insert(connection, "INSERT OR REPLACE INTO standing_approvals", self.standing.rows())
         self._write_quotas(connection)
         _insert(connection, "INSERT INTO payloads", self.payloads)
         if self.large_payloads:
