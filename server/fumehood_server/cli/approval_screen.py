@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_LINES = 200
 """Of arguments, on the screen."""
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
-KEYS = "↑↓ select   y approve   n deny   e edit and approve   r reason   q quit"
+KEYS = "↑↓ select   y approve   s approve, and let it stand   n deny   e edit and approve   r reason   q quit"
 
 
 @dataclass
@@ -102,7 +102,8 @@ class Screen:
         yield _line(f"asked by {_asker(approval)}, call {approval.call_id}, run {approval.context.request_id}")
         for each in shape["requirements"]:
             who = f" of {', '.join(each['approvers'])}" if each["approvers"] else ""
-            yield _line(f"rule {each['rule']}: {output.plural(each['approvals'], 'approval')}{who}")
+            stands = ", may stand" if each["standing"] else ""
+            yield _line(f"rule {each['rule']}: {output.plural(each['approvals'], 'approval')}{who}{stands}")
         for each in shape["decisions"]:
             yield _line(f"{each['choice']} by {asker_text(each['by'])} {each['reason']}".rstrip())
         if approval.approval_id not in self._last:

@@ -205,6 +205,27 @@ class SidecarClient:
         """Decide one."""
         return self._ask(lambda: self._approvals.DecideApproval(request, timeout=LOOKUP_TIMEOUT_S)).approval
 
+    def list_standing(
+        self, standing_id: str = "", *, include_closed: bool = False
+    ) -> list[approval_pb.StandingApproval]:
+        """Those that can be used, all, or one."""
+        found: list[approval_pb.StandingApproval] = []
+        request = approval_pb.ListStandingApprovalsRequest(
+            standing_id=standing_id, include_closed=include_closed, page_size=_PAGE_SIZE
+        )
+        while True:
+            page = self._ask(lambda: self._approvals.ListStandingApprovals(request, timeout=LOOKUP_TIMEOUT_S))
+            found.extend(page.standing_approvals)
+            request.page_token = page.next_page_token
+            if not page.next_page_token:
+                return found
+
+    def revoke_standing(self, standing_id: str, reason: str) -> approval_pb.StandingApproval:
+        """Take one back."""
+        request = approval_pb.RevokeStandingApprovalRequest(standing_id=standing_id, reason=reason)
+        answer = self._ask(lambda: self._approvals.RevokeStandingApproval(request, timeout=LOOKUP_TIMEOUT_S))
+        return answer.standing_approval
+
     def list_hooks(self) -> list[hook_pb.Hook]:
         """All hooks and middleware, in the order in which calls meet them."""
         return list(

@@ -107,6 +107,17 @@ def _of_approval(kind: str, data: Mapping[str, Any]) -> str:
         case "approval_used":
             return str(data["approval_id"])
         case _:
+            return _of_standing(kind, data)
+
+
+def _of_standing(kind: str, data: Mapping[str, Any]) -> str:
+    match kind:
+        case "standing_approval_granted" | "standing_approval_revoked":
+            who = data["by"] or f"{data['connection']} (no name)"
+            return " ".join(filter(None, (data["standing_id"], "by", who, data["reason"])))
+        case "standing_approval_used":
+            return f"{data['standing_id']}, given with {data['granted_with']}"
+        case _:
             return ""
 
 

@@ -55,6 +55,7 @@ def _approval(approval: Approval) -> dict[str, Any]:
                 "approvals": each.approvals,
                 "approvers": list(each.approvers),
                 "self_approval": each.self_approval,
+                "standing": each.standing,
             }
             for each in approval.requirements
         ],
@@ -71,6 +72,7 @@ def _decision(decision: Decision) -> dict[str, Any]:
         "reason": decision.reason,
         "digest": decision.digest,
         "edited_digest": "" if decision.edited is None else decision.edited.digest,
+        "standing_id": decision.standing_id,
         "decided_at": iso_time(decision.at_us),
     }
 

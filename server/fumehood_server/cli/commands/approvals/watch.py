@@ -14,6 +14,7 @@ import click
 
 from fumehood_server.cli.address import address_option
 from fumehood_server.cli.failure import CommandError
+from fumehood_server.model.text import visible_line
 
 if TYPE_CHECKING:
     from fumehood.v1 import approval_service_pb2 as pb
@@ -38,7 +39,8 @@ def watch(as_json: bool, address: str | None) -> None:
     The selected call is shown with its tool, level and grants, who asks, and its arguments against those of the last
     call of the same tool:
       y  approve         n  deny, after a reason         e  change the arguments in $EDITOR, and approve
-      r  a reason for the next decision                  ↑ ↓ or k j  select
+      s  approve, and let it stand for later calls       r  a reason for the next decision
+      ↑ ↓ or k j  select
     """
     from fumehood_server.cli import output
     from fumehood_server.cli.approval_json import approval_json
@@ -105,13 +107,16 @@ class _Terminal:
             screen.reason = click.prompt("Reason", default="", show_default=False)
         elif approval is None:
             return
-        elif key == "y":
+        elif key in {"y", "s"}:
             if screen.is_cut:
                 click.echo_via_pager(whole(approval))
                 if not click.confirm("Not all of it was on the screen. Approve what was just shown"):
                     screen.said = "Nothing was decided."
                     return
-            self._decide(approval, "APPROVE")
+            if key == "y":
+                self._decide(approval, "APPROVE")
+            else:
+                self._stand(approval)
         elif key == "n":
             screen.reason = screen.reason or click.prompt(f"Why is {approval.tool} denied")
             self._decide(approval, "DENY")
@@ -122,7 +127,29 @@ class _Terminal:
             else:
                 self._decide(approval, "APPROVE", arguments=text)
 
-    def _decide(self, approval: pb.Approval, choice: str, arguments: str = "") -> None:
+    def _stand(self, approval: pb.Approval) -> None:
+        """Ask for the terms, and approve the call and those like it."""
+        from fumehood_server.cli.standing_terms import standing_terms
+
+        screen = self._screen
+        if not all(each.standing for each in approval.requirements):
+            screen.said = "Not all rules that ask let an approval stand. Nothing was decided."
+            return
+        lasts = click.prompt("For how long", default="1h")
+        calls = click.prompt("For how many calls beside this one (0: any number)", default=0, type=click.IntRange(0))
+        session_id = approval.context.session_id
+        session = bool(session_id) and click.confirm(f"Only in session {visible_line(session_id)}")
+        test = click.prompt("Where, such as /path=~^/srv/ (empty: these arguments)", default="", show_default=False)
+        try:
+            terms = standing_terms(lasts=lasts, calls=calls, session=session, where=[test] if test else [])
+        except CommandError as error:
+            screen.said = f"{error.what} {error.todo}"
+            return
+        self._decide(approval, "APPROVE", standing=terms)
+
+    def _decide(
+        self, approval: pb.Approval, choice: str, arguments: str = "", standing: pb.StandingTerms | None = None
+    ) -> None:
         from fumehood.v1 import approval_service_pb2 as pb
 
         screen = self._screen
@@ -132,6 +159,7 @@ class _Terminal:
             digest=approval.digest,
             reason=screen.reason,
             arguments_json=arguments,
+            standing=standing,
         )
         try:
             decided = self._client.decide_approval(request)
@@ -139,7 +167,8 @@ class _Terminal:
             screen.said = f"{error.what} {error.todo or ''}"
             return
         state = pb.ApprovalState.Name(decided.state).removeprefix("APPROVAL_STATE_").lower()
-        screen.said, screen.reason = f"{decided.tool}: {state}", ""
+        stands = "" if standing is None else f", and {decided.decisions[-1].standing_id} stands"
+        screen.said, screen.reason = f"{decided.tool}: {state}{stands}", ""
         with self._lock:
             screen.take(decided)
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import click
 
 from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.journal_file import config_option
-
-_LIFETIME = re.compile(r"([1-9]\d{0,5})([smhd])")
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 @click.command(short_help="Make a token for a caller, and print it once.")
@@ -32,9 +28,10 @@ def add(name: str, expires: str | None, as_json: bool, config_path: Path | None)
     """
     from fumehood_server.callers.token_file import changing, make_token
     from fumehood_server.cli import output
+    from fumehood_server.cli.ages import age_s
     from fumehood_server.cli.token_lines import find_tokens, time_text, token_failures
 
-    lifetime_s = None if expires is None else _lifetime_s(expires)
+    lifetime_s = None if expires is None else age_s(expires)
     config, path = find_tokens(config_path)
     names = [each.name for each in config.callers]
     if name not in names:
@@ -56,15 +53,3 @@ def add(name: str, expires: str | None, as_json: bool, config_path: Path | None)
     until = f"until {time_text(token.expires)}" if token.expires is not None else "until it is revoked"
     output.note(f'Token {token.token_id} of caller "{name}" holds {until}. It is shown this once.')
     output.say(text)
-
-
-def _lifetime_s(text: str) -> int:
-    """Seconds.
-
-    Raises:
-        CommandError: it is no age.
-    """
-    found = _LIFETIME.fullmatch(text)
-    if found is None:
-        raise CommandError(f'"{text}" is no age', "Write a number and d, h, m or s, such as 30d.")
-    return int(found[1]) * _UNITS_S[found[2]]
