@@ -10,7 +10,7 @@ from fumehood_server.journal.encoding import decode
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.store import Reader, StoreError
 from fumehood_server.model.events import About, Event
-from fumehood_server.model.standing import Standing
+from fumehood_server.model.standing import Standing, UsedStanding
 from fumehood_server.model.standing_changes import StandingChange
 from fumehood_server.model.standing_events import StandingUsed
 
@@ -58,13 +58,13 @@ class StandingRecords:
         )
         return [Standing.from_json(each.record) for each in rows]
 
-    async def of_call(self, call_id: str) -> tuple[str, str] | None:
-        """Id of the one that the newest call of this id has begun with, and the digest of what that call was."""
+    async def of_call(self, call_id: str) -> UsedStanding | None:
+        """The one that the newest call of this id has begun with."""
         events = await self._run(lambda reader: reader.events_of_call(call_id))
         for each in events:
             if each.type == StandingUsed.TYPE:
                 data = decode(each.body)["data"]
-                return data["standing_id"], data["digest"]
+                return UsedStanding(data["standing_id"], data["digest"], each.time_us)
         return None
 
     async def _run(self, read: Callable[[Reader], _Value]) -> _Value:

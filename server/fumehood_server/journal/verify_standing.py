@@ -30,8 +30,9 @@ class _Said:
 
     position: int
     """Of the one that changed it last: a use is that of its call's start."""
-    granted: Mapping[str, Any] | None = None
-    """None: that event was removed."""
+    granted: bytes | None = None
+    """Its fields as JSON: in Python 1 and true are equal. None: that event was removed."""
+    calls: int = 0
     of: tuple[str, ...] = ()
     """What it is about."""
     used: int = 0
@@ -66,7 +67,8 @@ class StandingChecks:
         elif found.position >= 0:
             return "gives a standing approval that was there before"
         else:
-            found.granted, found.of = data, tuple(fields[name] for name in _CALL)
+            found.granted, found.calls = orjson.dumps(data, option=orjson.OPT_SORT_KEYS), data["calls"]
+            found.of = tuple(fields[name] for name in _CALL)
         found.position = event.position
         return ""
 
@@ -74,8 +76,7 @@ class StandingChecks:
         found.position, found.used = event.position - 1, found.used + 1
         if self._started != found.position and found.position >= self.removed_up_to:
             return "uses a standing approval, and no call begins with it"
-        granted = found.granted
-        if granted is not None and 0 < granted["calls"] < found.used:
+        if 0 < found.calls < found.used:
             return "uses a standing approval that was used up before"
         return ""
 
@@ -106,7 +107,7 @@ class StandingChecks:
             return self.removed_up_to > 0 and kept.used >= said.used
         return (
             kept.used == said.used
-            and _data(granted_event(kept)) == said.granted
+            and _text(granted_event(kept)) == said.granted
             and (kept.call_id, kept.run_id, kept.subject.tool, kept.plugin) == said.of
         )
 
@@ -115,7 +116,7 @@ def _without_id(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name != "standing_id"}
 
 
-def _data(event: Event) -> Mapping[str, Any]:
-    """An event's fields as they are read back."""
-    data: Mapping[str, Any] = decode(encode(event, NOBODY, time_us=0, sidecar="").body)["data"]
-    return data
+def _text(event: Event) -> bytes:
+    """An event's fields as they are read back, as JSON."""
+    data = decode(encode(event, NOBODY, time_us=0, sidecar="").body)["data"]
+    return orjson.dumps(data, option=orjson.OPT_SORT_KEYS)

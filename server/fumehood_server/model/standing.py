@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -138,6 +138,15 @@ class StandingUse:
     """The approval that it had asked for before, which nobody has to decide any more."""
 
 
+class UsedStanding(NamedTuple):
+    """That a call has begun with one."""
+
+    standing_id: str
+    digest: str
+    """Of what the call was."""
+    at_us: int
+
+
 class StandingApprovals(Protocol):
     """Where calls look for standing approvals. Each method may raise JournalUnavailableError."""
 
@@ -147,8 +156,15 @@ class StandingApprovals(Protocol):
         Nor where the call's own approval was decided. `arguments_json`: as the tool gets them.
         """
 
-    async def of_call(self, call_id: str) -> tuple[str, str] | None:
-        """Id of the one that a recorded call has begun with, and the digest of what that call was."""
+    async def of_call(self, call_id: str) -> UsedStanding | None:
+        """The one that a recorded call has begun with, the newest of this id. None: it has begun with none."""
+
+    async def check_not_begun(self, asked: Asked) -> None:
+        """Let a call ask for an approval that another sidecar has not begun with a standing one.
+
+        Raises:
+            CallTakenError: another sidecar has the call.
+        """
 
 
 def binding_of(subject: Subject) -> str:

@@ -10,7 +10,7 @@ from fumehood_server.model.approval_changes import Change
 from fumehood_server.model.approvals import Approval, Subject
 from fumehood_server.model.events import About, Event
 from fumehood_server.model.policy import Requirement
-from fumehood_server.model.standing import Standing
+from fumehood_server.model.standing import Standing, UsedStanding
 from fumehood_server.model.standing_changes import StandingChange
 
 
@@ -74,7 +74,7 @@ class StandingJournal(Protocol):
         `open_at_us`: those alone that could be used then.
         """
 
-    async def of_call(self, call_id: str) -> tuple[str, str] | None:
+    async def of_call(self, call_id: str) -> UsedStanding | None:
         """See `fumehood_server.model.standing.StandingApprovals`."""
 
 

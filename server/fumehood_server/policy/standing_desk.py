@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fumehood_server.errors import CallTakenError
 from fumehood_server.model.approvals import Approval, ApprovalState, Asked, Decision
 from fumehood_server.model.caller import Caller
 from fumehood_server.model.events import About
-from fumehood_server.model.standing import Revocation, Standing, StandingTerms, StandingUse, binding_of
+from fumehood_server.model.standing import (
+    Revocation,
+    Standing,
+    StandingTerms,
+    StandingUse,
+    UsedStanding,
+    binding_of,
+)
 from fumehood_server.model.standing_changes import Revoke, is_for
 from fumehood_server.model.standing_events import StandingRevoked
 from fumehood_server.model.steady_clock import STEADY_CLOCK
@@ -57,9 +65,19 @@ class StandingDesk:
                 )
         return None
 
-    async def of_call(self, call_id: str) -> tuple[str, str] | None:
+    async def of_call(self, call_id: str) -> UsedStanding | None:
         """See `StandingApprovals`."""
         return await self._journal.of_call(call_id)
+
+    async def check_not_begun(self, asked: Asked) -> None:
+        """See `StandingApprovals`. Ids of this sidecar's own calls were looked up before."""
+        if not self._approvals.shared:
+            return
+        found = await self._journal.of_call(asked.call_id)
+        if found is None or found.digest != asked.subject.digest:
+            return
+        if found.at_us + self._approvals.window_us > STEADY_CLOCK.now_us():
+            raise CallTakenError(f"{found.standing_id} has let it begin")
 
     # For who decides.
 

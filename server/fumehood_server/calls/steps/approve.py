@@ -85,7 +85,7 @@ async def approve(
             if approval.state is ApprovalState.PENDING:  # a standing one was given, which may be for this call
                 verdict = _asked_again(call, tool, prepared.text, parts)
                 continue
-            _check_given(tool, approval)
+            await _check_given(tool, approval, asked, parts.approvals)
             call.ready_at = time.monotonic()
             running = await _edited(call, tool, approval, parts) if approval.edited else prepared
             _check_unchanged(tool, parts.tools)  # and the rules: nothing is waited for between this and the return
@@ -116,8 +116,8 @@ async def check_used(call: Call, tool: RegisteredTool, prepared: Accepted, parts
     except JournalUnavailableError as exc:
         raise StepFailedError(not_run(tool.name, f"its approval can't be read: {exc}")) from exc
     subject = subject_of(call.request, tool, prepared.canonical_sha256, parts.policy.version)
-    if standing is not None and standing[1] == subject.digest:
-        return standing[0]
+    if standing is not None and standing.digest == subject.digest:
+        return standing.standing_id
     if found is None or found.state is not ApprovalState.USED or found.subject != subject:
         raise StepFailedError(not_approved(tool.name, "" if found is None else found.approval_id, "changed"))
     return ""
@@ -200,11 +200,13 @@ async def _standing(
     if not asked.requirements or not all(each.standing for each in asked.requirements):
         return None
     found = await parts.approvals.standing.find(asked, text, but=but)
-    if found is not None:
-        call.ready_at = time.monotonic()
-        _check_unchanged(tool, parts.tools)
-        if parts.policy.version != asked.subject.policy:
-            raise NotBegunError(_changed(tool))
+    if found is None:
+        await parts.approvals.standing.check_not_begun(asked)
+        return None
+    call.ready_at = time.monotonic()
+    _check_unchanged(tool, parts.tools)
+    if parts.policy.version != asked.subject.policy:
+        raise NotBegunError(_changed(tool))
     return found
 
 
@@ -217,9 +219,11 @@ def _asked_again(call: Call, tool: RegisteredTool, text: str, parts: ApprovalPar
     return verdict
 
 
-def _check_given(tool: RegisteredTool, approval: Approval) -> None:
+async def _check_given(tool: RegisteredTool, approval: Approval, asked: Asked, approvals: Approvals) -> None:
     if approval.state is ApprovalState.USED:
         raise CallTakenError("its approval is used up")
+    if approval.state is ApprovalState.WITHDRAWN:  # maybe by the sidecar that has begun it with a standing one
+        await approvals.standing.check_not_begun(asked)
     if approval.state is not ApprovalState.APPROVED:
         raise StepFailedError(not_approved(tool.name, approval.approval_id, approval.state.value, approval))
 
