@@ -36,7 +36,16 @@ _PAYLOADS = {
     "hook_decided": "seen",
 }
 """What lies beside events of a type; beside others it is their result."""
-_UNNUMBERED = frozenset({"approval_requested", "approval_decided", "approval_withdrawn", "approval_expired"})
+_UNNUMBERED = frozenset(
+    {
+        "approval_requested",
+        "approval_decided",
+        "approval_withdrawn",
+        "approval_expired",
+        "standing_approval_granted",
+        "standing_approval_revoked",
+    }
+)
 """Events about a call that others record than its sidecar: they have the number 0."""
 _DOCUMENTS = ("configuration", "definition", "receipt")
 """What events name of documents."""
@@ -189,6 +198,14 @@ def _taken_on_trust(bodies: Sequence[Mapping[str, Any]]) -> list[str]:
         said.append(
             f"what {served} outcomes were that this run was given from the record of an earlier one: nothing ran for "
             "them here, and a file of evidence of each `source_call_id` shows them"
+        )
+    granted_with = sorted(
+        {str(body["data"].get("granted_with")) for body in bodies if body.get("type") == "standing_approval_used"}
+    )
+    if granted_with:
+        said.append(
+            "who gave the standing approvals that let calls begin, and on what terms: a file of evidence of each of "
+            f"these calls shows it: {', '.join(granted_with)}"
         )
     taken = [body["data"] for body in bodies if body.get("type") == "execute_values"]
     if taken:

@@ -98,7 +98,7 @@ class ApprovalChecks:
         if kept.state is not _state_after(event.type, data, kept):
             return False
         said = [decode(each.body) for each in self._reader.approval_events(event.subject, event.position + 1)]
-        said = [each for each in said if each["data"]["approval_id"] == kept.approval_id]
+        said = [each for each in said if each["type"] in _KINDS and each["data"]["approval_id"] == kept.approval_id]
         if not said or said[0]["type"] != ApprovalRequested.TYPE:
             return self._removed_up_to > 0  # what it began with is gone
         return _is_what_was_said(kept, said, event.time_us)
