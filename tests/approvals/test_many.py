@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 import grpc
 import psutil
 import pytest
+from fumehood.v1 import approval_service_pb2 as apb
 from fumehood.v1 import tool_service_pb2 as pb
+from fumehood_server.config.database import Database
+from fumehood_server.journal.encoding import decode
+from fumehood_server.journal.keys import public_keys
+from fumehood_server.journal.place import DatabasePlace
+from fumehood_server.journal.store import EventFilter
+from fumehood_server.journal.verify import verify
 
-from tests.approvals.support import BOUND_S, DENY, Place, client_of, reason_in
+from tests.approvals.support import APPROVE, BOUND_S, DENY, Client, Place, client_of, reason_in
+from tests.callers.support import token_of
 from tests.postgresql import PostgresServer
-from tests.rpc.support import reason_of
+from tests.rpc.support import metadata_of, reason_of
 from tests.sidecar import Sidecar
 
 WAITING = 1_000
+ROUNDS = 20
 
 
 @pytest.fixture
@@ -65,6 +76,79 @@ async def test_two_sidecars_give_one_decision_and_one_use(pair: tuple[Place, Sid
             else:
                 assert [reason_in(each) for each in results] == ["approval_denied"] * 2
             assert place.lines().count(line) == (said[0] == "done")
+
+
+async def test_many_who_decide_and_use_at_once_on_two_sidecars_give_one_decision_and_one_use_each(
+    postgres_server: PostgresServer, folder: Path
+) -> None:
+    url, place = postgres_server.new_database(), Place(folder)
+    names = ("ada", "bob", "eve", "agent")
+    more = f'[journal]\nstore = "{url}"\n'
+    more += "".join(f'[[caller]]\nname = "{name}"\ntools = ["*"]\napprove = ["*"]\n' for name in names)
+    async with contextlib.AsyncExitStack() as stack:
+        sidecars = []
+        for name in ("a", "b"):
+            (folder / name).mkdir()
+            server = 'listen = ["unix:s", "127.0.0.1:0"]\nmax_concurrent_calls = 1000'
+            sidecars.append(stack.enter_context(place.sidecar(more, at=folder / name, server=server)))
+        clients = {
+            name: [
+                await stack.enter_async_context(client_of(each, each.targets[1], token_of(each.folder, name)))
+                for each in sidecars
+            ]
+            for name in names
+        }
+        agents = clients["agent"]
+        ids = [f"line-{number}" for number in range(ROUNDS)]
+        outcomes = await asyncio.gather(*(_one_round(place, call_id, clients) for call_id in ids))
+        for call_id, (approval_id, winner) in zip(ids, outcomes, strict=True):
+            for each in agents:
+                (found,) = await each.list(approval_id)
+                assert [(one.by.name, one.choice) for one in found.decisions] == [winner]
+                assert found.state == (apb.APPROVAL_STATE_USED if winner[1] == APPROVE else apb.APPROVAL_STATE_DENIED)
+            assert place.lines().count(call_id) == (winner[1] == APPROVE)
+    with contextlib.closing(DatabasePlace(Database(url)).open_reader()) as reader:
+        found_events = reader.events(EventFilter(types=frozenset({"approval_decided", "approval_used"})), limit=10_000)
+        counted = Counter((each["type"], each["call_id"]) for each in (decode(each.body) for each in found_events))
+        keys = [key for sidecar in sidecars for key in public_keys(sidecar.folder / ".fumehood")]
+        assert verify(reader, keys).fault is None
+    assert counted == Counter(
+        [("approval_decided", call_id) for call_id in ids]
+        + [
+            ("approval_used", call_id)
+            for call_id, (_, winner) in zip(ids, outcomes, strict=True)
+            if winner[1] == APPROVE
+        ]
+    )
+    assert {winner[1] for _, winner in outcomes} == {APPROVE, DENY}
+
+
+async def _one_round(place: Place, call_id: str, clients: dict[str, list[Client]]) -> tuple[str, tuple[str, int]]:
+    """Callers on both sidecars wait with one id while three people decide on both. Who won, and what they said."""
+    agents = clients["agent"]
+    approval = await agents[0].asked(place.call(call_id, call_id, at_once=True))
+    calls = [asyncio.create_task(each.call(place.call(call_id, call_id))) for each in agents for _ in range(2)]
+    words = [("ada", APPROVE), ("bob", DENY), ("eve", APPROVE)]
+    tried = [(name, choice, each) for name, choice in words for each in clients[name]]
+    random.Random(call_id).shuffle(tried)  # noqa: S311 - the order of a test
+    said = await asyncio.gather(*(_told(each.decide(approval, choice)) for _, choice, each in tried))
+    (winner,) = [(name, choice) for (name, choice, _), told in zip(tried, said, strict=True) if told is None]
+    for (name, choice, _), told in zip(tried, said, strict=True):
+        if told is not None:
+            assert (told["reason"], told["decided_by"]) == ("APPROVAL_CLOSED", winner[0]), (name, choice, told)
+    results = await asyncio.gather(*calls)
+    assert len({(each.is_error, each.error.code, each.details_json) for each in results}) == 1, results
+    assert results[0].is_error == (winner[1] == DENY), results[0].error
+    return approval.approval_id, winner
+
+
+async def _told(decision: Awaitable[object]) -> dict[str, str] | None:
+    """What a refusal says of who was quicker. None: nobody was."""
+    try:
+        await decision
+    except grpc.aio.AioRpcError as exc:
+        return {"reason": reason_of(exc), **metadata_of(exc)}
+    return None
 
 
 async def test_a_call_of_one_sidecar_goes_on_when_another_is_told(pair: tuple[Place, Sidecar, Sidecar]) -> None:

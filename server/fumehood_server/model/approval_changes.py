@@ -70,7 +70,7 @@ class Decide:
         if decision.choice is Choice.WITHDRAW:
             return _closed(found, ApprovalState.WITHDRAWN, decision)
         if found.state is not ApprovalState.PENDING:
-            raise ApprovalRefusedError("decided", f"{self.approval_id} is {found.state.value} already")
+            raise _decided(found, "decided")
         if decision.digest != found.digest:
             problem = f"{self.approval_id} is no longer what was decided about: look at it again"
             raise ApprovalRefusedError("changed", problem)
@@ -131,7 +131,7 @@ def _open(current: Approval | None, approval_id: str, now_us: int) -> Approval:
     if current is None:
         raise ApprovalRefusedError("not_found", f"there is no approval {approval_id}")
     if not current.state.is_open:
-        raise ApprovalRefusedError(current.state.value, f"{approval_id} is {current.state.value} already")
+        raise _decided(current, current.state.value)
     if now_us >= current.expires_us:
         raise ApprovalRefusedError("expired", f"{approval_id} has expired")
     return current
@@ -142,6 +142,16 @@ def _check_standing(found: Approval, decision: Decision) -> None:
     if decision.standing_id and not is_satisfied(replace(found, decisions=(decision,))):
         problem = f"{found.approval_id} takes more approvers than one: it can be approved for this call alone"
         raise ApprovalRefusedError("not_standing", problem)
+
+
+def _decided(found: Approval, reason: str) -> ApprovalRefusedError:
+    """Somebody was quicker: who it was is in the record, which the database reads under its lock."""
+    last = found.decisions[-1] if found.decisions else None
+    who = "" if last is None else f": {last.by or last.connection} ({last.authenticated_by}) {_DID[last.choice]} it"
+    return ApprovalRefusedError(reason, f"{found.approval_id} is {found.state.value} already{who}", last)
+
+
+_DID = {Choice.APPROVE: "approved", Choice.DENY: "denied", Choice.WITHDRAW: "withdrew"}
 
 
 def _closed(found: Approval, state: ApprovalState, decision: Decision | None = None) -> Approval:

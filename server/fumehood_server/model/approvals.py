@@ -48,10 +48,11 @@ class Choice(StrEnum):
 class ApprovalRefusedError(Exception):
     """An approval can't be changed so. `reason` is stable."""
 
-    def __init__(self, reason: str, message: str) -> None:
-        """Keep the reason."""
+    def __init__(self, reason: str, message: str, decided: Decision | None = None) -> None:
+        """Keep the reason, and the decision that was quicker, where there was one."""
         super().__init__(message)
         self.reason = reason
+        self.decided = decided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

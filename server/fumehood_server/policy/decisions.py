@@ -142,6 +142,10 @@ def refusal_of(error: ApprovalRefusedError) -> RefusedError:
     """Why an approval, or a standing one, can't be changed so."""
     if error.reason in {"invalid", "not_permitted"}:
         return _invalid(str(error))
+    if error.decided is not None:
+        by = error.decided
+        who = {"decided_by": by.by or by.connection, "authenticated_by": by.authenticated_by}
+        return RefusedError(Refusal(RefusalReason.APPROVAL_CLOSED, str(error), {"state": error.reason, **who}))
     reason = RefusalReason.APPROVAL_CLOSED if error.reason in _CLOSED else RefusalReason.APPROVAL_CHANGED
     if error.reason == "not_found":
         reason = RefusalReason.APPROVAL_NOT_FOUND
