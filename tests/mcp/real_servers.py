@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,12 @@ def node_plugin(folder: Path, server: str, *arguments: str, more: str = "", envi
     package = f"@modelcontextprotocol/server-{server}"
     for name in _closure(package):
         shutil.copytree(
-            MODULES / name, folder / "node_modules" / name, symlinks=True, dirs_exist_ok=True, ignore=_NOT_RUN
+            MODULES / name,
+            folder / "node_modules" / name,
+            symlinks=True,
+            dirs_exist_ok=True,
+            ignore=_NOT_RUN,
+            copy_function=os.link,
         )
     (folder / ".fumehoodignore").write_text("!node_modules/\n!dist/\n!build/\n")
     command = ["node", f"node_modules/{package}/dist/index.js", *arguments]

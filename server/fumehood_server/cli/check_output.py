@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fumehood_sandbox import Level
 
 from fumehood_server.cli import output
-from fumehood_server.model.tool import Isolation
+from fumehood_server.model.plugin import Kind
+from fumehood_server.model.tool import DEFAULT_PERMISSION, Isolation, Permission
 from fumehood_server.plugins import CheckReport
 from fumehood_server.plugins.definitions import definition_json
 
@@ -96,6 +97,9 @@ def print_asks(console: Console, report: CheckReport) -> None:
     console.print(output.styled(f"  {loaded.digest}", "dim"), soft_wrap=True)
     console.print()
     order = list(Level)
+    if manifest.kind is Kind.MCP:
+        print_claims(console, report)
+        return
     table = output.table("TOOL", "LEVEL", "NEEDS", "TERMS")
     table.add_column("WHAT IT DOES", no_wrap=True, overflow="ellipsis")
     for tool in sorted(report.tools, key=lambda tool: (-order.index(tool.side_effects), tool.name)):
@@ -110,6 +114,41 @@ def print_asks(console: Console, report: CheckReport) -> None:
             output.styled(output.summary(tool.description)),
         )
     output.show_rows(console, table)
+
+
+_CAN = {
+    Level.NONE: "nothing outside of itself",
+    Level.READ: "read granted paths; no writing, no network",
+    Level.WRITE: "read and write granted paths; no network",
+    Level.EXTERNAL: "read and write granted paths, reach granted hosts by proxy",
+}
+"""By level, what a process of kind `mcp` can do at most."""
+
+
+def print_claims(console: Console, report: CheckReport) -> None:
+    """Print what an MCP server says of its tools, the level that comes of it, and what that leaves them."""
+    order = list(Level)
+    table = output.table("TOOL", "CLAIMS", "LEVEL", "CAN DO AT MOST", "CALLS")
+    for tool in sorted(report.tools, key=lambda tool: (-order.index(tool.side_effects), tool.name)):
+        level = str(tool.side_effects)
+        permission = DEFAULT_PERMISSION[tool.side_effects]
+        table.add_row(
+            output.styled(tool.name, "bold"),
+            output.styled(", ".join(map(_claim, tool.claims)) or "nothing"),
+            output.styled(level, output.LEVEL_STYLES.get(level, "")),
+            output.styled(_CAN[tool.side_effects]),
+            output.styled("run" if permission is Permission.ALLOW else "need an approval", "dim"),
+        )
+    output.show_rows(console, table)
+    needs = sorted({text for tool in report.tools for text in tool.requires})
+    if needs:
+        console.print(output.styled(f"Each of them needs {', '.join(needs)}."), soft_wrap=True)
+
+
+def _claim(claim: str) -> str:
+    """A hint as a word: "readOnlyHint: true" is "readOnly", "openWorldHint: false" is "not openWorld"."""
+    name, _, value = claim.partition(": ")
+    return ("" if value == "true" else "not ") + name.removesuffix("Hint")
 
 
 def print_warnings(console: Console, report: CheckReport) -> None:

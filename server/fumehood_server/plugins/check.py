@@ -16,6 +16,7 @@ from fumehood_server.config.config import LimitsConfig, SandboxConfig
 from fumehood_server.config.load import default_config
 from fumehood_server.errors import ConfigError
 from fumehood_server.model.capability import Capability, CapabilityKind, parse_capability
+from fumehood_server.model.plugin import Kind
 from fumehood_server.model.schema import compile_schema
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason, ToolDefinition
@@ -25,6 +26,7 @@ from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
 from fumehood_server.plugins.loading import Describe, LoadedPlugin, load_plugin, try_start
 from fumehood_server.plugins.lock import Origin, Pinned, pin_plugins, read_lock
+from fumehood_server.plugins.mcp_tools import server_advice
 from fumehood_server.plugins.refusal import PluginRefusedError
 from fumehood_server.plugins.store import temporary_store
 
@@ -178,7 +180,8 @@ async def propose_pin(
 
 
 def _warnings(loaded: LoadedPlugin, limits: LimitsConfig) -> tuple[Advice, ...]:
-    of_tools = (Advice(tool.name, message) for tool in loaded.tools for message in _tool_warnings(tool, limits))
+    of_kind = server_advice if loaded.manifest.kind is Kind.MCP else (lambda tool: _tool_warnings(tool, limits))
+    of_tools = (Advice(tool.name, message) for tool in loaded.tools for message in of_kind(tool))
     return (*_plugin_warnings(loaded), *of_tools)
 
 

@@ -46,6 +46,18 @@ def level_of_claims(claims: tuple[str, ...]) -> str:
     return Level.WRITE if "openWorldHint: false" in claims else Level.EXTERNAL
 
 
+def server_advice(tool: ToolDefinition) -> list[str]:
+    """What an operator should know of a server's tool before it is pinned: where its level may be too low or high."""
+    where = f"[plugin.tools.{tool.name}]"
+    if "readOnlyHint: true" in tool.claims and "openWorldHint: true" in tool.claims:
+        return [
+            f'it says that it only reads, from an open world: if it needs a network, {where} side_effects = "external"'
+        ]
+    if not tool.claims:
+        return [f"it says nothing of its effects, so it counts as external: {where} side_effects sets another level"]
+    return []
+
+
 def with_grants(
     definition: ToolDefinition, manifest: Manifest, config: SidecarConfig, plugin: PluginConfig
 ) -> ToolDefinition:

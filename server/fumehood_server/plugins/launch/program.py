@@ -32,6 +32,9 @@ _THREAD_COUNTS = (
 one thread can't be forked, and threads above `cpus` only wait for one another."""
 
 
+_GIT_ENVIRONMENT = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+"""Inside, the plugin's user owns nothing that it was granted, and git refuses what others own."""
+
 _PYTHON_NAMES = ("python", "python3")
 _THIS_PYTHON = "python"
 """What the shim of kind `mcp` knows its own interpreter by."""
@@ -129,8 +132,7 @@ def _cli(folder: Path, binaries: tuple[str, ...]) -> BuiltProgram:
     mounts = dict.fromkeys(mount for each in there.values() for mount in each.mounts)
     environment = dict(_environment(python=False))
     if "git" in there:
-        # Inside, the plugin's user owns nothing that it was granted, and git refuses what others own.
-        environment |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        environment |= _GIT_ENVIRONMENT
     return BuiltProgram(
         program=PythonModule(
             "fumehood_sdk.adapters.cli", argv=(str(folder / "plugin.toml"), first, *others), path=(sdk_site.SITE,)
@@ -144,7 +146,7 @@ def _cli(folder: Path, binaries: tuple[str, ...]) -> BuiltProgram:
 def _mcp(folder: Path, launch: McpLaunch, packages: Path | None) -> BuiltProgram:
     name, *arguments = launch.command or ("",)
     installed = (Mount(str(packages), sdk_site.PACKAGES),) if packages else ()
-    environment = dict(_environment(python=True, threads=1))
+    environment = dict(_environment(python=True, threads=1)) | _GIT_ENVIRONMENT
     shown: tuple[Mount, ...] = ()
     script = console_scripts(packages).get(name) if packages else None
     if script is not None:
