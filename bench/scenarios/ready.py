@@ -44,7 +44,8 @@ _HELLO = plugin_pb2.HostFrame(
 
 async def measure(effort: Effort, folder: Path) -> Report:
     """Start each several times, turn by turn."""
-    async with _pools(folder) as (pools, spec):
+    async with worker_pools(echo_config(folder)) as (pools, catalog):
+        spec = spec_of(catalog, "echo")
         starts: dict[str, Callable[[], Awaitable[None]]] = {
             IMPORTS: lambda: _run(sys.executable, "-c", "import pydantic, google.protobuf"),
             SDK: sdk_alone,
@@ -76,15 +77,24 @@ _NAMESPACES = (
 
 
 @asynccontextmanager
-async def _pools(folder: Path) -> AsyncIterator[tuple[Pools, WorkerSpec]]:
-    config = load_config(echo_config(folder))
+async def worker_pools(path: Path) -> AsyncIterator[tuple[Pools, Catalog]]:
+    """The part of a sidecar that starts workers, and the plugins of a configuration."""
+    config = load_config(path)
     log = structlog.wrap_logger(structlog.testing.CapturingLogger())
     async with Pools(LogSink(lambda _plugin, _line: None)) as pools:
-        catalog = await Catalog.load(config, describe=pools.describe, log=log)
-        tool = catalog.find("echo")
-        if tool is None or tool.spec is None:
-            raise RuntimeError("the echo plugin was refused")
-        yield pools, tool.spec
+        yield pools, await Catalog.load(config, describe=pools.describe, log=log)
+
+
+def spec_of(catalog: Catalog, name: str) -> WorkerSpec:
+    """What a worker of a tool is started by.
+
+    Raises:
+        RuntimeError: its plugin was refused.
+    """
+    tool = catalog.find(name)
+    if tool is None or tool.spec is None:
+        raise RuntimeError(f"the plugin of {name} was refused: {[each.reasons for each in catalog.plugins]}")
+    return tool.spec
 
 
 async def _run(*command: str) -> None:

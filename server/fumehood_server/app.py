@@ -32,6 +32,7 @@ from fumehood_server.mcp.supervisor import McpHealth, open_mcp
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.observation import Sampler
+from fumehood_server.orchestration.opening import open_orchestrator
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import STORE_NAME, Catalog, Log
 from fumehood_server.plugins.leftovers import remove_unused_environments
@@ -251,10 +252,20 @@ async def _serve_recorded(
                 hooks=hooks,
                 max_arguments_bytes=server.max_arguments_bytes,
             ) as executor,
+            open_orchestrator(
+                lambda: reloader.config,
+                lambda: reloader.digest,
+                tools=catalog,
+                executor=executor,
+                rights=callers,
+                journal=journal,
+                reads=journal.reads,
+            ) as orchestrator,
             serving(
                 ServerContext(
                     catalog=catalog,
                     executor=executor,
+                    orchestrator=orchestrator,
                     journal=journal,
                     journal_reads=journal.reads,
                     resolver=Resolver(journal),

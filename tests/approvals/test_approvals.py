@@ -400,6 +400,24 @@ async def test_a_caller_whose_rights_are_taken_while_it_waits_does_not_run(place
     assert place.lines() == ["before"]
 
 
+async def test_nobody_withdraws_an_approval_by_taking_its_calls_id(place: Place) -> None:
+    rules = "".join(f'[[caller]]\nname = "{name}"\ntools = ["*"]\n' for name in ("agent", "other"))
+    with place.sidecar(rules, server='listen = ["unix:s", "127.0.0.1:0"]') as sidecar:
+        tokens = [token_of(sidecar.folder, name) for name in ("agent", "other")]
+        async with (
+            client_of(sidecar) as operator,
+            client_of(sidecar, sidecar.targets[1], tokens[0]) as agent,
+            client_of(sidecar, sidecar.targets[1], tokens[1]) as other,
+        ):
+            approval = await agent.asked(place.call("mine", "mine", at_once=True))
+            for text in ("mine", "theirs"):
+                found = await refused(other.call(place.call(text, "mine", at_once=True)))
+                assert found == (grpc.StatusCode.ALREADY_EXISTS, "CALL_ID_IN_USE")
+            await operator.decide(approval)
+            assert not (await agent.call(place.call("mine", "mine"))).is_error
+    assert place.lines() == ["mine"]
+
+
 async def test_two_named_approvers_are_told_apart_and_the_asking_caller_is_none_of_them(place: Place) -> None:
     rules = """
 [[policy.rule]]

@@ -84,7 +84,9 @@ def test_policy_test_says_what_would_happen_and_runs_nothing(served: tuple[Place
     assert (denied["permission"], denied["rules"], sorted(denied["matched"])) == ("deny", ["large"], ["asked", "large"])
     asked = said('{"amount": 1}')
     assert (asked["permission"], asked["rules"]) == ("require_approval", ["asked"])
-    assert asked["requirements"] == [{"rule": "asked", "approvals": 1, "approvers": [], "self_approval": False}]
+    assert asked["requirements"] == [
+        {"rule": "asked", "approvals": 1, "approvers": [], "self_approval": False, "standing": False}
+    ]
     assert asked["policy_version"] == denied["policy_version"]
     text = run(served, "policy", "test", "note", '{"amount": 1000}', "--config", config)
     assert "deny: decided by large" in text.stdout

@@ -10,6 +10,8 @@ import grpc
 from fumehood.v1 import approval_service_pb2 as approval_pb
 from fumehood.v1 import hook_service_pb2 as hook_pb
 from fumehood.v1 import journal_service_pb2 as journal_pb
+from fumehood.v1 import mcp_service_pb2 as mcp_pb
+from fumehood.v1 import orchestration_service_pb2 as orchestration_pb
 from fumehood.v1 import plugin_service_pb2 as plugin_pb
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_server.callers import CallerRules
@@ -194,6 +196,8 @@ def test_every_method_that_is_not_for_every_caller_is_an_operators() -> None:
             journal_pb.DESCRIPTOR,
             approval_pb.DESCRIPTOR,
             hook_pb.DESCRIPTOR,
+            orchestration_pb.DESCRIPTOR,
+            mcp_pb.DESCRIPTOR,
         )
         for service in file.services_by_name.values()
     }

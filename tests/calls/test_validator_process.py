@@ -24,7 +24,7 @@ from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.telemetry import get_logger
 from fumehood_server.validation.budget import PROCESS
-from fumehood_server.validation.documents import Accepted, Document, Flaw, Kind, Rejected, Verdict, check
+from fumehood_server.validation.documents import MAX_FAULTS, Accepted, Document, Flaw, Kind, Rejected, Verdict, check
 from fumehood_server.validation.schemas import Validators
 from fumehood_server.validation.wire import ANSWER_HEAD, BrokenAnswerError, decode_verdict, encode_verdict
 
@@ -91,11 +91,21 @@ async def test_a_mebibyte_of_the_worst_shapes_takes_the_sidecar_no_20_ms(checks:
 async def test_the_process_finds_what_the_loop_finds(checks: DocumentChecks) -> None:
     schema = '{"type":"object","properties":{"n":{"type":"integer"},"d":{"default":"ü"}},"required":["n"]}'
     for text in ('{"n":5.0}', '{"n":"5"}', '{"m":1}', "[", '{"n":1,"n":2}', '{"n":1,"d":"\U0001f600"}'):
-        for kind in Kind:
+        for kind in (Kind.ARGUMENTS, Kind.OUTPUT):
             both = document(text, schema, kind=kind)
             assert await checks.check_beside("me", both) == await checks.check("me", both) == checks.check_now(both)
     unusable = document("{}", '{"type":"object","$ref":"#/nowhere"}')
     assert await checks.check_beside("me", unusable) == await checks.check("me", unusable)
+
+
+@pytest.mark.parametrize("kind", [Kind.ARGUMENTS, Kind.OUTPUT])
+async def test_the_longest_list_of_faults_is_an_answer(checks: DocumentChecks, kind: Kind) -> None:
+    names = [chr(0x1F600 + number) * 300 for number in range(40)]
+    closed = '{"type":"object","additionalProperties":{"enum":[]}}'
+    verdict = await checks.check_beside("me", document(json.dumps(dict.fromkeys(names, 1)), closed, kind=kind))
+    assert isinstance(verdict, Rejected)
+    assert len(verdict.faults) == MAX_FAULTS
+    assert min(len(each["pointer"].encode()) for each in verdict.faults) > 1_000
 
 
 @pytest.mark.parametrize(

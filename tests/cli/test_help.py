@@ -15,9 +15,10 @@ COMMANDS = [
     ("doctor",),
     ("tools",),
     ("call",),
+    ("run",),
     ("reload",),
     ("completion",),
-    *[("mcp", name) for name in ("import", "wrap")],
+    *[("mcp", name) for name in ("import", "prompt", "prompts", "read", "resources", "wrap")],
     *[("plugin", name) for name in ("new", "check", "dev", "add", "list", "show", "logs", "reload")],
 ]
 
@@ -25,7 +26,7 @@ COMMANDS = [
 def test_without_arguments_the_whole_workflow_is_shown() -> None:
     done = fumehood()
     assert done.status == 0
-    steps = ["doctor", "plugin new", "plugin dev", "plugin add", "serve", "tools", "call"]
+    steps = ["doctor", "plugin new", "plugin dev", "plugin add", "serve", "tools", "call", "run"]
     places = [done.stdout.index(f"  fumehood {step}") for step in steps]
     assert places == sorted(places)
     assert "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the sidecar can't be reached." in (

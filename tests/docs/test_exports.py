@@ -11,6 +11,8 @@ from fumehood.v1 import (
     approval_service_pb2,
     hook_service_pb2,
     journal_service_pb2,
+    mcp_service_pb2,
+    orchestration_service_pb2,
     plugin_service_pb2,
     tool_service_pb2,
 )
@@ -35,6 +37,9 @@ SERVER = {
         "load_middleware",
     },
     "middleware": {"Call", "Content", "Denied", "Failure", "Middleware", "Next", "Result"},
+    "orchestration.plans": {
+        "ExecutionPlan", "OutputChecks", "OutputVerdict", "PlanTrace", "check_plan", "parse_plan",
+    },
     "plugins": {
         "AvailabilityScan", "Catalog", "CheckReport", "PinProposal", "PluginRefusedError", "check_plugin",
         "propose_pin",
@@ -71,6 +76,10 @@ SERVICES = {
         "ListApprovals", "WatchApprovals", "DecideApproval", "ListStandingApprovals", "RevokeStandingApproval",
     },
     "HookService": {"Intercept", "ListHooks"},
+    "OrchestrationService": {"Run", "StreamRun", "SteerRun", "CancelRun"},
+    "McpService": {
+        "ListMcpServers", "ListResources", "ListResourceTemplates", "ReadResource", "ListPrompts", "GetPrompt",
+    },
     "ToolService": {
         "ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool", "CallTools", "Session",
         "CancelCall", "GetCall", "ResolveCall",
@@ -90,11 +99,14 @@ def test_the_servers_parts_export_these(package: str) -> None:
 
 
 def test_the_protocol_has_these_modules_and_services() -> None:
-    described = {"approval_service", "hook_service", "journal_service", "plugin_service", "tool_service"}
+    described = {
+        *("approval_service", "hook_service", "journal_service", "mcp_service"),
+        *("orchestration_service", "plugin_service", "tool_service"),
+    }
     messages = {"content", "error", "plugin", "tool"} | described
     modules = {f"{name}_pb2" for name in messages} | {f"{name}_pb2_grpc" for name in described}
     assert {each.name for each in pkgutil.iter_modules(fumehood.v1.__path__)} == modules
-    services = {
+    found = {
         name: {method.name for method in service.methods}
         for module in (
             tool_service_pb2,
@@ -102,7 +114,9 @@ def test_the_protocol_has_these_modules_and_services() -> None:
             journal_service_pb2,
             approval_service_pb2,
             hook_service_pb2,
+            orchestration_service_pb2,
+            mcp_service_pb2,
         )
         for name, service in module.DESCRIPTOR.services_by_name.items()
     }
-    assert services == SERVICES
+    assert found == SERVICES

@@ -28,13 +28,19 @@ EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
         config_file.PluginTable,
         config_file.ToolGrantTable,
         config_file.SecretTable,
+        config_file.RuleTable,
+        config_file.ConditionTable,
+        config_file.QuotaTable,
+        config_file.ApprovalsTable,
+        config_file.WebhookTable,
         manifest_file.PluginTable,
         manifest_file.ToolTable,
         manifest_file.LimitsTable,
     ],
 )
 def test_every_key_is_documented(table: type[Table]) -> None:
-    assert [name for name in table.model_fields if f"`{name}`" not in DOCS and name not in {"tools", "limits"}] == []
+    tables = {"tools", "limits", "webhook"}
+    assert [name for name in table.model_fields if f"`{name}`" not in DOCS and name not in tables] == []
 
 
 def test_every_reason_in_the_code_is_documented() -> None:

@@ -51,7 +51,7 @@ PAGE = (ROOT / "docs" / "protocol.md").read_text()
 SOURCES = {
     path: path.read_text()
     for path in sorted((ROOT / "server" / "fumehood_server").rglob("*.py"))
-    if "cli" not in path.parts
+    if "cli" not in path.relative_to(ROOT).parts
 }
 NODE_MODULES = ROOT / "examples" / "plugins" / "regex-node" / "node_modules"
 TIMEOUT_S = 60

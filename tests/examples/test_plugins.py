@@ -262,6 +262,26 @@ async def test_code_that_takes_all_memory_is_told_the_limit(tools: ToolClient) -
 
 
 @needs_node
+async def test_a_program_in_another_language_prepares_arguments_as_models_send_them(tools: ToolClient) -> None:
+    found = await tools.details("match_regex", pattern="/A+b/gi", text="xaab")
+    assert [each["match"] for each in found["matches"]] == ["aab"]
+    assert await tools.details("replace_regex", pattern="/a/g", text="aba", replacement="") == {
+        "text": "b",
+        "replacements": 2,
+    }
+    # What is as the schema wants it stays as it is.
+    assert (await tools.details("match_regex", pattern="/a/", flags="", texts=["a", "/a/"]))["matched_texts"] == 1
+    assert (await tools.details("match_regex", pattern="a", texts=["aa"]))["matched_texts"] == 1
+    assert await tools.reason("match_regex", pattern="a", texts=5) == "invalid_arguments"
+    refused = await tools.call("match_regex", pattern="/a/q", text="a")
+    assert json.loads(refused.error.details_json)["reason"] == "prepare_arguments_failed"
+    assert json.loads(refused.error.caused_by.details_json)["reason"] == "invalid_flags"
+    broken = pb.CallToolRequest(tool="match_regex", arguments_json='{"pattern": ')
+    result = (await tools.tools.CallTool(broken, timeout=TIMEOUT_S)).result
+    assert [each["rule"] for each in json.loads(result.error.details_json)["arguments"]] == ["json"]
+
+
+@needs_node
 async def test_a_plugin_without_our_sdk_answers(tools: ToolClient) -> None:
     found = await tools.details("match_regex", pattern="(?<first>a+)b", texts=["xaab", "none"])
     assert found["matched_texts"] == 1

@@ -67,10 +67,10 @@ async def test_a_new_id_is_not_looked_up_and_a_recorded_one_is(tmp_path: Path) -
         assert await journal.recent("known") is not None
         with contextlib.closing(sqlite3.connect(kept.path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # nothing can be written
-            journal._commit_s = 0.5
             journal.record(start(), about("later"), (b"{}",))
             assert await journal.recent("unknown") is None
             assert await journal.recent("known") is not None, "it is on disk, so nobody waits for the others"
+            journal._commit_s = 0.5
             with pytest.raises(JournalUnavailableError):
                 await journal.recent("later")
             with pytest.raises(JournalUnavailableError):

@@ -18,6 +18,7 @@ from fumehood_server.journal.sql.columns import NOT_OF_CALLS
 from fumehood_server.journal.sqlite import MIGRATIONS, SqliteStore
 from fumehood_server.journal.store import Reader, StoredEvent
 from fumehood_server.model.events import About, EventsLost, ExecuteCancelled, Fault
+from fumehood_server.model.run_events import LifecycleTransition, RunStarted
 
 from .bench import ATTEMPT, STARTED_US, Clock, end, entries, start, written
 
@@ -47,11 +48,28 @@ def odd_entries(clock: Clock) -> Iterator[Entry]:
         yield encode(event, other, time_us=clock(), sidecar="0a0b0c0d", number=number)
 
 
+def run_entries(clock: Clock) -> Iterator[Entry]:
+    """A run of a model, in a session, that has called nothing."""
+    about = About(run_id="asking", context={"request_id": "asking", "session_id": "talk"})
+    started = RunStarted(
+        mode="chat",
+        engine="e",
+        request_hash="",
+        request=None,
+        tools="",
+        caller="",
+        authenticated_by="",
+        configuration="",
+    )
+    for event in (started, LifecycleTransition(from_state="INIT", to_state="PREPARE", attempt=0, reason="")):
+        yield encode(event, about, time_us=clock(), sidecar="0a0b0c0d")
+
+
 @pytest.fixture(scope="module")
 def reader(module_place: Place) -> Iterator[Reader]:
     clock = Clock()
     many = [*entries(400, clock=clock)]
-    written(module_place, [many, [*odd_entries(clock)], [*entries(400, clock=clock, first=400)]])
+    written(module_place, [many, [*odd_entries(clock)], [*entries(400, clock=clock, first=400), *run_entries(clock)]])
     with contextlib.closing(module_place.open_reader()) as reader:
         yield reader
 
@@ -74,12 +92,13 @@ def everything(
 
 
 QUERIES = {
-    "everything": (EventQuery(), 2408),
+    "everything": (EventQuery(), 2410),
     "a call": (EventQuery(call_id="call-00000500"), 3),
     "a call there is not": (EventQuery(call_id="nothing"), 0),
     "a run": (EventQuery(run_id="run-60"), 30),
     "a run with an event of its own": (EventQuery(run_id="odd-run"), 4),
     "a session": (EventQuery(session_id="s"), 3),
+    "a session of a run of a model": (EventQuery(session_id="talk"), 2),
     "a session and another run": (EventQuery(session_id="s", run_id="run-1"), 0),
     "a rare type": (EventQuery(types=frozenset({"events_lost", "sidecar_started"})), 3),
     "a rare and a common type": (EventQuery(types=frozenset({"events_lost", "execute_attempt"})), 803),
@@ -94,7 +113,7 @@ QUERIES = {
         0,
     ),
     "successes": (EventQuery(outcomes=frozenset({"OK"})), 800),
-    "from a time on": (EventQuery(since_us=STARTED_US + 2400), 9),
+    "from a time on": (EventQuery(since_us=STARTED_US + 2400), 11),
     "up to a time": (EventQuery(until_us=STARTED_US + 6), 5),
     "a tool at a time": (EventQuery(tool="fetch", until_us=STARTED_US + 1205), 3),
 }
@@ -121,7 +140,7 @@ def test_a_filter_that_nothing_fits_is_answered_in_bounded_looks(reader: Reader)
 
 def test_a_run_of_very_many_calls_is_found_by_looking_at_all(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_MAX_POSITIONS", 20)
-    for name in ("a run", "a session", "a run with an event of its own"):
+    for name in ("a run", "a session", "a session of a run of a model", "a run with an event of its own"):
         query, count = QUERIES[name]
         assert len(everything(reader, query, Bounds(1000, MIB))[0]) == count
 

@@ -10,7 +10,6 @@ import pytest
 from fumehood.v1 import tool_pb2
 from fumehood_server.plugins.manifest import try_manifest
 
-from tests.mcp.conftest import Hosted
 from tests.mcp.support import Caller, mcp_plugin, reason
 from tests.plugins.support import manifest_of
 
@@ -89,28 +88,6 @@ async def test_environment_has_the_manifests_values_and_granted_secrets_and_noth
     shown = await caller.text(f"{prefix}environment", name="TOKEN")
     assert shown == "[redacted token]" or "s3cret" not in shown, "the value is there, and taken out of what is said"
     assert shown != "fumehood-placeholder"
-
-
-@REVISIONS
-async def test_roots_are_the_granted_folders(caller: Caller, hosted: Hosted, prefix: str) -> None:
-    text = await caller.text(f"{prefix}ask_client", method="roots/list")
-    found = json.loads(text)
-    roots = found["it"]["roots"] if prefix else found["result"]["roots"]
-    assert {root["uri"] for root in roots} == {f"file://{hosted.readable}", f"file://{hosted.writable}"}
-
-
-@REVISIONS
-@pytest.mark.parametrize(
-    ("method", "what"), [("sampling/createMessage", "sampling"), ("elicitation/create", "elicitation")]
-)
-async def test_what_is_not_offered_to_servers_is_refused_by_name(
-    caller: Caller, prefix: str, method: str, what: str
-) -> None:
-    result = await caller.call(f"{prefix}ask_client", method=method)
-    if prefix:
-        assert reason(result) == f"{what}_refused"
-    else:
-        assert f"{what} is refused" in json.loads(result.content[0].text)["error"]["message"]
 
 
 def test_manifest_names_a_command_an_environment_and_secrets(tmp_path: Path) -> None:

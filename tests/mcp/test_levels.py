@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,29 +12,17 @@ from fumehood.v1 import tool_pb2
 
 from tests.mcp.conftest import Hosted
 from tests.mcp.support import Caller, mcp_plugin, reason
+from tests.mcp.web import web_server
 from tests.sidecar import running_sidecar
 
 ALLOW = "permission = 'allow'"
 
 
-class _Page(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "4")
-        self.end_headers()
-        self.wfile.write(b"page")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     """A web server of this machine."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    with web_server() as started:
+        yield started
 
 
 async def test_tool_that_claims_to_read_only_can_not_write(caller: Caller, hosted: Hosted) -> None:

@@ -7,17 +7,18 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from fumehood.v1 import mcp_service_pb2 as mcp_pb
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1.mcp_service_pb2_grpc import McpServiceStub
 
-from tests.mcp.real_servers import MISSING, MODULES, node_plugin
+from tests.mcp.official_table import documented_levels, served_levels
+from tests.mcp.real_servers import node_plugin
 from tests.mcp.support import Caller, reason
 from tests.sidecar import Sidecar, running_sidecar
 
-pytestmark = pytest.mark.skipif(not MODULES.is_dir(), reason=MISSING)
-
 ALLOW = "permission = 'allow'"
-READ, WRITE, EXTERNAL = tool_pb2.SIDE_EFFECTS_READ, tool_pb2.SIDE_EFFECTS_WRITE, tool_pb2.SIDE_EFFECTS_EXTERNAL
+READ = tool_pb2.SIDE_EFFECTS_READ
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +60,16 @@ async def caller(sidecar: Sidecar) -> AsyncIterator[Caller]:
 
 async def test_annotations_of_the_official_servers_come_to_their_levels(caller: Caller) -> None:
     tools = await caller.tools()
-    levels = {name: tool.definition.side_effects for name, tool in tools.items()}
     assert {name for name, tool in tools.items() if not tool.availability.available} == set()
-    files = {name for name, tool in tools.items() if tool.plugin == "files"}
-    writing = {"write_file", "edit_file", "create_directory", "move_file"}
-    assert {name for name in files if levels[name] == WRITE} == writing
-    assert {levels[name] for name in files - writing} == {READ}
-    assert levels["every_gzip_file_as_resource"] == EXTERNAL
+    for server, plugin, prefix in (
+        ("filesystem", "files", ""),
+        ("everything", "everything", "every_"),
+        ("memory", "memory", ""),
+        ("sequential-thinking", "thinking", ""),
+    ):
+        assert served_levels(tools, plugin, prefix) == documented_levels(server), server
     assert tools["every_gzip_file_as_resource"].permission == tool_pb2.PERMISSION_REQUIRE_APPROVAL
-    assert (levels["read_graph"], levels["create_entities"]) == (READ, WRITE)
-    assert levels["sequentialthinking"] == READ
+    assert tools["write_file"].permission == tool_pb2.PERMISSION_ALLOW, "the operator says so"
 
 
 async def test_filesystem_reads_at_level_read_and_writes_at_level_write(caller: Caller, data: Path) -> None:
@@ -105,6 +106,31 @@ async def test_everything_tells_of_its_progress(caller: Caller) -> None:
     ]
     assert [each.progress for each in updates] == [1, 2, 3, 4]
     assert {each.total for each in updates} == {4}
+
+
+async def test_resources_and_prompts_of_everything_are_passed_through(sidecar: Sidecar) -> None:
+    async with sidecar.channel() as channel:
+        mcp = McpServiceStub(channel)
+        listed = await mcp.ListResources(mcp_pb.ListResourcesRequest(plugin="everything"))
+        assert not listed.reading.HasField("error"), listed.reading.error
+        uri = listed.resources[0].uri
+        got = await mcp.ReadResource(mcp_pb.ReadResourceRequest(plugin="everything", uri=uri))
+        assert got.contents[0].uri == uri
+        assert got.contents[0].text
+        templates = await mcp.ListResourceTemplates(mcp_pb.ListResourceTemplatesRequest(plugin="everything"))
+        template = next(each for each in templates.templates if "blob" in each.uri_template)
+        filled = template.uri_template.split("{")[0] + "1"
+        (blob,) = (await mcp.ReadResource(mcp_pb.ReadResourceRequest(plugin="everything", uri=filled))).contents
+        assert blob.blob
+        prompts = (await mcp.ListPrompts(mcp_pb.ListPromptsRequest(plugin="everything"))).prompts
+        taking = next(each for each in prompts if any(argument.required for argument in each.arguments))
+        arguments = [mcp_pb.McpPromptValue(name=each.name, value="Paris") for each in taking.arguments]
+        request = mcp_pb.GetPromptRequest(plugin="everything", name=taking.name, arguments=arguments)
+        filled_in = await mcp.GetPrompt(request)
+        assert any("Paris" in each.content.text for each in filled_in.messages)
+        without = await mcp.GetPrompt(mcp_pb.GetPromptRequest(plugin="everything", name=taking.name))
+        assert without.reading.error.code == "TOOL_EXECUTION_FAILED"
+        assert without.reading.sandbox.side_effects == READ
 
 
 async def test_memory_is_written_by_one_level_and_read_by_the_other(caller: Caller, data: Path) -> None:

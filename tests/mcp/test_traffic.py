@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fumehood.v1 import tool_service_pb2 as pb
 
+from tests.cli.command import fumehood
 from tests.mcp.support import Caller, mcp_plugin, reason
 from tests.sidecar import running_sidecar
 
@@ -52,7 +53,9 @@ async def test_tool_that_changes_after_the_pin_is_refused_and_the_others_are_not
             caller = Caller(channel)
             assert await caller.text("count") == "0"
             assert await caller.text("change") == "changed"
-            assert reason(await caller.call("count")) == "definition_changed"
+            result = await caller.call("count")
+            assert reason(result) == "definition_changed"
+            assert "count since it was pinned: description" in result.error.message
             assert await caller.text("echo", text="as it was") == "as it was"
 
 
@@ -112,8 +115,13 @@ async def test_server_that_never_answers_ends_with_the_calls_time(tmp_path: Path
             assert "deadline" in await caller.text("cancelled")
 
 
-async def test_server_that_notifies_for_ever_serves_its_calls_and_fills_nothing(tmp_path: Path) -> None:
-    folder = mcp_plugin(tmp_path / "noisy", environment={"FAULT": '"notifies"'})
+@pytest.mark.parametrize("stateless", ["", "1"], ids=["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("fault", ["notifies", "changes", "asks"])
+async def test_server_that_sends_for_ever_serves_its_calls_and_fills_nothing(
+    tmp_path: Path, fault: str, stateless: str
+) -> None:
+    """Notifications, changes of its list, requests: one after another, and no end."""
+    folder = mcp_plugin(tmp_path / "noisy", environment={"FAULT": f'"{fault}"', "STATELESS": f'"{stateless}"'})
     with running_sidecar([folder]) as sidecar:
         async with sidecar.channel() as channel:
             caller = Caller(channel)
@@ -121,3 +129,48 @@ async def test_server_that_notifies_for_ever_serves_its_calls_and_fills_nothing(
             assert await asyncio.gather(*(caller.text("echo", text=text) for text in texts)) == texts
             result = await caller.call("echo", text="x")
             assert result.usage.peak_memory_bytes < 256 * 1024 * 1024
+
+
+@REVISIONS
+async def test_a_few_strange_lines_are_logged_and_the_first_answer_to_a_request_counts(
+    caller: Caller, prefix: str
+) -> None:
+    """No JSON, JSON that is no message, ids of other types, and a request that is answered twice."""
+    assert await caller.text(f"{prefix}fail", how="strange") == "the first"
+    assert await caller.text(f"{prefix}echo", text="same process") == "same process"
+
+
+async def test_server_that_dies_in_a_call_that_writes_leaves_its_outcome_unknown(tmp_path: Path) -> None:
+    folder = mcp_plugin(tmp_path / "mortal")
+    writes = "max_side_effects = 'write'\n[plugin.tools.fail]\nside_effects = 'write'\npermission = 'allow'\n"
+    with running_sidecar([(folder, writes)]) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            assert reason(await caller.call("fail", how="tool")) == "tool_error"
+            beside = asyncio.create_task(caller.call("slow"))
+            result = await caller.call("fail", how="die")
+            assert result.error.code == "TOOL_OUTCOME_UNKNOWN"
+            assert await caller.text("echo", text="of another process") == "of another process"
+            beside.cancel()
+
+
+async def test_changed_server_is_refused_with_a_diff_until_it_is_pinned(tmp_path: Path) -> None:
+    folder = mcp_plugin(tmp_path / "updated")
+    with running_sidecar([folder]) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            assert await caller.text("echo", text="as pinned") == "as pinned"
+            server = folder / "server.py"
+            server.write_text(
+                server.read_text().replace("Says what it is told, in two forms.", "Says it to others too.")
+            )
+            refused = fumehood("plugin", "reload", "updated", "--json", address=sidecar.target)
+            assert refused.error["code"] == "RELOAD_REFUSED"
+            assert "echo: desc" in refused.error["message"]
+            assert (await caller.tools())["echo"].definition.description == "Says what it is told, in two forms."
+            config = sidecar.folder / "fumehood.toml"
+            pinned = fumehood("plugin", "add", folder, "--yes", "--config", config, address=sidecar.target)
+            assert pinned.status == 0, pinned.stderr
+            lines = [line for line in pinned.stdout.splitlines() if "Says" in line]
+            assert [line[0] for line in lines] == ["-", "+"], pinned.stdout
+            assert (await caller.tools())["echo"].definition.description == "Says it to others too."

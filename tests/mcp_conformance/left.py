@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
-_NO_RESOURCES = "the tools of plugins come without resources; those of hosted MCP servers are not passed through yet"
-_NO_PROMPTS = "the tools of plugins come without prompts; those of hosted MCP servers are not passed through yet"
-_NO_COMPLETION = "completes arguments of prompts and resources, of which there are none"
+_NO_RESOURCES = "asks for a URI of the suite's own; a hosted server's begins with whose it is here"
+_NO_PROMPTS = "asks for a name of the suite's own; a hosted server's prompt begins with whose it is here"
+_NO_SUBSCRIPTIONS = "changes of resources are not passed through"
+_NO_COMPLETION = "completion of arguments is not passed through"
 _NO_SAMPLING = "a sandboxed tool doesn't ask the caller's model"
 _NO_QUESTIONS = "a sandboxed tool asks its caller nothing; only an approval does, with a form of ours"
 _NO_TASKS = "an extension that is not served: a call that goes on without its caller is GetCall's"
@@ -17,11 +21,9 @@ _HANDSHAKE: Mapping[str, str] = {
     "tools-call-elicitation": _NO_QUESTIONS,
     "elicitation-sep1034-defaults": _NO_QUESTIONS,
     "elicitation-sep1330-enums": _NO_QUESTIONS,
-    **dict.fromkeys(
-        ("resources-list", "resources-read-text", "resources-read-binary", "resources-templates-read"), _NO_RESOURCES
-    ),
-    **dict.fromkeys(("resources-subscribe", "resources-unsubscribe"), _NO_RESOURCES),
-    **dict.fromkeys(("prompts-list", "prompts-get-simple", "prompts-get-with-args"), _NO_PROMPTS),
+    **dict.fromkeys(("resources-read-text", "resources-read-binary", "resources-templates-read"), _NO_RESOURCES),
+    **dict.fromkeys(("resources-subscribe", "resources-unsubscribe"), _NO_SUBSCRIPTIONS),
+    **dict.fromkeys(("prompts-get-simple", "prompts-get-with-args"), _NO_PROMPTS),
     **dict.fromkeys(("prompts-get-embedded-resource", "prompts-get-with-image"), _NO_PROMPTS),
 }
 
@@ -32,8 +34,7 @@ _STATELESS: Mapping[str, str] = {
         if not name.startswith(("tools-call-", "elicitation-"))
         and name not in {"resources-subscribe", "resources-unsubscribe"}
     },
-    "server-stateless": "three of its checks want tools that ask for sampling or for the caller's answers",
-    "caching": "three of its checks ask for prompts and resources; those about tools pass",
+    "server-stateless": "some of its checks want tools that ask for sampling or for the caller's answers",
     "input-required-result-basic-elicitation": _NO_QUESTIONS,
     "input-required-result-basic-sampling": _NO_SAMPLING,
     "input-required-result-basic-list-roots": "a sandbox's folders are the operator's grants, not the caller's roots",
@@ -58,3 +59,30 @@ RUNS: tuple[tuple[str, tuple[str, ...], Mapping[str, str]], ...] = (
     ("alpha", ("--requirements", "2026-07-28"), _STATELESS),
 )
 """Which of the installed suites is run, by which options, and what fails there."""
+
+PARTS: Mapping[str, frozenset[str]] = {
+    "server-stateless": frozenset(
+        (
+            "sep-2575-http-server-no-independent-requests-on-stream",
+            "sep-2575-missing-capability-http-400",
+            "sep-2575-server-rejects-undeclared-capability",
+        )
+    ),
+}
+"""Of scenarios that pass in part, the checks that fail. The others must pass."""
+
+PAGE = Path(__file__).parents[2] / "docs" / "mcp-server.md"
+_SECTION = re.compile(r"^## Conformance$(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+_ROW = re.compile(r"^\|(.*?)\|", re.MULTILINE)
+
+
+def left_scenarios() -> frozenset[str]:
+    """All that are left, of whichever suite."""
+    return frozenset(itertools.chain.from_iterable(left for _, _, left in RUNS))
+
+
+def documented() -> frozenset[str]:
+    """What users are told of them: the first column of the table."""
+    section = _SECTION.search(PAGE.read_text(encoding="utf-8"))
+    rows = _ROW.findall(section[1]) if section is not None else []
+    return frozenset(itertools.chain.from_iterable(re.findall(r"`([a-z0-9-]+)`", row) for row in rows))

@@ -172,3 +172,29 @@ def modern(method: str, **params: Any) -> tuple[dict[str, Any], dict[str, str]]:
     if "name" in params:
         headers["Mcp-Name"] = params["name"]
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}, headers
+
+
+START = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+"""The first request of the handshake's era."""
+
+
+def session(url: str, token: str) -> str:
+    """The id of a session that was begun."""
+    shown = {"Authorization": f"Bearer {token}"}
+    status, headers, _ = request(url, body=START, **shown)
+    assert status == 200
+    found = headers["mcp-session-id"]
+    status, _, _ = request(
+        url, body={"jsonrpc": "2.0", "method": "notifications/initialized"}, **shown, Mcp_Session_Id=found
+    )
+    assert status == 202
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 from fumehood.v1 import approval_service_pb2 as pb
 from fumehood.v1 import approval_service_pb2_grpc
+from fumehood_server.mcp.callers import McpCaller
+from fumehood_server.mcp.open_calls import MAX_OPEN, OpenCalls
 from mcp.types import ElicitRequestFormParams, ElicitResult
 
 from tests.callers.support import token_of
 from tests.sidecar import Sidecar, running_sidecar
 
-from .support import LEGACY, MODERN, MODES, error_of, http_client, stdio_client, text_of, url_of
+from .support import LEGACY, MODERN, MODES, error_of, http_client, modern, request, stdio_client, text_of, url_of
 
 RULES = """
 [mcp]
@@ -33,6 +36,9 @@ approve = ["note"]
 name = "agent"
 tools = ["*"]
 approve = ["note"]
+[[caller]]
+name = "stranger"
+tools = ["*"]
 """
 
 
@@ -108,3 +114,38 @@ async def test_over_stdio_without_a_name_the_person_at_the_machine_approves(side
         assert len(yes.asked) == 1
     async with stdio_client(sidecar.target, MODERN) as client:
         assert error_of(await client.call_tool("note", {"text": "no form"}))["code"] == "TOOL_APPROVAL_REQUIRED"
+
+
+def test_the_answer_to_anothers_question_approves_nothing_and_tells_nothing(sidecar: Sidecar) -> None:
+    url, owner = url_of(sidecar), token_of(sidecar.folder, "owner")
+    forms = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    arguments = {"text": "the owner's"}
+
+    def answered(token: str, **more: Any) -> dict[str, Any]:
+        body, headers = modern("tools/call", name="note", arguments=arguments, meta=forms, **more)
+        _, _, answer = request(url, body=body, Authorization=f"Bearer {token}", **headers)
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def yes() -> dict[str, Any]:
+        asked = answered(owner)["result"]
+        assert asked["resultType"] == "input_required"
+        given = {"approval": {"action": "accept", "content": {"approve": True}}}
+        return {"requestState": asked["requestState"], "inputResponses": given}
+
+    mine = yes()
+    taken = answered(token_of(sidecar.folder, "stranger"), **mine)  # while it waits
+    assert taken["error"]["data"]["code"] == "CALL_ID_IN_USE"
+    assert answered(owner, **mine)["result"]["content"] == [{"type": "text", "text": "noted the owner's"}]
+    again = answered(token_of(sidecar.folder, "stranger"), **mine)  # an outcome is there now
+    assert again["error"]["data"]["code"] == "CALL_ID_IN_USE"
+
+
+def test_the_open_calls_of_one_caller_push_out_nobody_elses() -> None:
+    calls, one, other = OpenCalls(), McpCaller("one"), McpCaller("other")
+    calls.keep(one, "first", "id-1")
+    for index in range(MAX_OPEN + 1):
+        calls.keep(other, str(index), f"id-{index}")
+    assert (calls.find(one, "first"), calls.find(other, "0"), calls.find(other, "1")) == ("id-1", "", "id-1")
+    calls.forget(one, "first")
+    assert calls.find(one, "first") == ""

@@ -11,6 +11,9 @@ from typing import Any
 import grpc
 import pytest
 from fumehood.v1 import plugin_service_pb2, plugin_service_pb2_grpc, tool_service_pb2, tool_service_pb2_grpc
+from fumehood_server.mcp.callers import McpCaller
+from fumehood_server.mcp.tool_changes import ToolChanges
+from fumehood_server.mcp.tool_list import ToolList
 from mcp import Client
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.types import LoggingMessageNotificationParams
@@ -173,6 +176,46 @@ async def test_clients_of_both_eras_are_told_when_the_tools_change(sidecar: Side
             await each_change(lambda: anext(aiter(events)), client)
     finally:
         await set_passing(sidecar, enabled=True)
+
+
+class SlowTools(ToolList):
+    """A list that is not there until it is released, as another one each time."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+        self.pages = 0
+
+    async def page(self, _cursor: str | None, _caller: McpCaller) -> tuple[list[dict[str, Any]], str]:
+        self.pages += 1
+        await self.released.wait()
+        return [{"name": str(self.pages)}], ""
+
+
+async def test_who_begins_to_listen_while_another_one_leaves_is_told_of_changes() -> None:
+    tools, told, both = SlowTools(), asyncio.Event(), asyncio.Event()
+    changes = ToolChanges(tools)
+    caller = McpCaller("token")
+
+    async def passing() -> None:
+        async with changes.listening(caller, lambda: None):
+            raise AssertionError("it left before the first list was there")
+
+    async def staying() -> None:
+        async with changes.listening(caller, told.set):
+            both.set()
+            await told.wait()
+
+    leaving, remaining = asyncio.create_task(passing()), asyncio.create_task(staying())
+    while tools.pages < 2:  # noqa: ASYNC110 - both wait for their first list then
+        await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    tools.released.set()
+    await both.wait()
+    polling = asyncio.create_task(changes.run())
+    await asyncio.wait_for(remaining, 60)
+    polling.cancel()
+    await asyncio.gather(polling, return_exceptions=True)
 
 
 async def test_errors_of_the_sidecar_are_typed_in_both_eras(sidecar: Sidecar) -> None:

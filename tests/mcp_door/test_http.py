@@ -19,7 +19,20 @@ from mcp.shared.exceptions import MCPError
 from tests.callers.support import revoke, token_of
 from tests.sidecar import Sidecar, running_sidecar
 
-from .support import BOUND_S, MODERN, MODES, error_of, http_client, modern, names, request, text_of, url_of
+from .support import (
+    BOUND_S,
+    MODERN,
+    MODES,
+    START,
+    error_of,
+    http_client,
+    modern,
+    names,
+    request,
+    session,
+    text_of,
+    url_of,
+)
 
 CALLERS = """
 [mcp]
@@ -120,25 +133,23 @@ def test_another_name_or_origin_is_refused(url: str, token: str) -> None:
     assert request(url, "OPTIONS", Origin="https://evil.example", **asked)[0] == 403
 
 
-def test_a_session_is_its_own_tokens_and_there_are_only_so_many(sidecar: Sidecar, url: str, token: str) -> None:
-    start = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
-    }}  # fmt: skip
+def test_a_session_is_its_own_tokens_and_one_caller_leaves_others_some(sidecar: Sidecar, url: str, token: str) -> None:
     mine = {"Authorization": f"Bearer {token}"}
-    sessions = []
-    for _ in range(4):
-        status, shown, _ = request(url, body=start, **mine)
-        assert status == 200
-        sessions.append(shown["mcp-session-id"])
-    assert request(url, body=start, **mine)[0] == 503
-    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
-    session = {"Mcp-Session-Id": sessions[0], "MCP-Protocol-Version": "2025-11-25"}
-    assert request(url, body=ping, **mine, **session)[0] == 200
     other = {"Authorization": f"Bearer {token_of(sidecar.folder, 'reader')}"}
-    assert request(url, body=ping, **other, **session)[0] == 404
+    sessions = [session(url, token) for _ in range(3)]  # three quarters of four
+    assert request(url, body=START, **mine)[0] == 503
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    first = {"Mcp-Session-Id": sessions[0], "MCP-Protocol-Version": "2025-11-25"}
+    assert request(url, body=ping, **mine, **first)[0] == 200
+    status, _, guessed = request(url, body=ping, **other, **{**first, "Mcp-Session-Id": "0" * 32})
+    assert (status, request(url, body=ping, **other, **first)[::2]) == (404, (404, guessed))  # as if there were none
+    status, shown, _ = request(url, body=START, **other)
+    assert status == 200
+    assert request(url, body=START, **other)[0] == 503  # all four are taken
+    assert request(url, "DELETE", **other, Mcp_Session_Id=shown["mcp-session-id"])[0] == 200
     for each in sessions:
         assert request(url, "DELETE", **mine, Mcp_Session_Id=each)[0] == 200
-    assert request(url, body=ping, **mine, **session)[0] == 404
+    assert request(url, body=ping, **mine, **first)[0] == 404
 
 
 def test_large_bodies_and_heads_are_refused(url: str, token: str) -> None:

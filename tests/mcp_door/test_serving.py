@@ -143,10 +143,23 @@ async def test_a_sidecar_without_mcp_knows_no_health_of_it_and_ends_in_order(plu
         assert not (sidecar.folder / ".fumehood" / "mcp.sock").exists()
 
 
-def _over_tls(url: str, authority: trustme.CA, token: str) -> int:
+def _connection(url: str, authority: trustme.CA) -> http.client.HTTPSConnection:
     where = urlsplit(url)
     context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
-    connection = http.client.HTTPSConnection(where.hostname or "", where.port, timeout=BOUND_S, context=context)
+    return http.client.HTTPSConnection(where.hostname or "", where.port, timeout=BOUND_S, context=context)
+
+
+def _metadata_over_tls(url: str, authority: trustme.CA) -> object:
+    connection = _connection(url, authority)
+    try:
+        connection.request("GET", "/.well-known/oauth-protected-resource/mcp")
+        return json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+
+
+def _over_tls(url: str, authority: trustme.CA, token: str) -> int:
+    connection = _connection(url, authority)
     body, headers = modern("tools/list")
     shown = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json", **headers}
     try:
@@ -164,7 +177,14 @@ def test_tls_takes_up_a_new_certificate_and_ends_with_the_sidecar(plugin_folder:
     with running_sidecar([plugin_folder], more=more) as sidecar:
         url, token = url_of(sidecar), token_of(sidecar.folder, "agent")
         assert url.startswith("https:")
+        where = urlsplit(url)
+        silent = socket.create_connection((where.hostname, where.port), timeout=BOUND_S / 2)
         assert _over_tls(url, first, token) == 200
+        assert _metadata_over_tls(url, first) == {
+            "resource": url,
+            "resource_name": "Fumehood",
+            "bearer_methods_supported": ["header"],
+        }
         with pytest.raises(ssl.SSLError):
             _over_tls(url, second, token)
         with pytest.raises(OSError):  # noqa: PT011 - reset or an end, as the kernel has it
@@ -172,6 +192,8 @@ def test_tls_takes_up_a_new_certificate_and_ends_with_the_sidecar(plugin_folder:
         write_pair(tmp_path, certified(second, "127.0.0.1"))
         sidecar.logged(event="mcp_certificate_taken_up")
         assert _over_tls(url, second, token) == 200
+        with silent:  # nobody waits a minute for TLS to begin
+            assert silent.recv(1) == b""
         process = psutil.Process(sidecar.logged(event="mcp_serving")["pid"])
         sidecar.signal()
         assert sidecar.wait() == 0

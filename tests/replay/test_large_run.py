@@ -11,6 +11,7 @@ import pytest
 import uvloop
 from fumehood.v1 import journal_service_pb2 as pb
 from fumehood.v1.journal_service_pb2_grpc import JournalServiceStub
+from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.config import load_config
 from fumehood_server.config.config_file import MAX_PAYLOAD_BYTES
 from fumehood_server.journal import JOURNAL_NAME
@@ -19,6 +20,7 @@ from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.sqlite import SqliteReader
 from fumehood_server.replay.record import PAGE_BYTES, RunPages, read_run
 from fumehood_server.rpc.journal_replaying import replayed, verified
+from fumehood_server.telemetry import get_logger
 from fumehood_server.telemetry.loop_watchdog import NOTED_S
 
 from tests.journal.test_large import MARGIN_BYTES, grown
@@ -93,8 +95,9 @@ async def replay_within_20_ms(path: Path) -> None:
     reads = JournalReads(FilePlace(config.server.state_dir / JOURNAL_NAME), list)
     steps = Steps()
     try:
-        for messages in (replayed(RUN, reads), verified(RUN, reads, config)):
-            assert len([each async for each in messages]) == LARGE_CALLS + 1
+        async with DocumentChecks(get_logger()) as checks:
+            for messages in (replayed(RUN, reads, checks), verified(RUN, reads, checks, config)):
+                assert len([each async for each in messages]) == LARGE_CALLS + 1
     finally:
         steps.handle.cancel()
         await asyncio.to_thread(reads.close)

@@ -8,7 +8,8 @@ from tests.repository.test_layout import ROOT
 
 TARGETS = [
     *("help", "setup", "gen", "lint", "type", "test", "test-libraries", "test-kernels", "test-containers"),
-    *("test-large", "test-mcp-conformance", "clients", "bench", "test-kills", "soak", "demo", "check"),
+    *("test-large", "test-mcp-conformance", "test-model", "clients", "bench", "test-kills", "soak"),
+    *("demo", "demo-agent", "check"),
 ]
 
 

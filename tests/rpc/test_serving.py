@@ -59,6 +59,8 @@ async def test_reflection_names_the_services_and_describes_each(channel: grpc.ai
         "fumehood.v1.JournalService",
         "fumehood.v1.ApprovalService",
         "fumehood.v1.HookService",
+        "fumehood.v1.OrchestrationService",
+        "fumehood.v1.McpService",
         "grpc.health.v1.Health",
         *reflections,
     }

@@ -4,6 +4,7 @@
 const path = require("node:path");
 const { Worker } = require("node:worker_threads");
 const { FrameReader } = require("./framing.js");
+const { prepare } = require("./prepare.js");
 const { decode, encode } = require("./wire.js");
 
 const PROTOCOL_VERSION = 1;
@@ -47,6 +48,15 @@ function onInvoke({ invocationId, tool, argumentsJson }) {
   worker.on("exit", () => finish({ error: { message: "the call was cancelled", reason: "cancelled" } }));
 }
 
+/** At once and on this thread: nothing of it takes long. */
+function onPrepareArguments({ invocationId, tool, argumentsJson }) {
+  try {
+    send({ result: { invocationId, detailsJson: prepare(tool, argumentsJson) } });
+  } catch (error) {
+    send({ result: { invocationId, error: { message: error.message, reason: error.reason ?? "" } } });
+  }
+}
+
 // Ending the thread ends even a regular expression that never returns; "exit" then sends the call's Result.
 // A call that is not known was answered just before: the frames crossed.
 const onCancel = ({ invocationId }) => running.get(String(invocationId))?.terminate();
@@ -63,6 +73,7 @@ const reader = new FrameReader((bytes) => {
   const frame = decode(bytes);
   if (frame.hello) onHello(frame.hello);
   else if (frame.invoke) onInvoke(frame.invoke);
+  else if (frame.prepareArguments) onPrepareArguments(frame.prepareArguments);
   else if (frame.cancel) onCancel(frame.cancel);
   else if (frame.shutdown) onShutdown();
   // Anything else is from a later version.

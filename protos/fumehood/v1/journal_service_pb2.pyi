@@ -856,6 +856,7 @@ class ReplaySummary(_message.Message):
     VERIFIED_FIELD_NUMBER: _builtins.int
     DIVERGED_FIELD_NUMBER: _builtins.int
     NOT_RUN_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     calls: _builtins.int
     """All calls."""
     verified: _builtins.int
@@ -864,6 +865,10 @@ class ReplaySummary(_message.Message):
     """Those that did not."""
     not_run: _builtins.int
     """Those that can't be run again."""
+    @_builtins.property
+    def run(self) -> Global___ReplayedRun:
+        """What came of carrying the run itself out again. Absent: it is no run of a model."""
+
     def __init__(
         self,
         *,
@@ -871,14 +876,45 @@ class ReplaySummary(_message.Message):
         verified: _builtins.int = ...,
         diverged: _builtins.int = ...,
         not_run: _builtins.int = ...,
+        run: Global___ReplayedRun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "diverged", b"diverged", "not_run", b"not_run", "verified", b"verified"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "diverged", b"diverged", "not_run", b"not_run", "run", b"run", "verified", b"verified"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReplaySummary: _TypeAlias = ReplaySummary  # noqa: Y015
+
+@_typing.final
+class ReplayedRun(_message.Message):
+    """A run of a model that was carried out again from its record alone: no engine was asked, and no tool was called."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERDICT_FIELD_NUMBER: _builtins.int
+    DIFFERS_FIELD_NUMBER: _builtins.int
+    NOT_RUN_BECAUSE_FIELD_NUMBER: _builtins.int
+    verdict: Global___ReplayVerdict.ValueType
+    """What came of it."""
+    differs: _builtins.str
+    """What first was not as it is on record, in English. Empty: nothing. Its wording is not stable."""
+    not_run_because: _builtins.str
+    """Why it was not carried out again. Its wording is not stable."""
+    def __init__(
+        self,
+        *,
+        verdict: Global___ReplayVerdict.ValueType = ...,
+        differs: _builtins.str = ...,
+        not_run_because: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["differs", b"differs", "not_run_because", b"not_run_because", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayedRun: _TypeAlias = ReplayedRun  # noqa: Y015
 
 @_typing.final
 class ForkRunRequest(_message.Message):

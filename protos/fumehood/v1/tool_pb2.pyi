@@ -560,6 +560,36 @@ class ToolUpdate(_message.Message):
 Global___ToolUpdate: _TypeAlias = ToolUpdate  # noqa: Y015
 
 @_typing.final
+class ApprovalAwaited(_message.Message):
+    """Says that a call waits for a person."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    """By which `ApprovalService` knows it."""
+    call_id: _builtins.str
+    """The call."""
+    tool: _builtins.str
+    """The tool."""
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+        call_id: _builtins.str = ...,
+        tool: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "call_id", b"call_id", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApprovalAwaited: _TypeAlias = ApprovalAwaited  # noqa: Y015
+
+@_typing.final
 class ToolResult(_message.Message):
     """How one call ended. Exactly one for each admitted call."""
 

@@ -523,6 +523,7 @@ class StreamToolResponse(_message.Message):
     UPDATE_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
+    APPROVAL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___CallStarted:
         """The call was admitted. First, and once."""
@@ -539,6 +540,10 @@ class StreamToolResponse(_message.Message):
     def retry(self) -> Global___CallRetry:
         """An attempt failed, and another one follows. Kept and dropped as updates are."""
 
+    @_builtins.property
+    def approval(self) -> _tool_pb2.ApprovalAwaited:
+        """The call waits for a person. Kept and dropped as updates are."""
+
     def __init__(
         self,
         *,
@@ -546,12 +551,13 @@ class StreamToolResponse(_message.Message):
         update: _tool_pb2.ToolUpdate | None = ...,
         finished: _tool_pb2.ToolResult | None = ...,
         retry: Global___CallRetry | None = ...,
+        approval: _tool_pb2.ApprovalAwaited | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "retry", b"retry", "started", b"started", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "event", b"event", "finished", b"finished", "retry", b"retry", "started", b"started", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "retry", b"retry", "started", b"started", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "event", b"event", "finished", b"finished", "retry", b"retry", "started", b"started", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "update", "finished", "retry"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "update", "finished", "retry", "approval"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -837,6 +843,7 @@ class SessionResponse(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     COMBINED_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
+    APPROVAL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def update(self) -> _tool_pb2.ToolUpdate:
         """A call's tool said something."""
@@ -859,6 +866,10 @@ class SessionResponse(_message.Message):
         they are.
         """
 
+    @_builtins.property
+    def approval(self) -> _tool_pb2.ApprovalAwaited:
+        """A call waits for a person. As `retry`."""
+
     def __init__(
         self,
         *,
@@ -867,12 +878,13 @@ class SessionResponse(_message.Message):
         refused: Global___SessionRefusal | None = ...,
         combined: Global___SessionResponses | None = ...,
         retry: Global___CallRetry | None = ...,
+        approval: _tool_pb2.ApprovalAwaited | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "retry", b"retry", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "retry", b"retry", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "retry", b"retry", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "retry", b"retry", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["update", "finished", "refused", "combined", "retry"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["update", "finished", "refused", "combined", "retry", "approval"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

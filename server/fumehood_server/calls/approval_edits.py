@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 
 from fumehood_server.calls.documents import DocumentChecks, NoVerdictError
+from fumehood_server.calls.placeholders import placeholder_in
 from fumehood_server.calls.steps.find import Tools
 from fumehood_server.calls.steps.permit import check_permission
 from fumehood_server.calls.steps.prepare import arguments_of, settled
@@ -42,9 +42,9 @@ async def edited(approval: Approval, text: str, tools: Tools, policy: Policy, ch
     prepared = settled(tool, verdict)
     if isinstance(prepared, CallError):
         raise ApprovalRefusedError("invalid", prepared.message)
-    masked = [name for name in tool.plugin_secrets if _has_text(prepared.text, f"[secret {name}]")]
+    masked = placeholder_in(prepared.text, tool.plugin_secrets)
     if masked:
-        problem = f'"[secret {masked[0]}]" stands where a secret was taken out of what is shown: write what is to run'
+        problem = f'"{masked}" stands where a secret was taken out of what is shown: write what is to run'
         raise ApprovalRefusedError("invalid", f"{problem}, or deny the call")
     permission = policy.decide(tool, asked.caller, prepared.text)
     error = check_permission(tool, permission)
@@ -52,10 +52,3 @@ async def edited(approval: Approval, text: str, tools: Tools, policy: Policy, ch
         raise ApprovalRefusedError("not_permitted", error.message)
     subject = replace(asked, arguments_sha256=prepared.canonical_sha256)
     return Edit(subject, prepared.text, permission.requirements)
-
-
-def _has_text(document: str, text: str) -> bool:
-    """Whether a text is in a JSON document, however its strings are escaped. A lone surrogate is JSON here."""
-    if "\\" in document:
-        document = json.dumps(json.loads(document), ensure_ascii=False)
-    return text in document

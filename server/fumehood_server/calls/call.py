@@ -15,6 +15,7 @@ from fumehood_server.calls.updates import UpdateLog
 from fumehood_server.errors import RefusedError
 from fumehood_server.model.call import CallOutcome, CallRequest
 from fumehood_server.model.events import About
+from fumehood_server.model.steady_clock import STEADY_CLOCK
 from fumehood_server.model.worker import CancelReason
 
 _Result = TypeVar("_Result")
@@ -117,7 +118,7 @@ class Call:
         request = self.request
         ends = [] if request.timeout_s is None else [self.admitted_at + request.timeout_s]
         ends += [] if request.caller_deadline is None else [request.caller_deadline]
-        return round((time.time() + min(ends) - time.monotonic()) * 1e6) if ends else 0
+        return STEADY_CLOCK.now_us() + round((min(ends) - time.monotonic()) * 1e6) if ends else 0
 
     def raise_if_over(self, deadline: Deadline) -> None:
         """Raise `EndedEarlyError` if the call was cancelled or the deadline has passed."""

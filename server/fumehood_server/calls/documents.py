@@ -15,7 +15,8 @@ from fumehood_server.calls.round_robin import RoundRobin
 from fumehood_server.calls.validator_process import ValidatorProcess, start_validator
 from fumehood_server.errors import FumehoodError
 from fumehood_server.validation.budget import INLINE, OverBudgetError
-from fumehood_server.validation.documents import Document, Kind, Verdict, check, is_large
+from fumehood_server.validation.checking import check_document
+from fumehood_server.validation.documents import Document, Kind, Verdict, is_large
 from fumehood_server.validation.process import OUT_OF_MEMORY_STATUS
 from fumehood_server.validation.schemas import SchemaUnusableError, Validators
 from fumehood_server.validation.wire import BrokenAnswerError, ValidatorFaultError
@@ -112,7 +113,7 @@ class DocumentChecks:
         if not self._is_compiled(document):
             return None
         try:
-            return check(document, self._validators, INLINE)
+            return check_document(document, self._validators, INLINE)
         except OverBudgetError:
             return None
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from fumehood_server.model.call import CallRetry, CallUpdate
+from fumehood_server.model.call import CallApproval, CallRetry, CallUpdate
 
-Entry = CallUpdate | CallRetry
+Entry = CallUpdate | CallRetry | CallApproval
 
 WINDOW = 64
 WINDOW_CHARS = 128 * 1024
@@ -163,4 +163,6 @@ class UpdateReader:
 def _chars(entry: Entry) -> int:
     if isinstance(entry, CallRetry):
         return len(entry.error.message)
+    if isinstance(entry, CallApproval):
+        return len(entry.approval_id)
     return len(entry.message) + len(entry.data_json)

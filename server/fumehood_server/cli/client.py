@@ -17,6 +17,10 @@ from fumehood.v1 import hook_service_pb2 as hook_pb
 from fumehood.v1 import hook_service_pb2_grpc as hook_grpc
 from fumehood.v1 import journal_service_pb2 as journal_pb
 from fumehood.v1 import journal_service_pb2_grpc as journal_grpc
+from fumehood.v1 import mcp_service_pb2 as mcp_pb
+from fumehood.v1 import mcp_service_pb2_grpc as mcp_grpc
+from fumehood.v1 import orchestration_service_pb2 as run_pb
+from fumehood.v1 import orchestration_service_pb2_grpc as run_grpc
 from fumehood.v1 import plugin_service_pb2 as plugin_pb
 from fumehood.v1 import plugin_service_pb2_grpc as plugin_grpc
 from fumehood.v1 import tool_pb2
@@ -43,11 +47,23 @@ LOOKUP_TIMEOUT_S = 30.0
 RELOAD_TIMEOUT_S = 120.0
 """A reload starts the plugin and waits for the calls that are under way on its old workers."""
 
+CANCEL_TIMEOUT_S = 5.0
+"""Whoever leaves does not wait long for a sidecar that is away."""
+
 REPLY_SLACK_S = 5.0
 """How much later than the call's own timeout the gRPC deadline is, so that the typed result comes first."""
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """gRPC's own 4 MiB is too little for a page of tools with large schemas."""
+
+_KEEPALIVE = [
+    ("grpc.keepalive_time_ms", 15_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # Of gRPC's own pings, which measure the bandwidth: while one has no answer, none for keepalive is sent. Else 60 s.
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+"""Pings while something is asked: a network may be gone without a word. A sidecar takes one every 10 s."""
 
 _PAGE_SIZE = 1000
 
@@ -71,13 +87,19 @@ class SidecarClient:
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ("grpc.enable_http_proxy", 0),  # a proxy for the web is none for a socket of this machine
             ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.initial_reconnect_backoff_ms", 200),
+            ("grpc.max_reconnect_backoff_ms", 2_000),
         ]
+        if not self.target.startswith("unix:"):
+            options += _KEEPALIVE
         self._channel, channel = open_channel(self.target, options, credentials() if shows_token else Credentials())
         self._tools = tool_grpc.ToolServiceStub(channel)
         self._plugins = plugin_grpc.PluginServiceStub(channel)
         self._journal = journal_grpc.JournalServiceStub(channel)
         self._approvals = approval_grpc.ApprovalServiceStub(channel)
         self._hooks = hook_grpc.HookServiceStub(channel)
+        self._runs = run_grpc.OrchestrationServiceStub(channel)
+        self._mcp = mcp_grpc.McpServiceStub(channel)
 
     def __enter__(self) -> Self:
         """Connect.
@@ -166,7 +188,7 @@ class SidecarClient:
         """Call and wait. An interrupt cancels the call, and is raised again."""
 
         def ask() -> pb.CallToolResponse:
-            future = self._tools.CallTool.future(request, timeout=_deadline_s(request))
+            future = self._tools.CallTool.future(request, timeout=deadline_s(request))
             try:
                 return future.result()
             except BaseException:
@@ -175,15 +197,43 @@ class SidecarClient:
 
         return self._ask(ask).result
 
-    def stream_tool(self, request: pb.CallToolRequest) -> Iterator[pb.StreamToolResponse]:
-        """Call and yield what happens. An interrupt, or leaving the iterator, cancels the call."""
-        stream = self._tools.StreamTool(pb.StreamToolRequest(call=request), timeout=_deadline_s(request))
-        return self._stream(stream)
+    def stream_tool(
+        self, request: pb.CallToolRequest, *, after_sequence: int, timeout_s: float
+    ) -> Iterator[pb.StreamToolResponse]:
+        """Call, or join the call, and yield what happens. Leaving the iterator ends the stream."""
+        wanted = pb.StreamToolRequest(call=request, after_sequence=after_sequence)
+        return self._stream(self._tools.StreamTool(wanted, timeout=timeout_s))
+
+    def get_call(self, call_id: str, *, timeout_s: float) -> pb.GetCallResponse:
+        """Where a call stands. Waits that long for a connection."""
+        request = pb.GetCallRequest(call_id=call_id)
+        return self._ask(lambda: self._tools.GetCall(request, timeout=timeout_s, wait_for_ready=True))
+
+    def cancel_call(self, call_id: str) -> None:
+        """Have a call cancelled. Does not wait for its end."""
+        request = pb.CancelCallRequest(call_id=call_id)
+        self._ask(lambda: self._tools.CancelCall(request, timeout=CANCEL_TIMEOUT_S))
 
     def call_tools(self, calls: list[pb.CallToolRequest]) -> Iterator[pb.BatchAnswer]:
         """Make a batch of calls and yield the answers in their order. Leaving the iterator cancels the calls."""
         for message in self._stream(self._tools.CallTools(pb.CallToolsRequest(calls=calls))):
             yield from message.answers
+
+    def stream_run(
+        self, request: run_pb.SystemRequest, *, after: int, join_only: bool
+    ) -> Iterator[run_pb.StreamRunResponse]:
+        """Run, or join the run, and yield what happens after an event. Leaving the iterator ends the stream."""
+        wanted = run_pb.StreamRunRequest(request=request, after_sequence=after, join_only=join_only)
+        return self._stream(self._runs.StreamRun(wanted))
+
+    def steer_run(self, request: run_pb.SteerRunRequest) -> None:
+        """Give a run further messages."""
+        self._ask(lambda: self._runs.SteerRun(request, timeout=LOOKUP_TIMEOUT_S))
+
+    def cancel_run(self, request_id: str, *, resumable: bool, timeout_s: float) -> bool:
+        """Stop a run, and wait so long for its end. Whether its request goes on with it when it is sent again."""
+        request = run_pb.CancelRunRequest(request_id=request_id, resumable=resumable)
+        return self._ask(lambda: self._runs.CancelRun(request, timeout=timeout_s)).resumable
 
     def list_approvals(self, approval_id: str = "") -> list[approval_pb.Approval]:
         """All that are open, or one."""
@@ -231,6 +281,24 @@ class SidecarClient:
         return list(
             self._ask(lambda: self._hooks.ListHooks(hook_pb.ListHooksRequest(), timeout=LOOKUP_TIMEOUT_S)).hooks
         )
+
+    def list_mcp_servers(self) -> list[mcp_pb.McpServer]:
+        """The hosted MCP servers that may be read, ordered by name."""
+        request = mcp_pb.ListMcpServersRequest()
+        return list(self._ask(lambda: self._mcp.ListMcpServers(request, timeout=LOOKUP_TIMEOUT_S)).servers)
+
+    def read_mcp(self, method: str, request: Any) -> Any:  # noqa: ANN401 - of any method of McpService that reads
+        """Read something of a hosted MCP server. An interrupt cancels the call, and is raised again."""
+
+        def ask() -> object:
+            future = getattr(self._mcp, method).future(request, timeout=MAX_TIMEOUT_S + REPLY_SLACK_S)
+            try:
+                return future.result()
+            except BaseException:
+                future.cancel()
+                raise
+
+        return self._ask(ask)
 
     def list_plugins(self) -> list[plugin_pb.Plugin]:
         """All plugins in the order of the configuration."""
@@ -310,7 +378,7 @@ class SidecarClient:
             stream.cancel()
 
 
-def _deadline_s(request: pb.CallToolRequest) -> float:
+def deadline_s(request: pb.CallToolRequest) -> float:
     """Seconds for the whole exchange: the call's own bound, else the longest that any tool may run."""
     own = request.timeout.ToTimedelta().total_seconds() if request.HasField("timeout") else MAX_TIMEOUT_S
     return own + REPLY_SLACK_S
@@ -365,6 +433,12 @@ _TODO = {
 _TODO_BY_REASON = {
     "PLUGIN_NOT_FOUND": "`fumehood plugin list` lists what there is.",
     "TOOL_NOT_FOUND": "`fumehood tools --all` lists what there is.",
+    "RUN_ID_IN_USE": "Give another --id, or the request of that run, word by word.",
+    "RUN_NOT_RESUMABLE": "`fumehood journal show RUN` says what it has done. Ask anew, with another --id.",
+    "RUN_SUSPENDED": "Send it again with the same --id: the run goes on.",
+    "RUN_NOT_STEERABLE": "Say it in another run of the same --session.",
+    "TOO_MANY_RUNS": "Try again later; `max_runs` of [orchestration] says how many there may be.",
+    "SESSION_REFUSED": "Begin another --session.",
     "RUN_NOT_FOUND": "See `fumehood journal list`. A call's --run is to be what `journal replay RUN --from` printed.",
     "RUN_NOT_FORKABLE": "`fumehood journal show RUN --json` lists its events with their positions.",
     "FORK_MISMATCH": "Make the run's calls as they were recorded, or fork it at an earlier event.",

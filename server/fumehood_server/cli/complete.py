@@ -80,6 +80,33 @@ def run_or_call_ids(ctx: click.Context, param: click.Parameter, incomplete: str)
     return _recorded(ctx, incomplete, "run_id", "session_id", "call_id")
 
 
+def session_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Sessions of the newest calls in the journal."""
+    return _recorded(ctx, incomplete, "session_id")
+
+
+def engine_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Engines that fumehood.toml names."""
+    return _of_configuration("engine", incomplete)
+
+
+def grammar_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Grammars that fumehood.toml names."""
+    return _of_configuration("grammars", incomplete)
+
+
+def _of_configuration(what: str, incomplete: str) -> list[str]:
+    from fumehood_server.config import find_config, load_config
+    from fumehood_server.errors import ConfigError
+
+    try:
+        config = load_config(find_config(None))
+    except ConfigError:
+        return []
+    names = [each.name for each in config.engines] if what == "engine" else [*config.orchestration.grammars]
+    return _typed(each for each in names if each.startswith(incomplete))
+
+
 def _recorded(ctx: click.Context, incomplete: str, *names: str) -> list[str]:
     from fumehood_server.cli.failure import CommandError
     from fumehood_server.cli.journal_file import open_journal

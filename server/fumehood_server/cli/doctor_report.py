@@ -181,6 +181,7 @@ def _probe_findings(area: str, report: Report, *, needed: bool) -> list[Finding]
 def _configuration(config_path: Path | None) -> list[Finding]:
     from fumehood_server.cli.doctor_access import grant_problems, secret_problems
     from fumehood_server.cli.doctor_callers import caller_findings
+    from fumehood_server.cli.doctor_engines import engine_findings
     from fumehood_server.cli.doctor_hooks import hook_findings
     from fumehood_server.cli.doctor_quotas import quota_findings
     from fumehood_server.cli.doctor_webhook import webhook_findings
@@ -240,6 +241,7 @@ def _configuration(config_path: Path | None) -> list[Finding]:
         *quota_findings(config, names),
         *hook_findings(config, names),
         *webhook_findings(config),
+        *engine_findings(config),
     )
     findings += [_configured(each.feature, each.status, each.detail, each.remedy) for each in more]
     return findings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,9 +15,14 @@ from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.config import SidecarConfig, find_config, load_config
 from fumehood_server.config.config import SandboxConfig
 from fumehood_server.config.load import default_config
+from fumehood_server.egress import EgressEvent
 from fumehood_server.errors import ConfigError
+from fumehood_server.model.plugin import Grants
+from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins import CheckReport, PinProposal, check_plugin, propose_pin
+from fumehood_server.plugins.asking_grants import NOTHING_GRANTED, Granted, granted_by
 from fumehood_server.plugins.environments.environments import Environments, environments_folder
+from fumehood_server.secrets import SecretStore
 from fumehood_server.workers import LogLine, LogSink, WorkerSettings, describe
 
 _T = TypeVar("_T")
@@ -34,12 +40,22 @@ def check_folder(folder: Path, on_line: _OnLine) -> CheckReport:
     return _run_sandboxed(
         on_line,
         config,
-        lambda ask: check_plugin(folder.resolve(), describe=ask, sandbox=config.sandbox, environments=environments),
+        lambda ask: check_plugin(
+            folder.resolve(),
+            describe=ask,
+            sandbox=config.sandbox,
+            environments=environments,
+            granted=_granted_here(folder.resolve(), config),
+        ),
     )
 
 
-def propose_folder_pin(folder: Path, config: SidecarConfig, on_line: _OnLine) -> PinProposal:
+def propose_folder_pin(
+    folder: Path, config: SidecarConfig, on_line: _OnLine, *, new: Grants | None = None
+) -> PinProposal:
     """Check the folder, and compare it with what the lock has under the plugin's name.
+
+    `new` is what it is to be granted, where the configuration doesn't name it yet.
 
     Raises:
         CommandError: this machine can't sandbox.
@@ -55,8 +71,17 @@ def propose_folder_pin(folder: Path, config: SidecarConfig, on_line: _OnLine) ->
             limits=config.limits,
             sandbox=config.sandbox,
             environments=Environments(environments_folder(config)),
+            granted=_granted_here(folder.resolve(), config, new),
         ),
     )
+
+
+def _granted_here(folder: Path, config: SidecarConfig, new: Grants | None = None) -> Granted:
+    """What the configuration grants the plugin in the folder, where it names it; else what is new."""
+    for each in config.plugins:
+        if each.path == folder:
+            return granted_by(config, each)
+    return NOTHING_GRANTED if new is None else Granted(grants=replace(new, private=config.egress.private))
 
 
 def sandbox_here() -> SandboxConfig:
@@ -99,9 +124,16 @@ def _run_sandboxed(on_line: _OnLine, config: SidecarConfig, work: Callable[[Any]
 
     async def run() -> _T:
         settings = WorkerSettings(start_timeout_s=config.server.start_timeout_s)
-        return await work(partial(describe, logs=LogSink(lambda _plugin, line: on_line(line)), settings=settings))
+        logs = LogSink(lambda _plugin, line: on_line(line))
+        # For servers over HTTP alone, and with what each of them is granted.
+        requests = PluginRequests(SecretStore(config.secrets), logs, limits=config.egress.limits, sink=_ignore)
+        return await work(partial(describe, logs=logs, settings=settings, plugin_requests=requests))
 
     return asyncio.run(run())
+
+
+def _ignore(event: EgressEvent) -> None:
+    """A command's own requests are shown by what they bring."""
 
 
 def highest_level(report: CheckReport) -> Level:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from fumehood_server.cli.journal_run_lines import run_event_text
+
 if TYPE_CHECKING:
     from fumehood_server.cli.journal_filter import Chosen
     from fumehood_server.journal.query import Span
@@ -90,7 +92,8 @@ def what_happened(fields: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one retu
         case "outcome_served":
             return f"{data['call_id']} got the recorded outcome of {data['source_call_id']}: {data['outcome']}"
         case _:
-            return _of_approval(fields["type"], data) or ", ".join(_pairs(data.items()))
+            told = _of_approval(fields["type"], data) or run_event_text(fields["type"], data)
+            return told or ", ".join(_pairs(data.items()))
 
 
 def _of_approval(kind: str, data: Mapping[str, Any]) -> str:

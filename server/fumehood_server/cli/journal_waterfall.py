@@ -1,41 +1,32 @@
-"""A run as a waterfall: a bar for each call on one axis of time, and beneath it what happened within the call."""
+"""A run as a waterfall: a bar for each call and inference on one axis of time, and beneath it what happened within."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from fumehood_server.cli.journal_bar import Bar
 from fumehood_server.cli.journal_lines import outcome_text, what_happened
+from fumehood_server.cli.journal_run_bars import RunBars
 
 WAITING, RUNNING, OPEN, MARK = "░", "█", "▒", "│"
 _ENDS = frozenset({"execute_end", "execute_cancelled"})
 
 
-@dataclass(slots=True)
-class Bar:
-    """One line: a stretch of time, or a moment where both of its ends are one."""
-
-    start_us: int
-    end_us: int | None
-    """None: it goes on."""
-    name: str
-    text: str = ""
-    id: str = ""
-    wait_us: int = 0
-    """How much of it was waited, at the beginning."""
-    style: str = ""
-    within: list[Bar] = field(default_factory=list)
-
-
 def bars_of(events: Iterable[Mapping[str, Any]]) -> list[Bar]:
-    """The calls of decoded events in the order of their starts, and what belongs to no call among them."""
+    """The calls and inferences of decoded events in the order of their starts, and what belongs to none among them."""
     bars: list[Bar] = []
     calls: dict[str, Bar] = {}
+    runs = RunBars()
     not_begun: set[str] = set()
     """Calls that waited for their approval so far."""
     for event in events:
         call_id, time_us = event["call_id"], event["time_us"]
+        drawn = runs.take(event)
+        if drawn is not None:
+            bars += drawn
+            continue
         call = calls.get(call_id)
         is_start = event["type"] == "execute_start"
         if is_start and call_id in not_begun:

@@ -82,7 +82,7 @@ def result_json(message: tool_pb2.ToolResult) -> JsonObject:
         "call_id": message.call_id,
         "tool": message.tool,
         "is_error": message.is_error,
-        "content": [_block(each) for each in message.content],
+        "content": [block_json(each) for each in message.content],
         "details": json_or_text(message.details_json),
         "terminate": message.terminate,
         "error": error_json(message.error) if message.HasField("error") else None,
@@ -99,7 +99,8 @@ def result_json(message: tool_pb2.ToolResult) -> JsonObject:
     }
 
 
-def _block(message: content_pb2.Content) -> JsonObject:
+def block_json(message: content_pb2.Content) -> JsonObject:
+    """A block of content."""
     if message.WhichOneof("block") == "blob":
         data = base64.b64encode(message.blob.data).decode()
         return {"type": "blob", "media_type": message.blob.media_type, "data_base64": data}

@@ -10,6 +10,7 @@ import json
 import math
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -152,6 +153,11 @@ def write_content(text: str) -> None:
     click.echo(visible(text) if sys.stdout.isatty() else text, color=True)
 
 
+def write_piece(text: str) -> None:
+    """Print a piece of a text on a terminal, escaped, without a newline after it."""
+    click.echo(visible(text), nl=False, color=True)
+
+
 def confirm(question: str) -> bool:
     """Ask. Enter means no."""
     return click.confirm(visible(question), default=False)
@@ -167,6 +173,11 @@ def seconds(value: float) -> str:
     if value < 1:
         return f"{value * 1000:.3g} ms"
     return f"{value:,.4g} s"
+
+
+def utc(time_us: int) -> str:
+    """A POSIX time in microseconds as date and time, in UTC."""
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def json_or_text(text: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -65,7 +65,7 @@ def used_quotas(quotas: Sequence[Quota], reader: Reader, *, top: int) -> list[di
 
 
 def _all(known: dict[tuple[str, str], Quota], reader: Reader) -> Iterator[tuple[tuple[str, str], _Used]]:
-    now_us = time.time_ns() // 1_000
+    now_us = max(time.time_ns() // 1_000, reader.least_time_us())
     for record in reader.quota_windows():
         window = Window.from_json(record)
         name = (window.quota, window.counts)

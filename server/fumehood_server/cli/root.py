@@ -25,6 +25,7 @@ Fumehood runs tools for your service, each in a sandboxed process of its own.
   fumehood serve                           start the sidecar
   fumehood tools                           what can be called now
   fumehood call greeter_hello names=Ada
+  fumehood run "Greet Ada."                let a model call them: see [[engine]] in docs/configuration.md
 """
 
 STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the sidecar can't be reached."
@@ -38,6 +39,7 @@ STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the 
         "reload": (f"{_COMMANDS}.reload:reload", "Have the sidecar take up fumehood.toml."),
         "tools": (f"{_COMMANDS}.tools:tools", "List tools, or show one with its parameters."),
         "call": (f"{_COMMANDS}.call:call", "Call a tool."),
+        "run": (f"{_COMMANDS}.run:run", "Run a model with your tools."),
         "mcp": (f"{_COMMANDS}.mcp:mcp", "Serve the sidecar's tools to an MCP client over stdio."),
         "approvals": (f"{_COMMANDS}.approvals:approvals", "Approve and deny calls that wait for it."),
         "hooks": (f"{_COMMANDS}.hooks:hooks", "Who is asked before and after calls."),

@@ -16,6 +16,7 @@ from fumehood_server.config.config_file import (
 )
 from fumehood_server.config.database import Database
 from fumehood_server.config.egress import EgressConfig
+from fumehood_server.config.engines import EngineConfig, OrchestrationConfig
 from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.config.mcp import McpConfig
 from fumehood_server.config.webhook import WebhookConfig
@@ -223,6 +224,9 @@ class SidecarConfig:
     mcp: McpConfig | None = None
     hooks: tuple[HookConfig, ...] = ()
     middleware: tuple[MiddlewareConfig, ...] = ()
+    engines: tuple[EngineConfig, ...] = ()
+    """In the order of the file. Empty: runs are refused."""
+    orchestration: OrchestrationConfig = field(default_factory=OrchestrationConfig)
 
 
 def _or(declared: int | None, default: int) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated
 from fumehood_sandbox import Backend, Level
 from pydantic import Field
 
+from fumehood_server.config.engine_tables import MAX_ENGINES, EngineTable, OrchestrationTable
 from fumehood_server.config.hook_tables import MAX_HOOKS, HookTable, MiddlewareTable
 from fumehood_server.config.tables import Table, check_with, one_of, refused
 from fumehood_server.model.batches import DEFAULT_MAX_CALLS, DEFAULT_MAX_CONCURRENT, MOST_CALLS
@@ -337,7 +338,7 @@ class ApprovalsTable(Table):
 
 
 _CALLER = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
-_TOOL_PATTERN = re.compile(r"[a-z0-9_*]{1,128}")
+_TOOL_PATTERN = re.compile(r"[a-z0-9_*/-]{1,128}")
 MAX_CALLERS = 1000
 MAX_PATTERNS = 256
 
@@ -351,7 +352,7 @@ def _caller_name(value: object) -> object:
 
 def _tool_pattern(value: object) -> object:
     if not (isinstance(value, str) and _TOOL_PATTERN.fullmatch(value)):
-        raise refused(f'"{value}" matches no tool\'s name', 'a-z, 0-9 and _, and * for any of them: "files_*"')
+        raise refused(f'"{value}" matches no tool\'s name', 'a-z, 0-9, _, - and /, and * for any of them: "files_*"')
     return value
 
 
@@ -434,6 +435,8 @@ class ConfigFile(Table):
     hook: list[HookTable] = Field(default=[], max_length=MAX_HOOKS)
     middleware: list[MiddlewareTable] = Field(default=[], max_length=MAX_HOOKS)
     secrets: dict[str, SecretTable] = Field(default={}, max_length=MAX_SECRETS)
+    engine: list[EngineTable] = Field(default=[], max_length=MAX_ENGINES)
+    orchestration: OrchestrationTable = OrchestrationTable()
     plugin: list[PluginTable] = Field(default=[])
     caller: list[CallerTable] = Field(default=[], max_length=MAX_CALLERS)
     client: ClientTable = ClientTable()

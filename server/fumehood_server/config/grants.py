@@ -48,6 +48,7 @@ def protected_paths(
     secret_files: Mapping[str, Path],
     sockets: Sequence[Path],
     checkpoint_file: Path | None = None,
+    grammars: Sequence[Path] = (),
 ) -> tuple[Protected, ...]:
     """What a grant must not overlap: the sidecar's state, configuration, sockets, secrets and plugins.
 
@@ -64,6 +65,7 @@ def protected_paths(
     if config_path is not None:
         own.append(Protected(config_path, "the sidecar's configuration"))
     own += [Protected(each.parent.resolve(), "the folder of the sidecar's socket", within=False) for each in sockets]
+    own += [Protected(each, "the file of a grammar") for each in grammars]
     plugins = [Protected(folder, "the folder of a plugin") for folder in plugin_folders]
     secrets = [
         Protected(path, f"the file of the secret {name}", unreadable=True)

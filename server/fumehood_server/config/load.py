@@ -40,6 +40,7 @@ from fumehood_server.config.config_file import (
 )
 from fumehood_server.config.database import Database, read_database
 from fumehood_server.config.egress import read_denied, read_egress, read_granted, read_private
+from fumehood_server.config.engines import grammar_files, read_engines, read_orchestration
 from fumehood_server.config.grants import (
     GrantError,
     Protected,
@@ -123,6 +124,8 @@ def _convert(
     checkpoints = read_checkpoints(file.journal.checkpoints, source, folder)
     database = read_database(file.journal, source, folder)
     mcp = read_mcp(file.mcp, source, state_dir=server.state_dir, tls=server.tls, callers=callers)
+    engines = read_engines(file, source, secrets=secrets)
+    orchestration = read_orchestration(file.orchestration, source, folder, engines=engines)
     secret_files = {name: each.file for name, each in secrets.items() if each.file is not None}
     if database is not None and database.password_file is not None:
         secret_files["journal.password"] = database.password_file
@@ -139,6 +142,7 @@ def _convert(
         secret_files=secret_files,
         sockets=sockets,
         checkpoint_file=checkpoints.file,
+        grammars=grammar_files(file.orchestration, folder),
     )
     if any(table.write for table in file.plugin):
         protected += protected_code()
@@ -181,6 +185,8 @@ def _convert(
         mcp=mcp,
         hooks=read_hooks(file.hook, callers, source),
         middleware=read_middleware(file.middleware, source),
+        engines=engines,
+        orchestration=orchestration,
     )
 
 

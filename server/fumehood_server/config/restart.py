@@ -28,6 +28,15 @@ def needs_restart(running: SidecarConfig, wanted: SidecarConfig) -> tuple[str, .
         keys |= {f"secrets.{name}" for name in names if running.secrets[name] != wanted.secrets[name]}
     if running.mcp != wanted.mcp:  # its process is started with it
         keys.add("mcp")
+    if running.engines != wanted.engines:  # their libraries are imported and their connections opened at start
+        keys.add("engine")
+    if running.orchestration != wanted.orchestration:
+        keys.add("orchestration")
+    keys |= {
+        f"secrets.{each.secret}"
+        for each in running.engines
+        if each.secret in wanted.secrets and running.secrets[each.secret] != wanted.secrets[each.secret]
+    }
     if running.middleware != wanted.middleware:  # it is imported at start
         keys.add("middleware")
     # Kubernetes replaces a mounted file by turning a symlink: where the paths are relative, all of them would move.

@@ -330,8 +330,8 @@ class StoredJournal:
         self, event: Event, about: About, payloads: tuple[bytes, ...] = (), documents: tuple[Document, ...] = ()
     ) -> Entry:
         """What is written for an event, which is to be handed over at once: it is stamped."""
-        # Events are found by time as well, so time stands still where the clock is set back.
-        self._last_us = max(self._last_us, time.time_ns() // _MICROSECONDS)
+        # Events are found by time as well, and what expires goes by it: it never falls, nor stands still.
+        self._last_us = max(self._last_us, STEADY_CLOCK.now_us())
         if about.call_id and about.numbered:
             if not about.number:
                 self._recent.add(about.call_id)

@@ -23,6 +23,7 @@ from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.recovery import end_late, recover
 from fumehood_server.journal.retention import Retention, remove_events, remove_payloads
 from fumehood_server.journal.store import Store, load_tree
+from fumehood_server.model.steady_clock import STEADY_CLOCK
 
 RECOVER_S = 2.0
 """Between two looks for sidecars that have died, where several share the journal."""
@@ -82,7 +83,7 @@ def open_journal(
         if interrupted and not place.shared:  # else whoever looks next for dead sidecars ends them
             with contextlib.closing(place.open_reader()) as reader:
                 end_late(store, reader, sidecar=sidecar, interrupted=interrupted)
-            waits_s.append(interrupted.due_s(time.time_ns() // 1_000))
+            waits_s.append(interrupted.due_s(STEADY_CLOCK.now_us()))
         if place.shared:
             if recovered_at is None or time.monotonic() - recovered_at >= RECOVER_S:
                 recover_calls(store)

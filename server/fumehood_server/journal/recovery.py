@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +13,10 @@ from fumehood_server.journal.store import Reader, Store, StoredEvent
 from fumehood_server.model.call import Block, CallError, CallOutcome
 from fumehood_server.model.events import About, Digested, ExecuteAttempt, ExecuteEnd, ExecuteRetry, Fault
 from fumehood_server.model.outcome_json import outcome_to_json
+from fumehood_server.model.steady_clock import STEADY_CLOCK
 from fumehood_server.model.taxonomy import Code
 
 _PORTION = 500
-_NS_OF_US = 1_000
 QUEUED_US = 60_000_000
 """More than an event waits for the writer."""
 
@@ -52,6 +51,7 @@ def _end_calls_of(
 ) -> tuple[int, set[str]]:
     """How many were ended, and the ids of those that are left open."""
     ended, kept = 0, set[str]()
+    STEADY_CLOCK.hold_up(reader.least_time_us())
     # Those that are kept are found again: about as many as were under way at a time.
     while rows := [row for row in reader.open_calls(owner, limit=_PORTION + len(kept)) if row.call_id not in kept]:
         over = []
@@ -61,7 +61,7 @@ def _end_calls_of(
             else:
                 over.append(row)
         if over:
-            store.write(_ends(over, reader, sidecar, time.time_ns() // _NS_OF_US))
+            store.write(_ends(over, reader, sidecar, STEADY_CLOCK.now_us()))
         ended += len(over)
     return ended, kept
 
@@ -72,18 +72,18 @@ def end_late(store: Store, reader: Reader, *, sidecar: str, interrupted: Interru
     Raises:
         StoreError: the journal can't be read or written. The next sidecar ends those that were to be ended.
     """
-    late = interrupted.take_late(time.time_ns() // _NS_OF_US)
+    late = interrupted.take_late(STEADY_CLOCK.now_us())
     rows = [row for row in reader.calls(late).values() if row.end_position is None] if late else []
     if rows:
         # Before what waits to be written: events are found by their times, which never fall.
-        store.write(_ends(rows, reader, sidecar, time.time_ns() // _NS_OF_US - QUEUED_US))
+        store.write(_ends(rows, reader, sidecar, STEADY_CLOCK.now_us() - QUEUED_US))
 
 
 def _is_kept(row: CallRow, reader: Reader, interrupted: InterruptedCalls | None) -> bool:
     if interrupted is None:
         return False
     start = lambda: decode(reader.events_of_call(row.call_id)[0].body)  # noqa: E731 - read for those that are new
-    return interrupted.keeps(row, start, time.time_ns() // _NS_OF_US)
+    return interrupted.keeps(row, start, STEADY_CLOCK.now_us())
 
 
 def _ends(rows: Sequence[CallRow], reader: Reader, sidecar: str, now_us: int) -> list[Entry]:

@@ -339,11 +339,12 @@ class Writer:
         with self._lock:
             self._waiting -= len(batch.entries)
             self._waiting_bytes -= batch.size
-            is_awaited = batch.waiters or self._for_room
+            waiters = batch.waiters
+            is_awaited = waiters or self._for_room
+            # What fails after this is not theirs; and who is told asks nobody to wait for it any more.
+            batch.entries, batch.waiters, batch.subjects, batch.size = [], [], set(), 0
         if is_awaited:
-            self._on_loop(self._tell_written, batch.waiters)
-        # What fails after this is not theirs.
-        batch.entries, batch.waiters, batch.subjects, batch.size = [], [], set(), 0
+            self._on_loop(self._tell_written, waiters)
 
     def _tell(self, problem: str | None) -> None:
         if problem == self._problem:

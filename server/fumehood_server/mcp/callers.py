@@ -29,3 +29,8 @@ class McpCaller:
     def identity(self) -> str:
         """Tells callers apart without holding what makes a token secret. One without a token is its connection."""
         return hashlib.sha256(self.token.encode()).hexdigest() if self.token else f"anonymous {self.client}"
+
+    @property
+    def share(self) -> str:
+        """Under what it is counted where callers share something. All without a token are one."""
+        return self.identity if self.token else "anonymous"

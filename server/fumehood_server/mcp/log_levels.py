@@ -30,6 +30,10 @@ class LogLevels:
         if len(self._levels) > _MAX_SESSIONS:
             self._levels.popitem(last=False)
 
+    def forget(self, session: str) -> None:
+        """It has ended."""
+        self._levels.pop(session, None)
+
     def wants(self, context: ServerRequestContext[Any, Any], level: LoggingLevel) -> bool:
         """Whether the client of this request takes messages of a level: without a word of its own, none."""
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
@@ -41,7 +45,7 @@ class LogLevels:
 
 def session_id(context: ServerRequestContext[Any, Any]) -> str:
     """Names the session of a request: empty over stdio, which has one, and where the protocol has none."""
-    if context.request is None:
+    if context.request is None or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return ""
     found: str = context.request.headers.get("mcp-session-id", "")
     return found

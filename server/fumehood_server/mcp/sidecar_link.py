@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar, cast
 
@@ -10,9 +10,12 @@ import grpc
 import grpc.aio
 from fumehood.v1 import approval_service_pb2 as approval_pb
 from fumehood.v1 import approval_service_pb2_grpc as approval_grpc
+from fumehood.v1 import mcp_service_pb2 as mcp_pb
+from fumehood.v1 import mcp_service_pb2_grpc as mcp_grpc
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1 import tool_service_pb2_grpc as tool_grpc
+from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
@@ -50,7 +53,7 @@ class SidecarRefusedError(FumehoodError):
 class SidecarLink:
     """One channel, for all callers. For one event loop."""
 
-    __slots__ = ("_approvals", "_channel", "_tools", "target")
+    __slots__ = ("_approvals", "_channel", "_tools", "readings", "target")
 
     def __init__(
         self,
@@ -75,6 +78,8 @@ class SidecarLink:
             self._channel = grpc.aio.secure_channel(target, credentials, options)
         self._tools = tool_grpc.ToolServiceStub(self._channel)
         self._approvals = approval_grpc.ApprovalServiceStub(self._channel)
+        self.readings = mcp_grpc.McpServiceStub(self._channel)
+        """For `read`."""
 
     async def __aenter__(self) -> Self:
         """Nothing is sent."""
@@ -107,6 +112,16 @@ class SidecarLink:
             raise refused(error) from error
         finally:
             stream.cancel()
+
+    async def mcp_servers(self, caller: McpCaller) -> Sequence[mcp_pb.McpServer]:
+        """The hosted MCP servers that the caller may read anything of."""
+        request = mcp_pb.ListMcpServersRequest()
+        answer = self.readings.ListMcpServers(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S)
+        return (await _answer(answer)).servers
+
+    async def read(self, method: Callable[..., Awaitable[_Answer]], request: Message, caller: McpCaller) -> _Answer:
+        """Read a hosted MCP server by a method of `readings`, and wait. Cancelling this cancels the call."""
+        return await _answer(method(request, metadata=caller.metadata))
 
     async def approval(self, approval_id: str, caller: McpCaller) -> approval_pb.Approval | None:
         """One that the caller may see."""

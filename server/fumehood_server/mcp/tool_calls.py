@@ -89,26 +89,26 @@ class ToolCalls:
             if not await self._tools.offers(params.name, caller):
                 raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
             arguments_json = _arguments_json(params.arguments)
-            key = self._open.key(caller, params.name, arguments_json)
+            key = self._open.key(params.name, arguments_json)
             state = _State.read(params.request_state) if params.request_state is not None else None
-            given = state.call_id if state is not None else _given_id(context)
+            given = state.call_id if state is not None else given_id(context)
             request = pb.CallToolRequest(
                 tool=params.name,
                 arguments_json=arguments_json,
-                call_id=given or self._open.find(key) or f"mcp-{secrets.token_hex(16)}",
-                context=_call_context(context),
+                call_id=given or self._open.find(caller, key) or f"mcp-{secrets.token_hex(16)}",
+                context=call_context(context),
                 return_if_approval_required=True,
             )
             answered = "" if state is None else await self._decide_as_answered(state, params, caller)
             result = await self._run(request, context, caller, joins=bool(given))
             if _waits(result):
-                self._open.keep(key, request.call_id)
+                self._open.keep(caller, key, request.call_id)
                 asked = await self._ask(request, result, context, caller, answered)
                 if isinstance(asked, InputRequiredResult):
                     return asked
                 result = asked
             if not _waits(result):
-                self._open.forget(key)
+                self._open.forget(caller, key)
         except SidecarRefusedError as error:
             raise protocol_error(error) from error
         answer = call_result(result, context.protocol_version)
@@ -216,14 +216,19 @@ def _arguments_json(arguments: Mapping[str, Any] | None) -> str:
     return text
 
 
-def _given_id(context: _Context) -> str:
+def given_id(context: _Context) -> str:
+    """The id that the request gives its call. Empty: none.
+
+    Raises:
+        MCPError: it is no text.
+    """
     found = _meta(context).get(CALL_ID_KEY, "")
     if not isinstance(found, str):
         raise MCPError(INVALID_PARAMS, f"{CALL_ID_KEY} in _meta is to be a text")
     return found
 
 
-def _call_context(context: _Context) -> tool_pb2.CallContext:
+def call_context(context: _Context) -> tool_pb2.CallContext:
     """What the call belongs to: the MCP session, and the trace that the client's request is part of."""
     found = tool_pb2.CallContext(session_id=session_id(context))
     parent = _meta(context).get("traceparent")

@@ -46,11 +46,11 @@ class ToolChanges:
     async def listening(self, caller: McpCaller, listener: Listener) -> AsyncIterator[None]:
         """Have the listener told of each change of the caller's tools within the block."""
         watched = self._watched.setdefault(caller.identity, _Watched(caller))
-        if not watched.digest:
-            await self._look(watched)
-        watched.listeners.add(listener)
-        self._anybody.set()
+        watched.listeners.add(listener)  # before any wait: whom nobody listens to is forgotten when another one leaves
         try:
+            if not watched.digest:
+                await self._look(watched)
+            self._anybody.set()
             yield
         finally:
             watched.listeners.discard(listener)

@@ -105,6 +105,14 @@ class CallRetry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallApproval:
+    """A call waits for a person."""
+
+    approval_id: str
+    tool: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What a call used."""
 

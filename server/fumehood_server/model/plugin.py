@@ -221,5 +221,12 @@ class RegisteredPlugin:
     reasons: tuple[Reason, ...]
     grants: Grants
     tools: tuple[RegisteredTool, ...] = ()
+    reads: tuple[RegisteredTool, ...] = ()
+    """Kind `mcp`: its reserved tools (`model.mcp_reading`), which are not listed."""
     limits: Limits | None = None
     env_names: tuple[str, ...] = field(default=())
+
+    @property
+    def callable_tools(self) -> tuple[RegisteredTool, ...]:
+        """Every tool that can be called by name, listed or not."""
+        return (*self.tools, *self.reads)

@@ -7,6 +7,7 @@ no window of that length ever holds more than the limit, and what was used is fr
 from __future__ import annotations
 
 import decimal
+import functools
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -37,6 +38,9 @@ class Window:
     key: tuple[tuple[str, str], ...]
     window_us: int
     entries: list[_Entry] = field(default_factory=list)
+    """The oldest first."""
+    total: Decimal = ZERO
+    """Of all entries, also of those that are too old."""
 
     @classmethod
     def of(cls, charge: Charge) -> Window:
@@ -49,7 +53,8 @@ class Window:
         found: dict[str, Any] = orjson.loads(data)
         entries = [_Entry(first_us, last_us, Decimal(amount)) for first_us, last_us, amount in found["entries"]]
         key = tuple((name, value) for name, value in found["key"])
-        return cls(found["quota"], found["counts"], key, found["window_us"], entries)
+        total = functools.reduce(_EXACT.add, (each.amount for each in entries), ZERO)
+        return cls(found["quota"], found["counts"], key, found["window_us"], entries, total)
 
     def to_json(self) -> bytes:
         """To be kept."""
@@ -78,11 +83,16 @@ class Window:
 
     def used(self, now_us: int, window_us: int) -> Decimal:
         """What counts at this time."""
-        total = ZERO
+        return self._old(now_us, window_us)[1]
+
+    def _old(self, now_us: int, window_us: int) -> tuple[int, Decimal]:
+        """How many entries are too old, and what the others have."""
+        old, left = 0, self.total
         for each in self.entries:
             if each.last_us > now_us - window_us:
-                total = _EXACT.add(total, each.amount)
-        return total
+                break
+            old, left = old + 1, _EXACT.subtract(left, each.amount)
+        return old, left
 
     def exceeded(self, charge: Charge, now_us: int) -> Exceeded | None:
         """Why this may not be added. None: it may."""
@@ -109,7 +119,9 @@ class Window:
         """Count it, and let go of what is too old."""
         now_us = self.now_us(now_us)
         self.window_us = charge.window_us
-        self.entries = [each for each in self.entries if each.last_us > now_us - charge.window_us]
+        old, left = self._old(now_us, charge.window_us)
+        del self.entries[:old]
+        self.total = _EXACT.add(left, charge.amount)
         last = self.entries[-1] if self.entries else None
         if last is not None and now_us - last.first_us < charge.window_us // PARTS:
             last.last_us, last.amount = now_us, _EXACT.add(last.amount, charge.amount)

@@ -1,6 +1,7 @@
 """POSIX time that CLOCK_BOOTTIME holds up: where the wall clock is set back, it goes on from where it was.
 
-For what expires. Set forward, it follows: what expires early is asked for again, what expires late is a hole.
+For what expires, and for the times of events, by which that is recorded. Set forward, it follows: what expires early is
+asked for again, what expires late is a hole.
 """
 
 from __future__ import annotations

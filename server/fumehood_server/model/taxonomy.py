@@ -76,6 +76,7 @@ class Retry(StrEnum):
     NO = "no"
     YES = "yes"
     BY_TOOL = "if the tool says so"
+    BY_ENGINE = "if the engine's failure is transient"
     IF_REFILLED = "unless the call takes more than the quota ever has"
     IF_REPEATABLE = "if it was never dispatched, or the tool is idempotent or of level `none` or `read`"
 
@@ -97,10 +98,25 @@ def _reserved(when: str, act: str = "") -> Meaning:
 
 
 MEANINGS: dict[Code, Meaning] = {
-    Code.INFERENCE_ENGINE_ERROR: _reserved("an inference engine failed"),
-    Code.INFERENCE_MODEL_UNAVAILABLE: _reserved("the model can't be had now"),
-    Code.INFERENCE_CONTEXT_EXCEEDED: _reserved("the messages are more than the model's context holds"),
-    Code.INFERENCE_MALFORMED_RESPONSE: _reserved("the engine's answer can't be read"),
+    Code.INFERENCE_ENGINE_ERROR: Meaning(
+        "an engine failed, or its own filter left nothing of the answer",
+        "The operator: `engine` and the message say which. The caller: retry where `retryable` says so.",
+        Retry.BY_ENGINE,
+    ),
+    Code.INFERENCE_MODEL_UNAVAILABLE: Meaning(
+        "the model can't be had now: no connection, no answer in time, no key that its provider takes",
+        "The operator: the message says what. The caller: retry where `retryable` says so.",
+        Retry.BY_ENGINE,
+    ),
+    Code.INFERENCE_CONTEXT_EXCEEDED: Meaning(
+        "the messages are more than the model's context holds",
+        "The caller: say less, or begin another session. The operator can lower `history_bytes`.",
+    ),
+    Code.INFERENCE_MALFORMED_RESPONSE: Meaning(
+        "the engine's answer can't be read, or is larger than it may be",
+        "The caller: retry where `retryable` says so.",
+        Retry.BY_ENGINE,
+    ),
     Code.TOOL_NOT_FOUND: Meaning("there is no such tool", "The model: take the name that the message suggests."),
     Code.TOOL_EXECUTION_FAILED: Meaning(
         "the tool failed, or its arguments don't fit its schema",
@@ -141,22 +157,56 @@ MEANINGS: dict[Code, Meaning] = {
     Code.TOOL_PROTOCOL_ERROR: Meaning(
         "the plugin broke the wire", "The author: `violation` names the rule (docs/protocol.md, 1.5)."
     ),
-    Code.CONSTRAINT_GRAMMAR_REJECTED: _reserved("a model's output does not follow the grammar"),
+    Code.CONSTRAINT_GRAMMAR_REJECTED: Meaning(
+        "a model's output does not follow the grammar of its contract",
+        "The caller: an engine that constrains decoding by grammars, more `max_retries`, or a simpler grammar.",
+    ),
     Code.CONSTRAINT_SCHEMA_INVALID: Meaning(
-        "the tool ran, and its output does not fit its own schema", "The author: mend the output or the schema."
+        "a tool ran, and its output does not fit its own schema; or a model's output does not fit its contract's",
+        "The tool's author: mend the output or the schema. The caller: `faults` name each place of a model's output.",
     ),
     Code.CONSTRAINT_JSON_INVALID: Meaning(
-        "the tool ran, and its structured output is not JSON", "The author: mend the output."
+        "a tool ran, and its structured output is not JSON; or a model's output is none",
+        "The tool's author: mend the output. The caller: `repair_allowed`, more `max_tokens`, more `max_retries`.",
     ),
-    Code.CONSTRAINT_ENUM_UNRECOGNIZED: _reserved("a value is none of those that are allowed"),
-    Code.VALIDATION_RULE_FAILED: _reserved("an output breaks a rule"),
-    Code.VALIDATION_SEMANTIC_FAILED: _reserved("a model judged an output to be wrong"),
-    Code.ORCHESTRATION_STEP_MISMATCH: _reserved("a plan and what was done differ"),
-    Code.ORCHESTRATION_ITERATION_LIMIT: _reserved("an agent's loop took too many turns"),
-    Code.ORCHESTRATION_NO_CONSENSUS: _reserved("replicas did not agree"),
-    Code.CONFIG_NO_ENGINE: _reserved("no inference engine is configured"),
-    Code.CONFIG_SCHEMA_REQUIRED: _reserved("structured output was asked for without a schema"),
-    Code.CONFIG_GRAMMAR_NOT_FOUND: _reserved("the grammar that was named is not there"),
+    Code.CONSTRAINT_ENUM_UNRECOGNIZED: Meaning(
+        "a value of a model's output is none of those that its contract allows, or may be several",
+        "The caller: `faults` name each place; `repair_allowed` takes `Yes.` for `yes`.",
+    ),
+    Code.VALIDATION_RULE_FAILED: Meaning(
+        "a model's output breaks a rule of its contract, or the rule can't be used; or a plan breaks its policy",
+        "The caller: `faults` name the rules; say in the request what they ask for.",
+    ),
+    Code.VALIDATION_SEMANTIC_FAILED: Meaning(
+        "a model that was asked about an output answered no, or neither yes nor no",
+        "The caller: `faults` have its reason; mend the request, or what `semantic_check` asks.",
+    ),
+    Code.ORCHESTRATION_STEP_MISMATCH: Meaning(
+        "a step of a plan got what it can't take: a value that is not there, no list to go over; or an interrupted run "
+        "can't go on, since its record is of something else, or is not kept",
+        "Who wrote the plan: `step` and `reference` name the place. The caller of a run that was interrupted: find out "
+        "by the journal what was done, and send a new request.",
+    ),
+    Code.ORCHESTRATION_ITERATION_LIMIT: Meaning(
+        "a model goes on calling tools beyond the iterations that it has",
+        "The caller: ask for less, or raise `max_iterations`, up to the operator's.",
+    ),
+    Code.ORCHESTRATION_NO_CONSENSUS: Meaning(
+        "not as many replicas gave the same output as `consensus` wants",
+        "The caller: `votes` and `lost` say who gave what; ask for less by `vote_pointer`, or for a plurality.",
+    ),
+    Code.CONFIG_NO_ENGINE: Meaning(
+        "no inference engine is configured, or none of that name",
+        "The operator: write an `[[engine]]`. The caller: name one of those that the message lists.",
+    ),
+    Code.CONFIG_SCHEMA_REQUIRED: Meaning(
+        "structured output was asked for without a schema or grammar, or the schema can't be used",
+        "The caller: give a schema; the message says what is wrong with one.",
+    ),
+    Code.CONFIG_GRAMMAR_NOT_FOUND: Meaning(
+        "the grammar that was named is not there, or can't be read or checked",
+        "The caller: mend it, or its name. The operator: add it, or install `fumehood-server[grammars]`.",
+    ),
     Code.CONFIG_SANDBOX_UNAVAILABLE: Meaning(
         "this machine can't enforce the tool's sandbox; nothing ran",
         "The operator: `feature` and `remedy`, and `fumehood doctor`.",

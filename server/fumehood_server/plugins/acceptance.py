@@ -37,7 +37,7 @@ def accept_or_refuse(
     conflicts = (
         _plugin_conflicts(read, others)
         or tuple(_tool_conflicts(plugin, name, read.tools, others).values())
-        or unknown_tools(config, plugin, read.tools)
+        or unknown_tools(config, plugin, read)
     )
     if conflicts:
         return refuse(plugin, name, conflicts)

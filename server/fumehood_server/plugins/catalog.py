@@ -411,5 +411,8 @@ def _served(registrations: Sequence[Registration]) -> dict[str, LoadedPlugin]:
 
 def _keys(registration: Registration) -> frozenset[str]:
     return frozenset(
-        spec.key for tool in registration.plugin.tools for spec in (tool.spec, tool.prepares) if spec is not None
+        spec.key
+        for tool in registration.plugin.callable_tools
+        for spec in (tool.spec, tool.prepares)
+        if spec is not None
     )

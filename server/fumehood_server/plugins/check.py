@@ -20,6 +20,7 @@ from fumehood_server.model.plugin import Kind
 from fumehood_server.model.schema import compile_schema
 from fumehood_server.model.text import printable
 from fumehood_server.model.tool import Reason, ToolDefinition
+from fumehood_server.plugins.asking_grants import NOTHING_GRANTED, Granted
 from fumehood_server.plugins.changes import ToolChange, tool_changes
 from fumehood_server.plugins.declared_tools import FORK_REMEDY
 from fumehood_server.plugins.definitions import definition_digest
@@ -126,8 +127,11 @@ async def check_plugin(
     limits: LimitsConfig | None = None,
     sandbox: SandboxConfig | None = None,
     environments: Environments | None = None,
+    granted: Granted = NOTHING_GRANTED,
 ) -> CheckReport:
     """Read the plugin in `folder` as a sidecar would, with no grant and no lock, and start it until it says Ready.
+
+    A server over HTTP is asked, with what of `granted` that takes.
 
     Problems are in the report.
     It is run from a copy that is removed afterwards: what is ignored is missing here as it will be there.
@@ -146,6 +150,7 @@ async def check_plugin(
                 sandbox=sandbox,
                 environments=environments or Environments(environments_folder(defaults)),
                 pins=lambda _: None,
+                granted=granted,
             )
             problem = loaded.environment_problem
             if problem is None and not loaded.manifest.kind.describes_itself:  # which has been started to be loaded
@@ -168,13 +173,16 @@ async def propose_pin(
     limits: LimitsConfig | None = None,
     sandbox: SandboxConfig | None = None,
     environments: Environments | None = None,
+    granted: Granted = NOTHING_GRANTED,
 ) -> PinProposal:
     """Check `folder` and compare it with the pin under its name.
 
     Raises:
         ConfigError: the lock can't be read.
     """
-    report = await check_plugin(folder, describe=describe, limits=limits, sandbox=sandbox, environments=environments)
+    report = await check_plugin(
+        folder, describe=describe, limits=limits, sandbox=sandbox, environments=environments, granted=granted
+    )
     lock = await asyncio.to_thread(read_lock, lock_path)
     return PinProposal(report=report, lock_path=lock_path, pinned=lock.plugins.get(report.name))
 

@@ -89,7 +89,7 @@ def _outline(registration: Registration) -> tuple[object, ...]:
             tool.reasons,
             tool.spec and tool.spec.key,
         )
-        for tool in plugin.tools
+        for tool in plugin.callable_tools
     ]
     return plugin.name, plugin.digest, plugin.reasons, _entry(registration.config), tools
 
@@ -99,7 +99,7 @@ def _specs(registrations: Sequence[Registration]) -> dict[str, bool]:
     return {
         spec.key: spec.policy.relay
         for each in registrations
-        for tool in each.plugin.tools
+        for tool in each.plugin.callable_tools
         for spec in (tool.spec, tool.prepares)
         if spec is not None
     }

@@ -123,6 +123,7 @@ def _out_of_service(plugin: RegisteredPlugin, reason: Reason) -> RegisteredPlugi
         state=PluginState.UNAVAILABLE if plugin.state is PluginState.SERVING else plugin.state,
         reasons=(reason, *plugin.reasons),
         tools=tuple(replace(tool, reasons=(reason, *tool.reasons)) for tool in plugin.tools),
+        reads=tuple(replace(tool, reasons=(reason, *tool.reasons)) for tool in plugin.reads),
     )
 
 

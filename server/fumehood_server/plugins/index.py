@@ -14,10 +14,13 @@ class RegistrationIndex:
         """Index `registrations`, which are in the order of the configuration."""
         self.registrations = registrations
         self._by_tool = {
-            tool.name: (tool, registration) for registration in registrations for tool in registration.plugin.tools
+            tool.name: (tool, registration)
+            for registration in registrations
+            for tool in registration.plugin.callable_tools
         }
-        self.tools: tuple[RegisteredTool, ...] = tuple(self._by_tool[name][0] for name in sorted(self._by_tool))
-        """Every tool, sorted by name."""
+        listed = {tool.name for registration in registrations for tool in registration.plugin.tools}
+        self.tools: tuple[RegisteredTool, ...] = tuple(self._by_tool[name][0] for name in sorted(listed))
+        """Every tool that is listed, sorted by name."""
         by_folder = {printable(each.plugin.path): each for each in registrations}
         by_name = {each.plugin.name: each for each in reversed(registrations)}
         # Of two with one name, the accepted one, whatever their order.
@@ -25,7 +28,7 @@ class RegistrationIndex:
         self._by_plugin = by_folder | by_name | holding
 
     def tool(self, name: str) -> tuple[RegisteredTool, Registration] | None:
-        """The tool of this name, with its plugin's registration."""
+        """The tool of this name, listed or not, with its plugin's registration."""
         return self._by_tool.get(name)
 
     def plugin(self, name: str) -> Registration | None:

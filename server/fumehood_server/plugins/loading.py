@@ -17,6 +17,7 @@ from fumehood_server.errors import ConfigError, FumehoodError, PluginInvalidErro
 from fumehood_server.model.plugin import Grants, Kind, WorkerSpec
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Isolation, Reason, ToolDefinition
+from fumehood_server.plugins.asking_grants import NOTHING_GRANTED, Granted
 from fumehood_server.plugins.declared_tools import checked_tools, refuse_forks
 from fumehood_server.plugins.environments.environments import Environment, Environments
 from fumehood_server.plugins.environments.errors import EnvironmentUnavailableError
@@ -110,11 +111,13 @@ async def load_plugin(
     environments: Environments,
     pins: Callable[[str], Pinned | None],
     locked: bool = False,
+    granted: Granted = NOTHING_GRANTED,
 ) -> LoadedPlugin:
     """Read the plugin in `folder` and put it into `sources`, where it is described and run from.
 
     `pins` returns the pin under a name: a folder with the pinned digest has the pinned definitions, and its code isn't
-    run to read them again. With `locked`, a plugin without a pin is refused before its code is run.
+    run to read them again. `granted` is what a server over HTTP is asked with. With `locked`, a
+    plugin without a pin is refused before its code is run.
 
     Raises:
         PluginRefusedError: it can't be read or described.
@@ -133,7 +136,9 @@ async def load_plugin(
     elif problem is not None:
         raise PluginRefusedError(manifest.name, (problem,))
     else:
-        described = await _describe(manifest, stored, describe, environment=environment, limits=limits, sandbox=sandbox)
+        described = await _describe(
+            manifest, stored, describe, environment=environment, limits=limits, sandbox=sandbox, granted=granted
+        )
         code_version = described.version
         default = Isolation.PROCESS if described.fork_problem else manifest.kind.default_isolation
         tools = checked_tools(manifest, described.tools, lambda _: default)
@@ -226,13 +231,19 @@ async def _describe(
     environment: Environment | None,
     limits: LimitsConfig,
     sandbox: SandboxConfig,
+    granted: Granted,
 ) -> Described:
     """What a plugin's code says of itself."""
+    if manifest.remote is not None and (problem := granted.refusal(manifest.name, manifest.remote)) is not None:
+        raise PluginRefusedError(manifest.name, (problem,))
     try:
         maker = _spec_maker(manifest, stored, environment, limits, sandbox)
     except ConfigError as exc:
         raise invalid(manifest.name, (exc,)) from exc
-    return await _ready(manifest, stored, maker.describing_spec(), describe, "could not be asked for its tools")
+    if manifest.remote is not None:
+        maker = replace(maker, grants=granted.grants)
+    spec = maker.describing_spec(granted.secrets)
+    return await _ready(manifest, stored, spec, describe, "could not be asked for its tools")
 
 
 async def try_start(

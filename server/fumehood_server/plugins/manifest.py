@@ -22,6 +22,7 @@ from fumehood_server.plugins.environments.dependencies import (
     pyproject_dependencies,
 )
 from fumehood_server.plugins.manifest_file import ManifestFile, PluginTable, ToolTable, valid_plugin_name
+from fumehood_server.plugins.remote_server import RemoteServer, read_remote
 
 MANIFEST_NAME = "plugin.toml"
 
@@ -32,7 +33,7 @@ _CLI_KEYS = ("argv", "success_exit_codes", "binary", "stdin", "environment", "wo
 
 _OUTPUTS = ("text", "json")
 _STARTS_WITH = {Kind.PYTHON: "entrypoint", Kind.EXECUTABLE: "command", Kind.CLI: "binary", Kind.MCP: "command"}
-_MCP_KEYS = ("environment", "isolation", "timeout_s", "limits")
+_MCP_KEYS = ("authorities", "environment", "headers", "isolation", "timeout_s", "limits", "url")
 """Keys of `[plugin]` that kind `mcp` alone has, in place of what other kinds' tools declare."""
 
 _DOWNLOADERS = ("npx", "uvx", "bunx", "pnpx")
@@ -80,6 +81,8 @@ class Manifest:
     """Kind `mcp`: names and values that its server gets."""
     secrets: tuple[tuple[str, str], ...] = ()
     """Kind `mcp`: names of variables that its server gets, and the secrets whose values they have."""
+    remote: RemoteServer | None = None
+    """Kind `mcp`: the server over HTTP, in place of `command`."""
     isolation: Isolation | None = None
     """Kind `mcp`: that of its tools. None: the kind's own."""
     timeout_s: float = _MCP_TIMEOUT_S
@@ -116,6 +119,7 @@ def try_manifest(folder: Path) -> ManifestReading:
     if file is None:
         return ManifestReading(name, None, tuple(problems))
     problems += _check_start(file, source, folder)
+    remote = _read_remote(file.plugin, source, problems)
     dependencies = _read_dependencies(file.plugin, source, folder, problems)
     tools = _read_tools(file, source, problems)
     server = _read_server(file.plugin, source, problems)
@@ -147,6 +151,7 @@ def try_manifest(folder: Path) -> ManifestReading:
             manifest,
             environment=tuple((key, value) for key, value in environment.items() if isinstance(value, str)),
             secrets=tuple((key, value.secret) for key, value in environment.items() if not isinstance(value, str)),
+            remote=remote,
             isolation=server.isolation if plugin.isolation else None,
             timeout_s=server.timeout_s,
             limits=server.limits,
@@ -189,6 +194,8 @@ def _check_start(file: ManifestFile, source: TomlSource, folder: Path) -> list[C
         problems.append(
             source.problem(("plugin", "threads"), f'`threads` is not for kind "{plugin.kind}"', "remove it")
         )
+    if plugin.kind is Kind.MCP and plugin.url is not None:
+        return [*problems, *_remote_problems(plugin, source)]
     value = getattr(plugin, needed)
     if value is None and plugin.kind is Kind.CLI and file.tool and all(table.binary for table in file.tool):
         return problems
@@ -208,6 +215,29 @@ def _check_start(file: ManifestFile, source: TomlSource, folder: Path) -> list[C
     if problem:
         problems.append(source.problem(("plugin", needed), f"`{needed}`: {problem}", f"write {_EXAMPLES[needed]}"))
     return problems
+
+
+def _remote_problems(plugin: PluginTable, source: TomlSource) -> list[ConfigError]:
+    """What doesn't go together with a server that isn't started here."""
+    given = [key for key in ("command", "environment", "dependencies", "build") if getattr(plugin, key) is not None]
+    text = "is for a server that is started here, and `url` names one that runs elsewhere"
+    return [source.problem(("plugin", key), f"`{key}` {text}", "remove one of them") for key in given]
+
+
+def _read_remote(plugin: PluginTable, source: TomlSource, problems: list[ConfigError]) -> RemoteServer | None:
+    if plugin.kind is not Kind.MCP:
+        return None
+    if plugin.url is None:
+        problems += (
+            source.problem(("plugin", key), f"`{key}` is for a server with `url`", "remove it")
+            for key in ("headers", "authorities")
+            if getattr(plugin, key) is not None
+        )
+        return None
+    remote, wrong = read_remote(plugin.url, plugin.headers or {}, plugin.authorities or "", source.path.parent)
+    for key, problem in wrong.items():
+        problems.append(source.problem(("plugin", *key.split(".", 1)), f"`{key}`: {problem}"))
+    return remote
 
 
 def _entrypoint_problem(entrypoint: str, folder: Path) -> str:

@@ -60,6 +60,13 @@ class SecretValue(Table):
     secret: str = Field(min_length=1, max_length=64)
 
 
+class SecretHeader(Table):
+    """A value of `[plugin.headers]` that holds a secret's: `{ secret = "NAME", prefix = "Bearer " }`."""
+
+    secret: str = Field(min_length=1, max_length=64)
+    prefix: str = Field(default="", max_length=64)
+
+
 class LimitsTable(Table):
     """`[tool.limits]`, and `[plugin.limits]` of kind `mcp`."""
 
@@ -85,6 +92,9 @@ class PluginTable(Table):
     description: str = Field(default="", max_length=1024)
     entrypoint: str | None = None
     command: list[str] | None = Field(default=None, max_length=64)
+    url: str | None = Field(default=None, min_length=1, max_length=8192)
+    headers: dict[str, str | SecretHeader] | None = Field(default=None, max_length=64)
+    authorities: str | None = Field(default=None, min_length=1, max_length=1024)
     binary: str | None = None
     concurrency: int = Field(default=32, ge=1, le=1024)
     dependencies: list[str] | None = Field(default=None, max_length=MAX_DEPENDENCIES)

@@ -8,10 +8,13 @@ from fumehood_sandbox import Level
 
 from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.errors import PluginInvalidError
+from fumehood_server.model.mcp_reading import McpReading
 from fumehood_server.model.plugin import Kind, ToolGrant
 from fumehood_server.model.tool import ToolDefinition
 from fumehood_server.plugins.definitions import RawDefinition
 from fumehood_server.plugins.manifest import Manifest
+
+_READINGS = frozenset(McpReading)
 
 
 def with_manifest(manifest: Manifest, raw: RawDefinition) -> RawDefinition:
@@ -27,13 +30,20 @@ def with_manifest(manifest: Manifest, raw: RawDefinition) -> RawDefinition:
         description=raw.description,
         input_schema_json=raw.input_schema_json,
         output_schema_json=raw.output_schema_json,
-        side_effects=level_of_claims(raw.claims),
-        requires=tuple(sorted({f"secret:{secret}" for _, secret in manifest.secrets})),
+        side_effects=Level.EXTERNAL if manifest.remote else level_of_claims(raw.claims),
+        requires=server_requires(manifest),
         timeout_s=manifest.timeout_s,
         isolation=manifest.isolation or "",
         limits={name: value for name, value in asdict(manifest.limits).items() if value is not None},
         claims=raw.claims,
     )
+
+
+def server_requires(manifest: Manifest) -> tuple[str, ...]:
+    """What every tool of a server requires: the secrets that it is handed, and where it is, the way there."""
+    if manifest.remote is not None:
+        return tuple(sorted(manifest.remote.capabilities))
+    return tuple(sorted({f"secret:{secret}" for _, secret in manifest.secrets}))
 
 
 def level_of_claims(claims: tuple[str, ...]) -> str:
@@ -49,6 +59,8 @@ def level_of_claims(claims: tuple[str, ...]) -> str:
 def server_advice(tool: ToolDefinition) -> list[str]:
     """What an operator should know of a server's tool before it is pinned: where its level may be too low or high."""
     where = f"[plugin.tools.{tool.name}]"
+    if "proxy" in tool.requires:  # of a server that is reached over HTTP: always external
+        return []
     if "readOnlyHint: true" in tool.claims and "openWorldHint: true" in tool.claims:
         return [
             f'it says that it only reads, from an open world: if it needs a network, {where} side_effects = "external"'
@@ -77,6 +89,13 @@ def with_grants(
             problem = '`one_process` in [[plugin]] is for plugins of kind "mcp" alone'
             raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
         return definition
+    if grant.alias and definition.name in _READINGS:
+        problem = f"`alias` in [plugin.tools.{definition.name}] is not for a reserved tool, whose name is its plugin's"
+        raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
+    if grant.side_effects is not None and manifest.remote is not None:
+        where = f"[plugin.tools.{definition.name}]"
+        problem = f"`side_effects` in {where} is not for a server with `url`, whose tools are all external"
+        raise PluginInvalidError(config.path or plugin.path, problem, hint="remove it")
     level = grant.side_effects or definition.side_effects
     hosts = plugin.grants.hosts if grant.hosts is None else grant.hosts
     usable = {
@@ -88,6 +107,6 @@ def with_grants(
     return replace(
         definition,
         side_effects=level,
-        requires=tuple(sorted(requires)),
+        requires=tuple(sorted(set(requires))),
         idempotent=definition.idempotent if grant.idempotent is None else grant.idempotent,
     )

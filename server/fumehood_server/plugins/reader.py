@@ -9,6 +9,7 @@ from pathlib import Path
 from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.plugins.acceptance import accept_or_refuse
+from fumehood_server.plugins.asking_grants import granted_by
 from fumehood_server.plugins.environments.environments import Environments
 from fumehood_server.plugins.loading import Describe, Described, LoadedPlugin, load_plugin
 from fumehood_server.plugins.lock import Lock
@@ -70,6 +71,7 @@ class PluginReader:
                     environments=self._environments,
                     pins=lock.plugins.get,
                     locked=self._locked,
+                    granted=granted_by(config, plugin),
                 )
             except PluginRefusedError as exc:
                 return exc

@@ -10,6 +10,7 @@ from fumehood_sandbox import Level
 
 from fumehood_server.config.config import PluginConfig, SidecarConfig
 from fumehood_server.errors import PluginInvalidError
+from fumehood_server.model.mcp_reading import McpReading
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.plugin import (
     PluginState,
@@ -24,9 +25,12 @@ from fumehood_server.plugins.definitions import definition_digest
 from fumehood_server.plugins.launch.program import BuiltProgram
 from fumehood_server.plugins.loading import LoadedPlugin
 from fumehood_server.plugins.lock import Pinned
+from fumehood_server.plugins.mcp_readings import reading_definitions
 from fumehood_server.plugins.mcp_tools import with_grants
 from fumehood_server.plugins.requirements import reach_of, standing_reasons
 from fumehood_server.plugins.specs import SpecMaker, build_program
+
+_READINGS = frozenset(McpReading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,8 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         all_levels=plugin.one_process,
     )
     tools: list[RegisteredTool] = []
-    definitions = [with_grants(each, manifest, config, plugin) for each in loaded.tools]
+    readings = reading_definitions(manifest)
+    definitions = [with_grants(each, manifest, config, plugin) for each in (*loaded.tools, *readings)]
     shared = _shared_level(definitions, plugin) if plugin.one_process else None
     for definition in definitions:
         tool_grant = plugin.tool_grant(definition.name)
@@ -98,6 +103,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
     secrets = tuple(sorted({name for tool in tools if tool.spec for name in tool.spec.secrets}))
     if secrets:
         tools = [replace(tool, plugin_secrets=secrets) for tool in tools]
+    tools, reads = tools[: len(loaded.tools)], tools[len(loaded.tools) :]
     serving = any(tool.spec for tool in tools)
     registered = RegisteredPlugin(
         name=manifest.name,
@@ -109,6 +115,7 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         reasons=() if serving else tuple(dict.fromkeys(reason for tool in tools for reason in tool.reasons)),
         grants=plugin.grants,
         tools=tuple(tools),
+        reads=tuple(reads),
         limits=config.limits.default,
         env_names=tuple(name for name, _ in built.environment) if built else (),
     )
@@ -166,6 +173,7 @@ def refuse_changed(
     """
     reason = reasons[0]
     tools = tuple(_tool(config, plugin, loaded, definition, (reason,)) for definition in pinned.tools)
+    readings = reading_definitions(loaded.manifest)
     shown = replace(reason, message=f"{reason.message}\n{diff}") if diff else reason
     refused = replace(
         refuse(plugin, loaded.manifest.name, (shown, *reasons[1:])).plugin,
@@ -173,16 +181,19 @@ def refuse_changed(
         kind=loaded.manifest.kind,
         digest=loaded.digest,
         tools=tuple(replace(tool, plugin_version=pinned.version) for tool in tools),
+        reads=tuple(_tool(config, plugin, loaded, each, (reason,)) for each in readings),
     )
     return Registration(config=plugin, plugin=refused)
 
 
-def unknown_tools(config: SidecarConfig, plugin: PluginConfig, tools: Sequence[ToolDefinition]) -> tuple[Reason, ...]:
+def unknown_tools(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) -> tuple[Reason, ...]:
     """The `[plugin.tools.NAME]` of the configuration that name no tool: a `deny` with a typo must not pass."""
+    tools = loaded.tools
+    readings = [each.name for each in reading_definitions(loaded.manifest)]
     known = [tool.name for tool in tools]
     reasons: list[Reason] = []
     for name in plugin.tools:
-        if name not in known:
+        if name not in known and name not in readings:
             where = f"{config.path}:{plugin.tool_lines.get(name, 0)}"
             hint = nearest(name, known)
             message = f"{where}: [plugin.tools.{name}] names no tool of the plugin" + (f" ({hint})" if hint else "")
@@ -206,6 +217,8 @@ def _tool(
     """One tool with its spec, or with the reasons why it has none."""
     grant = plugin.tools.get(definition.name, ToolGrant())
     name = exposed_name(plugin, definition.name)
+    if definition.name in _READINGS:
+        name = McpReading(definition.name).tool(loaded.manifest.name)
     bounds = [definition.timeout_s, config.limits.cap_timeout_s]
     if grant.timeout_s is not None:
         bounds.append(grant.timeout_s)

@@ -14,7 +14,8 @@ from fumehood_sandbox import Level, Mount, Policy, PythonModule, authorities_run
 from fumehood_server.config.config import LimitsConfig, SandboxConfig
 from fumehood_server.model.plugin import PREWARMED_FORKS, Grants, Kind, WorkerSpec
 from fumehood_server.model.tool import DeclaredLimits, Isolation
-from fumehood_server.plugins.launch.program import BuiltProgram, build
+from fumehood_server.plugins import launch
+from fumehood_server.plugins.launch.program import BuiltProgram, RemoteLaunch, build
 from fumehood_server.plugins.manifest import Manifest
 
 
@@ -32,6 +33,8 @@ class Reach:
 NOTHING = Reach()
 _TOP_PARTS = 2
 """Parts of a path such as /etc. Those are the system's."""
+_EMPTY_REPOSITORY = str(Path(launch.__file__).with_name("empty_repository"))
+"""A bare Git repository without commits (gitrepository-layout(5))."""
 
 
 class Verifier(Protocol):
@@ -47,6 +50,10 @@ class Verifier(Protocol):
 
 def build_program(manifest: Manifest, folder: Path, packages: Path | None) -> BuiltProgram:
     """How the plugin of a manifest is run in `folder`; see `build`."""
+    remote = manifest.remote
+    launch = (
+        None if remote is None else RemoteLaunch(remote.url, remote.headers, remote.secret_headers, remote.authorities)
+    )
     return build(
         manifest.kind,
         folder,
@@ -58,6 +65,7 @@ def build_program(manifest: Manifest, folder: Path, packages: Path | None) -> Bu
         packages=packages,
         environment=manifest.environment,
         secrets=manifest.secrets,
+        remote=launch,
     )
 
 
@@ -92,16 +100,27 @@ class SpecMaker:
             made = self._made[wanted] = self._make(level, declared, reach, isolation)
         return made
 
-    def describing_spec(self) -> WorkerSpec:
+    def describing_spec(self, secrets: Sequence[str] = ()) -> WorkerSpec:
         """The spec to describe a plugin with: level `none`, no grant, the default limits.
+
+        A server over HTTP can't be asked without: level `external`, its own host, and those of `secrets` that it names.
 
         As a zygote where this machine can fork one, so that its import is checked for forks in the same start.
         """
         manifest = self.manifest
+        if manifest.remote is not None:
+            named_secrets = {secret for _, secret, _ in manifest.remote.secret_headers}
+            reach = Reach(
+                secrets=tuple(sorted(named_secrets & set(secrets))),
+                hosts=(manifest.remote.host,),
+                private=self.grants.private,
+                relay=True,
+            )
+            return self.spec(Level.EXTERNAL, manifest.limits, reach)
         if manifest.kind is not Kind.MCP:
             return self.spec(Level.NONE, DeclaredLimits(), isolation=manifest.kind.default_isolation)
         # Servers that are named folders in their command don't start without them: those are shown empty.
-        named = (Mount("", each) for each in manifest.command[1:] if _is_data_folder(each))
+        named = (_empty_folder(each) for each in manifest.command[1:] if _is_data_folder(each))
         built = replace(self.built, runtime=(*self.built.runtime, *named))
         return replace(self, built=built, _made={}).spec(Level.NONE, manifest.limits)
 
@@ -183,3 +202,8 @@ def _is_data_folder(text: str) -> bool:
     """Whether an argument names a folder of this machine that holds no part of a program."""
     path = Path(text)
     return path.is_absolute() and not path.is_relative_to("/usr") and len(path.parts) > _TOP_PARTS and path.is_dir()
+
+
+def _empty_folder(path: str) -> Mount:
+    """An empty folder in the place of one; a repository without commits in the place of one of Git's."""
+    return Mount(_EMPTY_REPOSITORY if (Path(path) / ".git").exists() else "", path)

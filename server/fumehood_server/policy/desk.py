@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from fumehood_server.errors import JournalUnavailableError
+from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.approval_changes import Change, Decide, Expire, Request
 from fumehood_server.model.approval_events import (
     ApprovalDecided,
@@ -45,6 +45,8 @@ from fumehood_server.telemetry import get_logger
 
 POLL_S = 0.5
 """Between two looks for what other sidecars have decided, while something is open here."""
+CLOCK_S = 10.0
+"""Between two looks at the clock, while something is open here: it may be set, or the machine sleep."""
 RETRY_S = 1.0
 """Before the journal is tried again."""
 _US = 1_000_000
@@ -98,8 +100,15 @@ class ApprovalDesk:
         Raises:
             JournalUnavailableError: it can't be had or recorded.
             ApprovalRefusedError: too many are open.
+            RefusedError: the call's id is that of another caller's call.
         """
         found = await self._journal.of_call(asked.call_id)
+        if found is not None and found.asked.caller != asked.subject.caller:
+            text = f'the id "{asked.call_id}" is that of another caller\'s call: choose another id'
+            raise RefusedError(Refusal(RefusalReason.CALL_ID_IN_USE, text))
+        if found is not None and found.state.is_open and found.expires_us <= STEADY_CLOCK.now_us():
+            await self._expire()
+            found = await self._journal.of_call(asked.call_id)
         if found is not None and found.state is ApprovalState.USED and self._may_run_elsewhere(found):
             return found
         if found is not None and found.asked == asked.subject and found.state is not ApprovalState.USED:
@@ -357,7 +366,7 @@ class ApprovalDesk:
         if due is None:
             return None
         until_s = max((due[0] - STEADY_CLOCK.now_us()) / _US, 0.001)
-        return min(until_s, POLL_S) if self._journal.shared else until_s
+        return min(until_s, POLL_S if self._journal.shared else CLOCK_S)
 
     async def _expire(self) -> None:
         while (due := self._open.next_due()) is not None and due[0] <= STEADY_CLOCK.now_us():

@@ -65,7 +65,7 @@ class Admission:
             raise _invalid(f"arguments_json is longer than {self._max_arguments_bytes} bytes")
         is_named = bool(call_id)
         if not is_named:
-            call_id = f"call-{_random_id()}"
+            call_id = f"call-{new_id()}"
         elif _CALL_ID.fullmatch(call_id) is None:
             raise _invalid("call_id must be 1 to 128 characters of [A-Za-z0-9._:-]")
         timeout_s = None
@@ -123,11 +123,11 @@ def _context(context: tool_pb2.CallContext) -> CallContext:
             raise _invalid(f"context.{descriptor.name} is longer than {MAX_CONTEXT_BYTES} bytes")
         found[descriptor.name] = value
     if "request_id" not in found:
-        found["request_id"] = f"req-{_random_id()}"
+        found["request_id"] = f"req-{new_id()}"
     return CallContext(**found)
 
 
-def _random_id() -> str:
+def new_id() -> str:
     """In the order of time, as UUIDs of version 7 are (RFC 9562): a database's index then grows at its end alone."""
     milliseconds = time.time_ns() // _NANOS_A_MILLISECOND
     return (milliseconds.to_bytes(_TIME_BYTES, "big") + os.urandom(_RANDOM_BYTES)).hex()

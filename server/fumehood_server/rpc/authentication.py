@@ -37,6 +37,14 @@ FOR_EVERY_CALLER: Final = frozenset(
         *(f"/fumehood.v1.ApprovalService/{name}" for name in ("ListApprovals", "WatchApprovals", "DecideApproval")),
         *(f"/fumehood.v1.ApprovalService/{name}" for name in ("ListStandingApprovals", "RevokeStandingApproval")),
         "/fumehood.v1.HookService/Intercept",
+        *(f"/fumehood.v1.OrchestrationService/{name}" for name in ("Run", "StreamRun", "SteerRun", "CancelRun")),
+        *(
+            f"/fumehood.v1.McpService/{name}"
+            for name in (
+                *("ListMcpServers", "ListResources", "ListResourceTemplates"),
+                *("ReadResource", "ListPrompts", "GetPrompt"),
+            )
+        ),
         *(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")),
     }
 )

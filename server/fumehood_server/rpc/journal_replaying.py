@@ -16,10 +16,12 @@ import orjson
 from fumehood.v1 import journal_service_pb2 as pb
 
 import fumehood_server
+from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.config.config import SidecarConfig
-from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.journal.store import Reader
+from fumehood_server.orchestration.replaying import replay_run
 from fumehood_server.replay.process import END_FRAME, frame, sent_config
 from fumehood_server.replay.record import ReplayableCall, RunPages
 from fumehood_server.rpc.journal_requests import invalid
@@ -65,7 +67,7 @@ def read_run_name(request: pb.ReplayRunRequest) -> str:
     return request.run
 
 
-async def replayed(run: str, reads: JournalReads) -> AsyncGenerator[bytes, None]:
+async def replayed(run: str, reads: JournalReads, checks: DocumentChecks) -> AsyncGenerator[bytes, None]:
     """Recorded outcomes, serialised, and then the summary.
 
     Raises:
@@ -84,12 +86,15 @@ async def replayed(run: str, reads: JournalReads) -> AsyncGenerator[bytes, None]
         count += read_now
         for message in messages:
             yield message
-    if not count:
+    found = await _replayed_run(run, reads, checks)
+    if not count and found is None:
         raise run_not_found(run)
-    yield pb.ReplayRunResponse(summary=pb.ReplaySummary(calls=count)).SerializeToString()
+    yield pb.ReplayRunResponse(summary=pb.ReplaySummary(calls=count, run=found)).SerializeToString()
 
 
-async def verified(run: str, reads: JournalReads, config: SidecarConfig) -> AsyncGenerator[bytes, None]:
+async def verified(
+    run: str, reads: JournalReads, checks: DocumentChecks, config: SidecarConfig
+) -> AsyncGenerator[bytes, None]:
     """What comes of each call, serialised, and then the summary. Leaving it ends every process.
 
     Raises:
@@ -100,8 +105,12 @@ async def verified(run: str, reads: JournalReads, config: SidecarConfig) -> Asyn
     first = await reads.run(pages.read)
     while not first and not pages.done:
         first = await reads.run(pages.read)
+    found = await _replayed_run(run, reads, checks)
     if not first:
-        raise run_not_found(run)
+        if found is None:
+            raise run_not_found(run)
+        yield pb.ReplayRunResponse(summary=pb.ReplaySummary(run=found)).SerializeToString()
+        return
     ours, theirs = socket.socketpair()
     with ours:
         lifeline, held = os.pipe()
@@ -118,7 +127,7 @@ async def verified(run: str, reads: JournalReads, config: SidecarConfig) -> Asyn
             with contextlib.closing(writer):
                 sending = asyncio.create_task(_send(writer, first, pages, reads, config))
                 try:
-                    async for message in _verdicts(lines):
+                    async for message in _verdicts(lines, found):
                         yield message
                 finally:
                     sending.cancel()
@@ -130,6 +139,18 @@ async def verified(run: str, reads: JournalReads, config: SidecarConfig) -> Asyn
         finally:
             os.close(held)
             await asyncio.shield(asyncio.to_thread(_end, process))
+
+
+async def _replayed_run(run: str, reads: JournalReads, checks: DocumentChecks) -> pb.ReplayedRun | None:
+    """What comes of carrying a model's run out again. None: there is none of this id."""
+    try:
+        found = await replay_run(reads, checks, run)
+    except JournalUnavailableError as exc:
+        raise RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, str(exc))) from exc
+    if found is None:
+        return None
+    verdict = "not_run" if found.not_run else "diverged" if found.differs else "verified"
+    return pb.ReplayedRun(verdict=_VERDICTS[verdict], differs=found.differs, not_run_because=found.not_run)
 
 
 def run_not_found(run: str) -> RefusedError:
@@ -159,8 +180,8 @@ async def _send(
         raise
 
 
-async def _verdicts(lines: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
-    summary = pb.ReplaySummary()
+async def _verdicts(lines: asyncio.StreamReader, run: pb.ReplayedRun | None) -> AsyncGenerator[bytes, None]:
+    summary = pb.ReplaySummary(run=run)
     async for line in lines:
         said = orjson.loads(line)
         if said is None:

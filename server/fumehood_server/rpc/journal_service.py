@@ -121,10 +121,10 @@ class JournalService:
         run, reads = read_run_name(request), self._reads()
         if not request.verify:
             with self._replays.take(context.peer()):
-                await self._send(replayed(run, reads), context)
+                await self._send(replayed(run, reads, self._server.orchestrator.checks), context)
             return
         with self._verifying.take(context.peer()):
-            await self._send(verified(run, reads, self._server.config()), context)
+            await self._send(verified(run, reads, self._server.orchestrator.checks, self._server.config()), context)
 
     async def fork_run(self, request: pb.ForkRunRequest, context: _Context[pb.ForkRunRequest]) -> bytes:
         """A run that goes on from an event of another."""

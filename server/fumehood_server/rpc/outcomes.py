@@ -9,7 +9,7 @@ import orjson
 from fumehood.v1 import content_pb2, error_pb2, tool_pb2, tool_service_pb2
 from fumehood_sandbox import Receipt
 
-from fumehood_server.model.call import Block, CallError, CallOutcome, CallRetry, CallUpdate
+from fumehood_server.model.call import Block, CallApproval, CallError, CallOutcome, CallRetry, CallUpdate
 from fumehood_server.model.durations import set_duration
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.text import printable
@@ -105,6 +105,11 @@ def retry_message(call_id: str, retry: CallRetry) -> tool_service_pb2.CallRetry:
     message = tool_service_pb2.CallRetry(call_id=call_id, attempts=retry.attempt, error=error_message(retry.error))
     set_duration(message.delay, retry.delay_s)
     return message
+
+
+def approval_awaited(call_id: str, approval: CallApproval) -> tool_pb2.ApprovalAwaited:
+    """A call that waits for a person."""
+    return tool_pb2.ApprovalAwaited(approval_id=approval.approval_id, call_id=call_id, tool=approval.tool)
 
 
 def receipt_message(receipt: Receipt) -> tool_pb2.SandboxReceipt:

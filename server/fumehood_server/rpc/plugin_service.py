@@ -108,7 +108,7 @@ class PluginService:
         disabled = Disabled(by=caller.recorded, reason=reason, since=int(time.time()))
         found = server.catalog.disable(_required(request.name), disabled)
         await server.pools.retire(found.unused)
-        tools = {tool.name for tool in found.plugin.tools}
+        tools = {tool.name for tool in found.plugin.callable_tools}
         cancelled = server.executor.cancel_tools(tools, reason, caller.recorded) if request.cancel_calls else 0
         server.journal.record(
             PluginDisabled(

@@ -16,14 +16,24 @@ from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.config.mcp import McpConfig
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
-from fumehood_server.rpc import approval_service, hook_service, journal_service, plugin_service, tool_service
+from fumehood_server.rpc import (
+    approval_service,
+    hook_service,
+    journal_service,
+    mcp_service,
+    orchestration_service,
+    plugin_service,
+    tool_service,
+)
 from fumehood_server.rpc.approval_service import ApprovalService
 from fumehood_server.rpc.authentication import AuthenticatedHandlers, RefusalLog
 from fumehood_server.rpc.hang_up import keep_hang_ups_from_log
 from fumehood_server.rpc.health import HealthService
 from fumehood_server.rpc.hook_service import HookService
 from fumehood_server.rpc.journal_service import JournalService
+from fumehood_server.rpc.mcp_service import McpService
 from fumehood_server.rpc.observed import ObservedHandlers
+from fumehood_server.rpc.orchestration_service import OrchestrationService
 from fumehood_server.rpc.plugin_service import PluginService
 from fumehood_server.rpc.plugins import live_state
 from fumehood_server.rpc.reflection import reflection_handlers
@@ -89,16 +99,22 @@ class Serving:
     async def drain(self, grace_s: float) -> None:
         """Refuse new calls, give those under way `grace_s`, then cancel the rest and wait for their outcomes."""
         self.health.drain()
+        self.context.orchestrator.suspend()
         self.context.executor.close_admission()
         self.context.drain.begin()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                await self.context.executor.idle()
+                await self._idle()
                 return
+        self.context.orchestrator.cancel_all()
         self.context.executor.cancel_all(CancelReason.SHUTDOWN)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_GRACE_S):
-                await self.context.executor.idle()
+                await self._idle()
+
+    async def _idle(self) -> None:
+        await self.context.orchestrator.idle()
+        await self.context.executor.idle()
 
 
 @contextlib.asynccontextmanager
@@ -128,7 +144,10 @@ async def serving(
         ListenFailedError: an address can't be had.
     """
     keep_hang_ups_from_log()
-    services = (tool_service, plugin_service, journal_service, approval_service, hook_service)
+    services = (
+        *(tool_service, plugin_service, journal_service, approval_service),
+        *(hook_service, mcp_service, orchestration_service),
+    )
     names = tuple(each.SERVICE for each in services)
     of_journal = frozenset({journal_service.SERVICE, approval_service.SERVICE})
     health = HealthService(
@@ -145,6 +164,8 @@ async def serving(
         JournalService(context).handler(),
         ApprovalService(context).handler(),
         HookService(context).handler(),
+        OrchestrationService(context).handler(),
+        McpService(context).handler(),
     )
     if reflect:
         handlers = (*handlers, *reflection_handlers((*names, _HEALTH)))

@@ -13,6 +13,7 @@ from fumehood_server.hooks import HookChain
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.worker import WorkerPools
+from fumehood_server.orchestration.orchestrator import Orchestrator
 from fumehood_server.plugins.catalog import Catalog
 from fumehood_server.plugins.config_change import ConfigReloaded
 from fumehood_server.policy import ApprovalDesk
@@ -58,6 +59,7 @@ class ServerContext:
     unread: UnreadAnswers
     reader: RequestReader
     hooks: HookChain
+    orchestrator: Orchestrator
     approvals: ApprovalDesk | None = None
     """None: none is kept."""
     metrics: SidecarMetrics | None = None

@@ -10,11 +10,11 @@ from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.calls import Call, Entry, UpdateReader
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
-from fumehood_server.model.call import CallRetry
+from fumehood_server.model.call import CallApproval, CallRetry
 from fumehood_server.rpc.admission import SESSION, caller_deadline
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.cancelling import cancel_call
-from fumehood_server.rpc.outcomes import retry_message, update_message
+from fumehood_server.rpc.outcomes import approval_awaited, retry_message, update_message
 from fumehood_server.rpc.parsing import NOT_UNDERSTOOD
 from fumehood_server.rpc.send_queue import SendQueue
 from fumehood_server.rpc.status import first_refusal, refusal_error, status_number
@@ -252,4 +252,6 @@ class Session:
 def _update(call_id: str, entry: Entry) -> pb.SessionResponse:
     if isinstance(entry, CallRetry):
         return pb.SessionResponse(retry=retry_message(call_id, entry))
+    if isinstance(entry, CallApproval):
+        return pb.SessionResponse(approval=approval_awaited(call_id, entry))
     return pb.SessionResponse(update=update_message(call_id, entry))

@@ -47,6 +47,20 @@ REFUSALS: dict[RefusalReason, Row] = {
     RefusalReason.OUTCOME_KNOWN: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
     RefusalReason.RUN_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
     RefusalReason.RUN_NOT_FORKABLE: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
+    RefusalReason.RUN_ID_IN_USE: Row(grpc.StatusCode.ALREADY_EXISTS, retryable=False, category=Category.ORCHESTRATION),
+    RefusalReason.RUN_NOT_RESUMABLE: Row(
+        grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.ORCHESTRATION
+    ),
+    RefusalReason.RUN_NOT_STEERABLE: Row(
+        grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.ORCHESTRATION
+    ),
+    RefusalReason.RUN_SUSPENDED: Row(grpc.StatusCode.ABORTED, retryable=True, category=Category.ORCHESTRATION),
+    RefusalReason.TOO_MANY_RUNS: Row(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, retryable=True, category=Category.ORCHESTRATION
+    ),
+    RefusalReason.SESSION_REFUSED: Row(
+        grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.ORCHESTRATION
+    ),
     RefusalReason.FORK_MISMATCH: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
     RefusalReason.REPLAY_FAILED: Row(grpc.StatusCode.UNAVAILABLE, retryable=True, category=Category.TOOL),
     RefusalReason.JOURNAL_OFF: Row(

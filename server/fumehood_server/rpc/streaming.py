@@ -9,10 +9,11 @@ import grpc
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.calls import JoinedCall
+from fumehood_server.calls.updates import Entry
 from fumehood_server.errors import RefusedError
-from fumehood_server.model.call import CallOutcome, CallRequest, CallRetry, CallUpdate
+from fumehood_server.model.call import CallApproval, CallOutcome, CallRequest, CallRetry
 from fumehood_server.rpc.hang_up import hang_ups_end_it
-from fumehood_server.rpc.outcomes import retry_message, update_message
+from fumehood_server.rpc.outcomes import approval_awaited, retry_message, update_message
 from fumehood_server.rpc.unread import STREAM_BYTES
 
 if TYPE_CHECKING:
@@ -74,9 +75,11 @@ async def stream_call(
         call.abandon()
 
 
-def _event(call_id: str, update: CallUpdate | CallRetry) -> pb.StreamToolResponse:
+def _event(call_id: str, update: Entry) -> pb.StreamToolResponse:
     if isinstance(update, CallRetry):
         return pb.StreamToolResponse(retry=retry_message(call_id, update))
+    if isinstance(update, CallApproval):
+        return pb.StreamToolResponse(approval=approval_awaited(call_id, update))
     return pb.StreamToolResponse(update=update_message(call_id, update))
 
 

@@ -88,7 +88,7 @@ class Mender:
             path = list(error.instance_path)
             if not path or error.kind.name not in _TYPE_RULES:
                 continue
-            parent, key = _place(arguments, path)
+            parent, key = place(arguments, path)
             value = parent[key]
             for rule, candidate in _candidates(value):
                 parent[key] = candidate
@@ -166,7 +166,7 @@ def _named(value: Any) -> str:  # noqa: ANN401 - likewise
     return "an object" if isinstance(value, dict) else _shown(value)
 
 
-def _place(value: Any, path: list[str | int]) -> tuple[Any, str | int]:  # noqa: ANN401 - any JSON value
+def place(value: Any, path: list[str | int]) -> tuple[Any, str | int]:  # noqa: ANN401 - any JSON value
     """The container that a path leads into, and the key or index there. jsonschema-rs makes a key "0" the number 0."""
     parent = value
     for step in path:

@@ -18,8 +18,6 @@ from fumehood_server.validation.strict_json import JsonError, parse, parse_exact
 MAX_FAULTS = 20
 """Entries in one answer. A model mends the first ones and sends again."""
 
-_MAX_OUTPUT_FAULTS = 5
-
 
 class Kind(IntEnum):
     """What a document is. The values are the wire's."""
@@ -28,6 +26,14 @@ class Kind(IntEnum):
     """Mended and normalised where they have to be."""
     OUTPUT = 2
     """Taken as it is, or refused."""
+    MODEL_JSON = 3
+    """A model's text that was to be JSON: mended, whether it fits then or not."""
+    MODEL_TEXT = 4
+    """A model's text, under a grammar in GBNF that stands in the schema's place."""
+    RULED = 5
+    """A model's output as JSON, under the rules that stand in the schema's place."""
+    VOTE = 6
+    """A replica's output as JSON, of which the value at the pointer in the schema's place is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ class Document:
     digest: str
     """Of the definition that the schema stands in: what is compiled is kept by it."""
     schema_json: str
-    """Empty: any JSON is taken."""
+    """Empty: any JSON is taken. Of some kinds something else: see `Kind`."""
     text: str
     hashed: bool = False
     """Whether the verdict has the canonical hash, which takes Python a microsecond or two for each value."""
@@ -78,7 +84,7 @@ Verdict = Accepted | Rejected
 
 
 def check(document: Document, validators: Validators, budget: Budget) -> Verdict:
-    """Whether a document fits its schema, and what of it is handed on.
+    """Whether arguments or an output fit their schema, and what of them is handed on.
 
     The text is kept where nothing has to be mended or settled, so that no number loses a digit on the way.
 
@@ -164,7 +170,7 @@ def _faults(validator: Validator, document: Document, value: Any, budget: Budget
     found = explain(
         validator.errors(value),
         unknown="in the output schema" if output else "an argument of this tool",
-        limit=_MAX_OUTPUT_FAULTS if output else MAX_FAULTS,
+        limit=MAX_FAULTS,
         at_names=not output,
     )
     return Rejected(Flaw.DOES_NOT_FIT, faults=tuple(found))

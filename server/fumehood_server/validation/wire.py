@@ -58,7 +58,8 @@ def decode_document(kind: int, digest: bytes, schema: bytes, text: bytes, *, has
 def encode_verdict(document: Document, verdict: Verdict) -> bytes:
     """The frame of a verdict. A text that is handed on as it is isn't sent again."""
     if isinstance(verdict, Rejected):
-        body = json.dumps([verdict.flaw, verdict.problem, verdict.faults]).encode()
+        # Not as ASCII: a fault's 600 characters would have 7 KB each, and 20 of them be more than an answer may have.
+        body = _bytes(json.dumps([verdict.flaw, verdict.problem, verdict.faults], ensure_ascii=False))
         return ANSWER_HEAD.pack(_REJECTED, len(body)) + body
     body = verdict.canonical_sha256.encode().ljust(_HASH_BYTES)
     if verdict.text is document.text:

@@ -101,13 +101,18 @@ TOOLS: list[dict[str, Any]] = [
     },
     {
         "name": "ask_client",
-        "description": "Asks its client.",
-        "inputSchema": schema(method=TEXT),
+        "description": "Asks its client, and fails without an answer where that is told.",
+        "inputSchema": {
+            **OBJECT,
+            "properties": {"method": TEXT, "or_fail": {"type": "boolean"}},
+            "required": ["method"],
+        },
         "annotations": READ_ONLY,
     },
     {"name": "change", "description": "Changes the tool `count`.", "inputSchema": OBJECT, "annotations": READ_ONLY},
 ]
 PAGE = 5
+QUESTION = {"message": "Which colour?", "requestedSchema": {**OBJECT, "properties": {"colour": TEXT}}}
 
 lock = threading.Lock()
 counted = 0
@@ -185,6 +190,22 @@ def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any], pa
         if how == "wrong_ids":
             for wrong in range(10**6, 10**6 + 1000):
                 send({"id": wrong, "result": {}})
+        if how == "strange":
+            nested = "[" * 100_000
+            for line in (
+                nested,
+                "\udcff",
+                '[{"jsonrpc":"2.0","id":1,"result":{}}]',
+                "true",
+                '"a"',
+                "{}",
+                '{"method":{}}',
+            ):
+                sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape") + b"\n")
+            for wrong in (str(number), None, number + 0.5, True, [number], {"a": 1}, -number, 10**100):
+                send({"id": wrong, "result": {}})
+            send({"id": number, "result": {**text("the first"), "resultType": "complete"}})
+            return text("the second answer to one request")
         if how == "malformed":
             return {"content": "?"}
         if how == "big":
@@ -199,12 +220,14 @@ def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any], pa
         if STATELESS:
             if "inputResponses" in params:
                 return text(json.dumps(params["inputResponses"]))
-            request = {"method": given["method"], "params": {}}
+            request = {"method": given["method"], "params": QUESTION}
             return {"resultType": "input_required", "inputRequests": {"it": request}, "requestState": "s"}
         key = f"ask-{number}"
         waiting[key] = threading.Event()
-        send({"id": key, "method": given["method"], "params": {}})
+        send({"id": key, "method": given["method"], "params": QUESTION})
         waiting[key].wait(10)
+        if given.get("or_fail") and "error" in answers[key]:
+            raise ValueError("it can't go on without an answer")
         return text(json.dumps(answers[key]))
     if name == "change":
         next(tool for tool in TOOLS if tool["name"] == "count")["description"] = "Counts otherwise."
@@ -253,14 +276,32 @@ def answer(message: dict[str, Any]) -> None:
 def notify_forever() -> None:
     while True:
         send({"method": "notifications/message", "params": {"level": "info", "data": "again"}})
+        send({"method": "notifications/progress", "params": {"progressToken": 10**6, "progress": 1}})
+        send({"method": "notifications/cancelled", "params": {"requestId": 10**6}})
+        send({"method": "notifications/no/such"})
         time.sleep(0)
+
+
+def change_forever() -> None:
+    while True:
+        send({"method": "notifications/tools/list_changed"})
+        time.sleep(0)
+
+
+def ask_forever() -> None:
+    while True:
+        send({"id": "asks", "method": "elicitation/create", "params": QUESTION})
+        time.sleep(0)
+
+
+ENDLESS = {"notifies": notify_forever, "changes": change_forever, "asks": ask_forever}
 
 
 def main() -> None:
     sys.stdout.write("small server is ready\n")  # as many servers do
     sys.stdout.flush()
-    if FAULT == "notifies":
-        threading.Thread(target=notify_forever, daemon=True).start()
+    if FAULT in ENDLESS:
+        threading.Thread(target=ENDLESS[FAULT], daemon=True).start()
     for line in sys.stdin:
         message = json.loads(line)
         method = message.get("method")
@@ -269,10 +310,10 @@ def main() -> None:
             cancelled.append(message["params"]["reason"])
             if number in waiting:
                 waiting[number].set()
-        elif method is None:
+        elif method is None and message["id"] in waiting:
             answers[message["id"]] = {key: message[key] for key in message if key in ("result", "error")}
             waiting[message["id"]].set()
-        elif "id" in message:
+        elif method is not None and "id" in message:
             threading.Thread(target=answer, args=(message,), daemon=True).start()
 
 

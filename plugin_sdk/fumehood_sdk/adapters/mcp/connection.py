@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from fumehood_sdk.adapters.mcp.client_requests import REFUSED
 from fumehood_sdk.adapters.mcp.faults import ServerFault
 from fumehood_sdk.adapters.mcp.server_process import ServerProcess
 
@@ -27,11 +28,6 @@ MAX_ABANDONED = 1024
 EXIT_WAIT_S = 1.0
 """From the end of a server's stdout to its exit."""
 METHOD_NOT_FOUND = -32601
-REFUSED = {
-    "sampling/createMessage": "sampling",
-    "elicitation/create": "elicitation",
-}
-"""What a server may ask of a client that has it."""
 
 
 class ServerConnection:
@@ -50,6 +46,7 @@ class ServerConnection:
         "_unsent_bytes",
         "log",
         "on_notification",
+        "on_refused",
         "process",
     )
 
@@ -58,6 +55,8 @@ class ServerConnection:
         self.process = process
         self.log = log
         self.on_notification: Callable[[Message], None] = lambda _: None
+        self.on_refused: Callable[[str, object], None] = lambda _method, _params: None
+        """Told of each request for what a client may have and this one doesn't: method and parameters."""
         self._max_line_bytes = max_line_bytes
         self._roots = roots
         self._pending: dict[int, Answered] = {}
@@ -193,7 +192,7 @@ class ServerConnection:
                 self._stray = 0
                 self.on_notification(message)
             else:
-                self._answer(message["method"], number)
+                self._answer(message["method"], message.get("params"), number)
             return
         answered = self._pending.pop(number, None) if type(number) is int else None
         if answered is not None:
@@ -210,7 +209,7 @@ class ServerConnection:
             raise ServerFault(f"{problem}; that is the {self._stray}th such line in a row")
         self.log(problem)
 
-    def _answer(self, method: object, number: object) -> None:
+    def _answer(self, method: object, params: object, number: object) -> None:
         """Answer a request of the server's."""
         shown = json.dumps(number)
         if method == "ping":
@@ -222,4 +221,6 @@ class ServerConnection:
             text = f"{what} is refused: this client doesn't offer it" if what else f"no method {str(method)[:80]}"
             outcome = f'"error":{{"code":{METHOD_NOT_FOUND},"message":{json.dumps(text)}}}'
             self.log(f"the MCP server asked for {str(method)[:80]}: {text}")
+            if what:
+                self.on_refused(str(method), params)
         self._send(f'{{"jsonrpc":"2.0","id":{shown},{outcome}}}\n'.encode())

@@ -8,7 +8,8 @@ from typing import Any
 
 from fumehood_sdk.adapters.mcp.faults import ServerFault
 from fumehood_sdk.json_text import dumps
-from fumehood_sdk.wire.fields import bytes_field, number_field, optional_bytes_field, text_field
+from fumehood_sdk.wire import varint
+from fumehood_sdk.wire.fields import bytes_field, number_field, optional_bytes_field, skip_field, text_field
 
 READ, WRITE, EXTERNAL = 2, 3, 4
 """Levels by their numbers in `SideEffects`."""
@@ -16,6 +17,8 @@ HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 MAX_TITLE_CHARACTERS = 128
 MAX_DESCRIPTION_CHARACTERS = 8192
 MAX_NAME_CHARACTERS = 64
+_FIELDS = {2: "title", 3: "description", 4: "input schema", 5: "output schema", 6: "side effects", 15: "claims"}
+"""Names of the fields that are encoded here."""
 _OLD_DIALECT = re.compile(r"https?://json-schema\.org/draft-0[4-7]/schema#?|https?://json-schema\.org/draft/2019-09/.*")
 
 
@@ -54,6 +57,25 @@ def level_of(annotations: Mapping[str, Any]) -> int:
     if annotations.get("readOnlyHint") is True:
         return READ
     return WRITE if annotations.get("openWorldHint") is False else EXTERNAL
+
+
+def changed_fields(was: tuple[str, bytes], now: tuple[str, bytes] | None) -> str:
+    """How two definitions of a tool differ, by the names of their fields. `now` is None where it is gone."""
+    if now is None:
+        return "is gone"
+    before, after = _by_field(was[1]), _by_field(now[1])
+    names = [name for number, name in _FIELDS.items() if before.get(number) != after.get(number)]
+    return ", ".join(names) or "name"
+
+
+def _by_field(encoded: bytes) -> dict[int, list[bytes]]:
+    found: dict[int, list[bytes]] = {}
+    position = 0
+    while position < len(encoded):
+        start, (tag, _) = position, varint.decode(encoded, position, len(encoded))
+        position = skip_field(encoded, position, len(encoded))
+        found.setdefault(tag >> 3, []).append(encoded[start:position])
+    return found
 
 
 def _encode(name: str, tool: Mapping[str, Any], server: str) -> bytes:

@@ -7,14 +7,16 @@ import math
 import os
 import select
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from fumehood_sdk.adapters.mcp import definitions, negotiation
+from fumehood_sdk.adapters.mcp.client_requests import MAX_SHOWN_REQUESTS, refusal, refused_text, shown_request
 from fumehood_sdk.adapters.mcp.connection import Message, ServerConnection
 from fumehood_sdk.adapters.mcp.faults import ServerFault
 from fumehood_sdk.adapters.mcp.log_lines import LogLines
+from fumehood_sdk.adapters.mcp.readings import READINGS, Reading
 from fumehood_sdk.adapters.mcp.results import convert_answer, refused_input, wants_roots_alone
 from fumehood_sdk.wire import plugin_frames, sidecar_frames
 from fumehood_sdk.wire.framing import FrameReader
@@ -24,6 +26,8 @@ UPDATE_INTERVAL_S = 0.005
 """Between two updates of one call; what comes sooner is dropped, but its place is taken by the next one."""
 RELIST_INTERVAL_S = 1.0
 """Between two looks at a list that its server says has changed."""
+REMOTE_RELIST_S = 30.0
+"""Between two looks at the list of a server over HTTP, where calls come: it changes without a word."""
 RELIST_TIMEOUT_S = 10.0
 """Calls wait for a look at the list; what is not listed by then has changed."""
 MAX_UPDATE_CHARACTERS = 2048
@@ -37,14 +41,34 @@ REASONS = {1: "deadline", 2: "caller", 3: "shutdown", 4: "limit"}
 class McpCall:
     """A call under way."""
 
-    __slots__ = ("cancel_reason", "fields", "give_up_at", "invocation_id", "request_id", "rounds", "tool", "updated_at")
+    __slots__ = (
+        "asked",
+        "cancel_reason",
+        "convert",
+        "fields",
+        "give_up_at",
+        "invocation_id",
+        "method",
+        "request_id",
+        "rounds",
+        "updated_at",
+    )
 
-    def __init__(self, invocation_id: int, tool: str, fields: bytes) -> None:
+    def __init__(
+        self,
+        invocation_id: int,
+        fields: bytes,
+        method: str = "tools/call",
+        convert: Callable[[Message], Sent | Failure] = convert_answer,
+    ) -> None:
         self.invocation_id = invocation_id
-        self.tool = tool
         self.fields = fields
-        """Name and arguments, as members of the request's parameters."""
+        """Members of the request's parameters, each before a comma, such as name and arguments."""
+        self.method = method
+        self.convert = convert
         self.request_id = 0
+        self.asked: list[dict[str, Any]] = []
+        """What the server asked of its client for it, and was refused."""
         self.rounds = 0
         self.updated_at = -math.inf
         self.cancel_reason = ""
@@ -79,8 +103,8 @@ class McpEngine:
         self._by_request: dict[int, McpCall] = {}
         self._out: list[bytes] = []
         self._cancelled: set[McpCall] = set()
-        self._differing: frozenset[str] = frozenset()
-        """Tools that the server lists otherwise by now, or no more."""
+        self._differing: dict[str, str] = {}
+        """Tools that the server lists otherwise by now, or no more, and how they differ."""
         self._held: list[sidecar_frames.Invoke] | None = None
         """Calls that wait for a look at the list. None: nobody looks."""
         self._looked_at = -math.inf
@@ -89,6 +113,7 @@ class McpEngine:
         self._page: list[dict[str, Any]] = []
         self._ends_at = math.inf
         connection.on_notification = self._take_notification
+        connection.on_refused = self._take_refused
 
     def run(self) -> float:
         """Serve until the sidecar's frames end or a shutdown is over. Returns how long the server may take to exit.
@@ -97,7 +122,9 @@ class McpEngine:
             ServerFault: the server is gone or broke the protocol.
             WireError: the sidecar's bytes are not the wire.
         """
-        if self._session.is_stateless and self._session.lists_change:
+        if self._session.is_remote:
+            self._looked_at = time.monotonic()
+        elif self._session.is_stateless and self._session.lists_change:
             fields = b'"notifications":{"toolsListChanged":true},'
             self._connection.request("subscriptions/listen", self._session.params(fields), lambda _: None)
         process = self._connection.process
@@ -134,6 +161,9 @@ class McpEngine:
         while (data := self._frames.next_buffered_frame()) is not None:
             frame = sidecar_frames.decode_frame(data)
             if isinstance(frame, sidecar_frames.Invoke):
+                now = time.monotonic()
+                if self._session.is_remote and self._held is None and now >= self._looked_at + REMOTE_RELIST_S:
+                    self._begin_look(now)
                 self._invoke(frame)
             elif isinstance(frame, sidecar_frames.Cancel):
                 self._cancel(frame.invocation_id, REASONS.get(frame.reason, "unspecified"), frame.grace_s)
@@ -145,30 +175,42 @@ class McpEngine:
         if self._held is not None:
             self._held.append(frame)
             return
+        reading = READINGS.get(frame.tool)
         found = self._tools.get(frame.tool)
-        if found is None:
+        if reading is None and found is None:
             self._answer(frame.invocation_id, Failure(f"this plugin has no tool {frame.tool!r}", "unknown_tool"))
         elif frame.tool in self._differing:
-            text = (
-                f"the MCP server has changed {frame.tool} since it was pinned; fumehood plugin add shows how it is now"
-            )
-            self._answer(frame.invocation_id, Failure(text, "definition_changed"))
+            changed = self._differing[frame.tool]
+            text = f"the MCP server has changed {frame.tool} since it was pinned: {changed}"
+            details = json.dumps({"changed": changed}).encode()
+            self._answer(frame.invocation_id, Failure(text, "definition_changed", details_json=details))
         elif len(self._calls) >= self._max_calls:
             text = f"{self._max_calls} calls are under way here already"
             self._answer(frame.invocation_id, Failure(text, "too_many_calls", retryable=True))
-        else:
-            # A line holds one message. JSON has line ends between its tokens alone, where a space does as well.
-            arguments = (frame.arguments_json or b"{}").replace(b"\n", b" ").replace(b"\r", b" ")
-            fields = b'"name":%b,"arguments":%b,' % (json.dumps(found[0]).encode(), arguments)
-            call = self._calls[frame.invocation_id] = McpCall(frame.invocation_id, frame.tool, fields)
+        elif reading is not None:
+            self._read(frame, reading)
+        elif found is not None:
+            fields = b'"name":%b,"arguments":%b,' % (json.dumps(found[0]).encode(), _one_line(frame.arguments_json))
+            call = self._calls[frame.invocation_id] = McpCall(frame.invocation_id, fields)
             self._request(call, _trace(frame))
+
+    def _read(self, frame: sidecar_frames.Invoke, reading: Reading) -> None:
+        """Pass a reserved tool's call through, whose arguments are the parameters of its method."""
+        if reading.capability not in self._session.offers:
+            self._answer(frame.invocation_id, reading.unoffered())
+            return
+        members = _one_line(frame.arguments_json).strip()[1:-1].strip()
+        fields = members + b"," if members else b""
+        call = McpCall(frame.invocation_id, fields, reading.method, reading.convert)
+        self._calls[frame.invocation_id] = call
+        self._request(call, _trace(frame))
 
     def _request(self, call: McpCall, more: bytes = b"", fields: bytes = b"") -> None:
         number = self._connection.next_id
         params = b'{%b%b"_meta":{"progressToken":%d%b%b}}' % (call.fields, fields, number, self._session.meta, more)
         call.request_id = number
         self._by_request[number] = call
-        self._connection.request("tools/call", params, partial(self._take_answer, call))
+        self._connection.request(call.method, params, partial(self._take_answer, call))
 
     def _cancel(self, invocation_id: int, reason: str, grace_s: float) -> None:
         if self._held:
@@ -196,7 +238,9 @@ class McpEngine:
         if call.cancel_reason:
             outcome = Failure(f"the call was cancelled ({call.cancel_reason})", "cancelled")
         elif wanted is None:
-            outcome = convert_answer(answer)
+            outcome = call.convert(answer)
+            if call.asked and isinstance(outcome, Failure):
+                outcome = refusal(call.asked, outcome.message)
         elif call.rounds < MAX_ROUNDS:
             call.rounds += 1
             self._request(call, fields=self._input_of(wanted))
@@ -212,6 +256,15 @@ class McpEngine:
         if isinstance(wanted.get("requestState"), str):
             fields += f'"requestState":{json.dumps(wanted["requestState"])},'
         return fields.encode()
+
+    def _take_refused(self, method: str, params: object) -> None:
+        """Tell the caller what its call was refused. Of several calls under way nobody knows which one asks."""
+        if len(self._calls) != 1:
+            return
+        (call,) = self._calls.values()
+        if len(call.asked) < MAX_SHOWN_REQUESTS:
+            call.asked.append(shown_request(method, params))
+            self._update(call, refused_text(call.asked[-1])[:MAX_UPDATE_CHARACTERS], None, None)
 
     def _take_notification(self, message: Message) -> None:
         params = message.get("params")
@@ -235,6 +288,9 @@ class McpEngine:
         message = params.get("message")
         text = message[:MAX_UPDATE_CHARACTERS] if isinstance(message, str) else ""
         progress, total = _number(params.get("progress")), _number(params.get("total"))
+        self._update(call, text, progress, total)
+
+    def _update(self, call: McpCall, text: str, progress: float | None, total: float | None) -> None:
         body = plugin_frames.encode_update(call.invocation_id, text, progress, total, b"")
         self._out.append(plugin_frames.delimited_frame(plugin_frames.UPDATE, body))
 
@@ -257,12 +313,18 @@ class McpEngine:
             self._ask_page(b'"cursor":%b,' % json.dumps(cursor).encode())
             return
         now = definitions.encode_definitions(self._page, self._session.server) if self._page else {}
-        self._end_look(frozenset(name for name, found in self._tools.items() if now.get(name) != found))
+        self._end_look(
+            {
+                name: definitions.changed_fields(was, now.get(name))
+                for name, was in self._tools.items()
+                if now.get(name) != was
+            }
+        )
 
-    def _end_look(self, differing: frozenset[str]) -> None:
+    def _end_look(self, differing: dict[str, str]) -> None:
         if differing != self._differing:
-            names = ", ".join(sorted(differing)) or "none"
-            self._log.warn(f"the MCP server lists its tools anew; those that are not as they were pinned: {names}")
+            shown = "; ".join(f"{name}: {changed}" for name, changed in sorted(differing.items())) or "none"
+            self._log.warn(f"the MCP server lists its tools anew; those that are not as they were pinned: {shown}")
         self._differing = differing
         held, self._held, self._page, self._look_ends_at = self._held or [], None, [], math.inf
         for frame in held:
@@ -316,6 +378,11 @@ def _encode(invocation_id: int, outcome: Sent | Failure) -> bytes:
         return plugin_frames.encode_failure(invocation_id, outcome)
     content, details_json, terminate = outcome
     return plugin_frames.encode_result(invocation_id, content, details_json, terminate=terminate)
+
+
+def _one_line(arguments_json: bytes) -> bytes:
+    """Arguments for a line that holds one message. JSON has line ends between its tokens alone, where a space does."""
+    return (arguments_json or b"{}").replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def _number(value: object) -> float | None:

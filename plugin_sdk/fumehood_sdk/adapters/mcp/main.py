@@ -2,7 +2,9 @@
 
 LAUNCH is a JSON object: `command`, the server's program and arguments, the program as an absolute path, or "python" for
 this interpreter; `environment`, what is added to this process's own; `secrets`, names of variables, each with the name
-of the secret whose value `Hello` brings for it.
+of the secret whose value `Hello` brings for it. Or, for a server over HTTP: `url`; `headers`, names of header fields
+and their values; `secret_headers`, names of header fields, each with the name of a secret and what stands before it;
+`authorities`, a file with those that are trusted in place of the system's, which may be empty.
 """
 
 from __future__ import annotations
@@ -67,9 +69,10 @@ def _serve(
     fds: tuple[int, int],
     started: list[ServerProcess],
 ) -> float:
-    roots = _roots(hello)
+    roots = _roots(hello) if "url" not in launch else '{"roots":[]}'  # whose folders are not these
     log = LogLines()
     connection, session = _connect(launch, hello, roots, log, started)
+    session.is_remote = "url" in launch
     tools = encode_definitions(list_tools(connection, session), session.server)
     sdk = f"{SDK} mcp/{session.revision}"
     ready = plugin_frames.encode_ready(PROTOCOL_VERSION, sdk, [each for _, each in tools.values()], 0)
@@ -103,12 +106,21 @@ def frames_limit(hello: sidecar_frames.Hello) -> int:
 
 
 def _argv(launch: dict[str, Any]) -> list[str]:
+    if "url" in launch:
+        return [sys.executable, "-m", "fumehood_sdk.adapters.mcp.remote.main"]
     program, *arguments = launch["command"]
     return [sys.executable if program == "python" else program, *arguments]
 
 
 def _environment(launch: dict[str, Any], hello: sidecar_frames.Hello) -> dict[str, str]:
     handed = dict(hello.secrets)
+    if "url" in launch:
+        from fumehood_sdk.adapters.mcp.remote.settings import to_environment  # noqa: PLC0415 - urllib takes 4 ms
+
+        headers = dict(launch["headers"])
+        for field, (name, prefix) in launch["secret_headers"].items():
+            headers[field] = prefix + handed.get(name, UNKNOWN_SECRET.encode()).decode("latin-1").strip()
+        return {**os.environ, **to_environment(launch, headers, 2 * frames_limit(hello))}
     secrets = {
         variable: handed[name].decode("utf-8", "surrogateescape") if name in handed else UNKNOWN_SECRET
         for variable, name in launch.get("secrets", {}).items()

@@ -27,11 +27,15 @@ CLIENT_INFO = {"name": "fumehood", "version": "0.1.0"}
 class Session:
     """What was agreed on."""
 
-    __slots__ = ("instructions", "lists_change", "meta", "revision", "server")
+    __slots__ = ("is_remote", "lists_change", "meta", "offers", "revision", "server")
 
     def __init__(self, revision: str, answer: dict[str, Any]) -> None:
         self.revision = revision
+        self.is_remote = False
+        """Whether it is over HTTP, where nobody tells of changes between calls."""
         capabilities = answer.get("capabilities")
+        self.offers = frozenset(capabilities) if isinstance(capabilities, dict) else frozenset[str]()
+        """Names of the capabilities that the server declares."""
         tools = capabilities.get("tools") if isinstance(capabilities, dict) else None
         self.lists_change = isinstance(tools, dict) and tools.get("listChanged") is True
         server = answer.get("serverInfo") or (answer.get("_meta") or {}).get("io.modelcontextprotocol/serverInfo")

@@ -6,12 +6,16 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from fumehood_sdk.adapters.mcp.connection import REFUSED, Message
+from fumehood_sdk.adapters.mcp.client_requests import (
+    MAX_MESSAGE_CHARACTERS,
+    MAX_SHOWN_REQUESTS,
+    refusal,
+    shown_request,
+)
+from fumehood_sdk.adapters.mcp.connection import Message
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.wire.plugin_frames import Block, Failure, Sent
 
-MAX_MESSAGE_CHARACTERS = 4096
-"""What fumehood/v1/plugin.proto keeps of a failure's message."""
 MAX_DETAILS_BYTES = 60_000
 LINK_TYPE = "application/vnd.modelcontextprotocol.resource-link+json"
 """Media type of a `resource_link`, which is told as the JSON that the server sent."""
@@ -27,25 +31,28 @@ def convert_answer(answer: Message) -> Sent | Failure:
     result = answer.get("result")
     try:
         if not isinstance(result, dict):
-            return _rpc_failure(answer.get("error"))
+            return rpc_failure(answer.get("error"))
         if result.get("resultType") == "input_required":
             return refused_input(result)
         if result.get("isError") is True:
             return _tool_failure(result)
-        content = tuple(_block(each) for each in _list(result.get("content", [])))
+        content = tuple(content_block(each) for each in _list(result.get("content", [])))
         structured = result.get("structuredContent")
         return content, b"" if structured is None else dumps(structured), False
     except (InvalidResultError, ValueError, RecursionError) as error:
-        return Failure(f"the MCP server's result is malformed: {error}"[:MAX_MESSAGE_CHARACTERS], "invalid_result")
+        return malformed(error)
+
+
+def malformed(error: Exception) -> Failure:
+    """What is said of a result that is not what the protocol has."""
+    return Failure(f"the MCP server's result is malformed: {error}"[:MAX_MESSAGE_CHARACTERS], "invalid_result")
 
 
 def refused_input(result: Mapping[str, Any]) -> Failure:
     """What is said of a call whose server asks for what is not offered."""
     requests = result.get("inputRequests")
-    methods = [str(each.get("method")) for each in (requests.values() if isinstance(requests, dict) else ()) if each]
-    asked = next((REFUSED[each] for each in methods if each in REFUSED), "input")
-    text = f"the tool asks its client for {asked}, which is not offered here"
-    return Failure(text, f"{asked}_refused", details_json=dumps({"methods": [each[:80] for each in methods[:16]]}))
+    asked = [each for each in (requests.values() if isinstance(requests, dict) else ()) if isinstance(each, dict)]
+    return refusal([shown_request(str(each.get("method")), each.get("params")) for each in asked[:MAX_SHOWN_REQUESTS]])
 
 
 def wants_roots_alone(answer: Message) -> Mapping[str, Any] | None:
@@ -60,7 +67,12 @@ def wants_roots_alone(answer: Message) -> Mapping[str, Any] | None:
     return result if roots else None
 
 
-def _block(block: object) -> Block:
+def content_block(block: object) -> Block:
+    """A content block as ours.
+
+    Raises:
+        InvalidResultError: it is not what the protocol has.
+    """
     if not isinstance(block, dict):
         raise InvalidResultError("a content block is no object")
     kind = block.get("type")
@@ -119,7 +131,12 @@ def _tool_failure(result: Mapping[str, Any]) -> Failure:
     )
 
 
-def _rpc_failure(error: object) -> Failure:
+def rpc_failure(error: object) -> Failure:
+    """A JSON-RPC error as a typed failure.
+
+    Raises:
+        InvalidResultError: there is none.
+    """
     if not isinstance(error, dict):
         raise InvalidResultError("it is neither a result nor an error")
     code, message = error.get("code"), error.get("message")

@@ -18,6 +18,7 @@ from fumehood_server.model.events import About
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.recorded import RecordedCall
+from fumehood_server.model.steady_clock import STEADY_CLOCK
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Payloads, safe_to_repeat
 
@@ -60,7 +61,7 @@ async def go_on(call: Call, found: RecordedCall, progress: Progress, journal: Jo
         raise StepFailedError(not_run(found.tool, why)) from exc
     progress.earlier_attempts, call.about = found.attempts, about
     now = call.ready_at = time.monotonic()
-    left_s = max((found.until_us - time.time_ns() // 1_000) / 1e6, 0.0) + now - call.admitted_at
+    left_s = max((found.until_us - STEADY_CLOCK.now_us()) / 1e6, 0.0) + now - call.admitted_at
     timeout_s = call.request.timeout_s
     call.request = replace(call.request, timeout_s=left_s if timeout_s is None else min(timeout_s, left_s))
     return True

@@ -19,7 +19,7 @@ from fumehood_server.calls.steps.validate import validate
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Approvals, ApprovalState, Asked, Subject
-from fumehood_server.model.call import CallContext, CallError, CallRequest
+from fumehood_server.model.call import CallApproval, CallContext, CallError, CallRequest
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.policy import Policy, Verdict
 from fumehood_server.model.standing import StandingUse
@@ -180,6 +180,7 @@ async def _decision(
     deadline = call.deadline(Bound.WAIT, time.monotonic(), wait_s)
     start: Callable[[], Awaitable[Approval]] = lambda: approvals.decided(approval, grants)  # noqa: E731 - typed
     call.awaits_approval = True
+    call.updates.put(CallApproval(approval_id=approval.approval_id, tool=tool.name))
     try:
         return await call.wait_for(start, deadline)
     except EndedEarlyError as exc:

@@ -32,6 +32,12 @@ def find_tool(
     """
     tool = tools.find(name)
     if tool is None:
+        if "/" in name:
+            return CallError(
+                code=Code.TOOL_NOT_FOUND,
+                message=f'No MCP server is hosted under the name "{name.partition("/")[0][:64]}".',
+                details={"tool": name[:128]},
+            )
         near = nearest(name[:64], (each.name for each in tools.tools if may_list(each.name)))
         hint = f" {near[0].upper()}{near[1:]}" if near else ""
         hint += "." if hint and not hint.endswith("?") else ""

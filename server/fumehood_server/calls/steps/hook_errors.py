@@ -82,6 +82,11 @@ def failure_with_output() -> CallError:
     return _fault("The tool failed, so that its content alone can be changed.")
 
 
+def masked(placeholder: str) -> CallError:
+    """It was shown arguments without a secret that is in them, and changed them."""
+    return _fault(f'"{placeholder}" stands where a secret was taken out of what it was shown.')
+
+
 def too_long(limit: str, limit_bytes: int) -> CallError:
     """Its arguments or its content are."""
     return CallError(

@@ -14,6 +14,7 @@ from fumehood_server.calls.cancellation import after_dispatch
 from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound
 from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.errors import EndedEarlyError, StepFailedError
+from fumehood_server.calls.placeholders import placeholder_in
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.steps import hook_errors
 from fumehood_server.calls.steps.check import Checked, check_result, output_size
@@ -40,6 +41,7 @@ from fumehood_server.model.hooks import (
 from fumehood_server.model.outcome_json import outcome_to_json
 from fumehood_server.model.plugin import RegisteredTool, WorkerSpec
 from fumehood_server.model.policy import Policy, Verdict
+from fumehood_server.model.steady_clock import STEADY_CLOCK
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Payloads
 from fumehood_server.model.worker import InvocationResult
@@ -130,7 +132,7 @@ class Interception:
         if isinstance(answer, Deny):
             self._decided_before(turn, answered, began, prepared, shown)
             raise StepFailedError(hook_errors.denied(turn, Stage.BEFORE, tool.name, answer.reason))
-        changed = await self._prepared(answer)
+        changed = await self._prepared(answer, is_masked=shown != prepared.text)
         if isinstance(changed, CallError):
             self._decided_before(turn, answered, began, prepared, shown, choice="refused")
             raise StepFailedError(hook_errors.unusable(turn, Stage.BEFORE, tool.name, changed))
@@ -142,8 +144,11 @@ class Interception:
             raise StepFailedError(hook_errors.not_permitted(turn, error))
         return changed, verdict
 
-    async def _prepared(self, answer: ChangeArguments | ChangeResult) -> Accepted | CallError:
-        """The arguments that a hook has put in place of others, as the tool would get them."""
+    async def _prepared(self, answer: ChangeArguments | ChangeResult, *, is_masked: bool) -> Accepted | CallError:
+        """The arguments that a hook has put in place of others, as the tool would get them.
+
+        `is_masked`: it was not shown all of them.
+        """
         if not isinstance(answer, ChangeArguments):
             return hook_errors.out_of_place()
         text, most = answer.arguments_json, self._parts.max_arguments_bytes
@@ -151,7 +156,12 @@ class Interception:
             return hook_errors.too_long("max_arguments_bytes", most)
         deadline = self._call.deadline(Bound.WAIT, time.monotonic(), max(MIN_WAIT_S, self._tool.timeout_s))
         document = arguments_of(self._tool, text, hashed=True)
-        return settled(self._tool, await validate(self._call, self._tool, document, self._parts.checks, deadline))
+        verdict = await validate(self._call, self._tool, document, self._parts.checks, deadline)
+        changed = settled(self._tool, verdict)
+        if is_masked and isinstance(changed, Accepted):
+            masked = placeholder_in(changed.text, self._tool.plugin_secrets)
+            return hook_errors.masked(masked) if masked else changed
+        return changed
 
     def _take(self, changed: Accepted) -> None:
         progress = self._progress
@@ -240,6 +250,14 @@ class Interception:
             else await asyncio.to_thread(_as_shown, checked, redactor)
         )
 
+    def _event(
+        self, turn: HookTurn, stage: Stage, what: Answered | HookGoneError | None, began: float, choice: str
+    ) -> HookDecided:
+        event = _event(turn, stage, what, began, choice)
+        if self._progress.redactor is not None:  # a hook may know secrets that it was not shown
+            event.reason = self._progress.redactor.text(event.reason)
+        return event
+
     def _decided_before(
         self,
         turn: HookTurn,
@@ -253,7 +271,7 @@ class Interception:
     ) -> None:
         if not self._parts.recording or _goes_without_saying(turn, what):
             return
-        event = _event(turn, Stage.BEFORE, what, began, choice)
+        event = self._event(turn, Stage.BEFORE, what, began, choice)
         kept: tuple[bytes, ...] = ()
         if self._tool.payloads is not Payloads.OFF:
             event.arguments_hash = prepared.canonical_sha256
@@ -274,7 +292,7 @@ class Interception:
     ) -> None:
         if not self._parts.recording or _goes_without_saying(turn, what):
             return
-        event = _event(turn, Stage.AFTER, what, began, choice)
+        event = self._event(turn, Stage.AFTER, what, began, choice)
         kept: tuple[bytes, ...] = ()
         if event.choice != "allow":
             event.seen, kept = payload_of(await self._as_json(shown), self._tool.payloads)
@@ -313,7 +331,7 @@ def _event(
         choice=choice or "gone",
         reason="call_ended",
         proceeds=False,
-        at_us=time.time_ns() // 1_000,
+        at_us=STEADY_CLOCK.now_us(),
         wall_us=round((time.monotonic() - began) * 1e6),
     )
     by = None if what is None else what.by

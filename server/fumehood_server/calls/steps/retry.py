@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import random
 import time
 from dataclasses import replace
 
@@ -12,12 +11,11 @@ from fumehood_server.calls.call import Call
 from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound
 from fumehood_server.model.call import CallError, CallRetry
 from fumehood_server.model.plugin import RegisteredTool
-from fumehood_server.model.retries import RetryConfig
+from fumehood_server.model.retries import RetryConfig, backoff_s
 from fumehood_server.model.taxonomy import Category, Code
 from fumehood_server.model.tool import safe_to_repeat
 
 _OF_ONE_ATTEMPT = (Bound.TOOL, Bound.IDLE)
-FIRST_DELAY_S, LONGEST_DELAY_S, JITTER = 0.1, 10.0, 0.25
 
 
 def attempts_allowed(call: Call, tool: RegisteredTool, config: RetryConfig) -> int:
@@ -49,11 +47,7 @@ def delay_s(call: Call, tool: RegisteredTool, error: CallError, failures: int) -
     `details.retry_after_s` of the error, which is the tool's word, can lengthen the wait, up to the time that a call
     may wait for a worker.
     """
-    backoff_s = FIRST_DELAY_S * 2 ** min(failures - 1, 16) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load
-    wait_s = min(backoff_s, LONGEST_DELAY_S)
-    asked_s = error.details.get("retry_after_s")
-    if isinstance(asked_s, int | float) and not isinstance(asked_s, bool) and asked_s > wait_s:
-        wait_s = asked_s
+    wait_s = backoff_s(failures, error.details.get("retry_after_s"))
     now = time.monotonic()
     deadline = call.deadline(Bound.WAIT, now, max(MIN_WAIT_S, tool.timeout_s))
     return wait_s if wait_s < deadline.at - now else None

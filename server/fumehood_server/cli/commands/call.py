@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import secrets
 import sys
@@ -16,7 +17,6 @@ from fumehood_server.model.tool import MAX_TIMEOUT_S
 
 if TYPE_CHECKING:
     from fumehood.v1 import tool_pb2
-    from fumehood.v1 import tool_service_pb2 as pb
 
     from fumehood_server.cli.client import SidecarClient
     from fumehood_server.cli.json_output import JsonObject
@@ -70,7 +70,7 @@ def call(
       fumehood call write_file path=notes.txt text='as it is'
       fumehood call roll_dice --args '{"count": 2, "sides": 6}'
       fumehood call word_count --args @request.json --json
-      fumehood call slow_job steps=20 --stream          Ctrl-C cancels it
+      fumehood call slow_job steps=20 --stream          goes on after a lost connection; Ctrl-C cancels it
       fumehood call --batch calls.jsonl --json          answers in the order of the file
 
     Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the sidecar can't be reached.
@@ -79,6 +79,8 @@ def call(
 
     from fumehood_server.cli import output
     from fumehood_server.cli.client import SidecarClient
+    from fumehood_server.cli.interrupts import SignalledError, interrupts
+    from fumehood_server.cli.streamed_call import streamed
 
     if batch is not None or not tool:
         _check_batch(batch, alone=not (tool or whole is not None or stream or call_id))
@@ -97,20 +99,21 @@ def call(
             request.timeout.FromNanoseconds(round(timeout_s * 1e9))
         started: list[str] = [call_id] if call_id else []
         call_it = (
-            functools.partial(_streamed, started=started, as_json=as_json, no_wait=no_wait)
+            functools.partial(streamed, started=started, as_json=as_json, no_wait=no_wait)
             if stream
             else SidecarClient.call_tool
         )
         try:
-            result = call_it(client, request)
-            if result.error.code == _APPROVAL_REQUIRED and not no_wait:
-                output.note(_waits(result))
-                request.return_if_approval_required = False
+            with interrupts() if stream else contextlib.nullcontext():
                 result = call_it(client, request)
-        except KeyboardInterrupt:
+                if result.error.code == _APPROVAL_REQUIRED and not no_wait:
+                    output.note(_waits(result))
+                    request.return_if_approval_required = False
+                    result = call_it(client, request)
+        except KeyboardInterrupt as ended:
             named = f" {started[0]}" if started else ""
             output.note(f"cancelled: the call{named} of {tool} was told to stop; what it had done stays done")
-            return ExitStatus.INTERRUPTED
+            return 128 + ended.number if isinstance(ended, SignalledError) else ExitStatus.INTERRUPTED
         if as_json and not stream:
             from fumehood_server.cli import json_output
 
@@ -195,42 +198,6 @@ def _arguments_json(tool: str, pairs: tuple[str, ...], whole: str | None, schema
         error.todo = error.todo or f"Usage: {usage(tool, schema)}"
         raise
     return json.dumps(arguments, ensure_ascii=False)
-
-
-def _streamed(
-    client: SidecarClient, request: pb.CallToolRequest, started: list[str], *, as_json: bool, no_wait: bool
-) -> tool_pb2.ToolResult:
-    """Run a streamed call and show it. Puts the call's id into `started` once it is known."""
-    from fumehood_server.cli import json_output
-    from fumehood_server.cli.failure import CommandError
-    from fumehood_server.cli.output import print_json
-    from fumehood_server.cli.progress import PlainWatcher, make_watcher
-
-    shown = PlainWatcher() if as_json else make_watcher(request.tool)
-    with shown:
-        for event in client.stream_tool(request):
-            kind = event.WhichOneof("event")
-            if kind == "started":
-                started[:] = [event.started.call_id]
-                if as_json:
-                    shape = {"call_id": event.started.call_id, "tool": event.started.tool}
-                    print_json({"event": "started", **shape}, compact=True)
-            elif kind == "update":
-                if as_json:
-                    print_json({"event": "update", **json_output.update_json(event.update)}, compact=True)
-                else:
-                    shown.show_update(event.update)
-            elif kind == "finished":
-                asks = not no_wait and event.finished.error.code == _APPROVAL_REQUIRED
-                if as_json and not asks:
-                    print_json({"event": "finished", "result": json_output.result_json(event.finished)}, compact=True)
-                return event.finished
-    raise CommandError(
-        "the stream ended before the call did",
-        "The sidecar's log says more.",
-        code="STREAM_BROKEN",
-        status=ExitStatus.UNREACHABLE,
-    )
 
 
 def _print(result: tool_pb2.ToolResult) -> None:

@@ -74,6 +74,7 @@ def test_call(
                         "approvals": each.approvals,
                         "approvers": list(each.approvers),
                         "self_approval": each.self_approval,
+                        "standing": each.standing,
                     }
                     for each in verdict.requirements
                 ],
@@ -86,7 +87,8 @@ def test_call(
     output.say(output.Part(verdict.permission.value, fg=style), f": decided by {', '.join(verdict.rules)}")
     for each in verdict.requirements:
         who = " of " + ", ".join(each.approvers) if each.approvers else ""
-        output.say(f"  {each.rule} asks for {each.approvals} approval{'s' if each.approvals > 1 else ''}{who}")
+        stands = ", which may stand" if each.standing else ""
+        output.say(f"  {each.rule} asks for {each.approvals} approval{'s' if each.approvals > 1 else ''}{who}{stands}")
     others = [each for each in matched if each not in verdict.rules]
     if others:
         output.say(f"  also fits: {', '.join(others)}")

@@ -74,8 +74,8 @@ def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()
     if entry.transport:
         raise NotImportableError(
             "remote",
-            f"it runs elsewhere and is reached by {entry.transport}, and only stdio servers are hosted by import yet",
-            "Leave it in the host's configuration: nothing of it runs on this machine.",
+            f"it runs elsewhere and is reached by {entry.transport}, and only stdio servers are imported",
+            "Over Streamable HTTP, write a plugin with its `url` by hand (docs/mcp.md), or leave it where it is.",
         )
     notes: list[str] = []
     base = _base(entry, scope)

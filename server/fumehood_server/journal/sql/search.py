@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from fumehood_server.journal.query import TYPES_OF_CALLS, Bounds, EventQuery, Found, Span
 from fumehood_server.journal.sql.columns import NOT_ENDS, NOT_OF_CALLS, OF_APPROVALS, SELECT
 from fumehood_server.journal.store import StoredEvent
+from fumehood_server.model.run_events import RunStarted
 
 _CALLS = "FROM calls"
 _POSITION = "SELECT position FROM events"
@@ -170,6 +171,21 @@ def _of_run(database: Database, query: EventQuery) -> set[int] | None:
         f"{_POSITION} WHERE subject = ? AND {_OF_SUBJECT} LIMIT ?",
     ):
         found.update(each for (each,) in database.rows(sql, (value, _MAX_POSITIONS + 1)))
+        if len(found) > _MAX_POSITIONS:
+            return None
+    return found if query.run_id else _with_runs_of_models(database, value, found)
+
+
+def _with_runs_of_models(database: Database, session_id: str, found: set[int]) -> set[int] | None:
+    """`found`, and the events of the session's runs of models, which lie under their runs' ids. None: too many."""
+    sql = f"{SELECT} WHERE type = '{RunStarted.TYPE}' AND {NOT_OF_CALLS} LIMIT ?"
+    starts = [StoredEvent(*row) for row in database.rows(sql, (_MAX_POSITIONS + 1,))]
+    if len(starts) > _MAX_POSITIONS:
+        return None
+    query = EventQuery(session_id=session_id)
+    for run_id in {each.subject for each in starts if query.fits(each)}:
+        sql = f"{_POSITION} WHERE subject = ? AND {_OF_SUBJECT} LIMIT ?"
+        found.update(each for (each,) in database.rows(sql, (run_id, _MAX_POSITIONS + 1)))
         if len(found) > _MAX_POSITIONS:
             return None
     return found

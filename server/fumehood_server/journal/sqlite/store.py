@@ -29,6 +29,8 @@ _MAX_ROWS = 512
 """Of one statement. Each statement gives Python's lock away and takes it again, some four times, and each time the
 event loop loses it for as long as it takes to be woken: row by row, that is most of what recording costs."""
 _NEWEST = "SELECT time_us FROM events ORDER BY position DESC LIMIT 1"
+_MAX_WINDOWS = 1_024
+"""Windows of quotas that are kept at hand, of 61 entries each."""
 _SMALL_BYTES = 4096
 """SQLite copies what a statement is given: of larger payloads, one each."""
 
@@ -48,6 +50,10 @@ class SqliteStore:
         self.path = path
         self._tree: Tree | None = None
         self._synchronous = "FULL"
+        self._windows = dict[str, Window]()
+        """Those that were counted last, as the file has them: nobody else writes."""
+        self._written_windows = 0
+        """Since those that count nothing were removed."""
         with contextlib.ExitStack() as stack, told(path):
             stack.enter_context(locked(path))
             self._connection = stack.enter_context(contextlib.closing(connect(path)))
@@ -84,7 +90,7 @@ class SqliteStore:
 
     def _write(self, entries: Sequence[Entry], also: Callable[[sqlite3.Connection], object] | None = None) -> int:
         """Append events, and do something more in the same transaction."""
-        with told(self.path):
+        with told(self.path), self._windows_as_written():
             tree = self.tree().copy()
             rows = _Rows(
                 self._approvals(ids_of(entries)), self._standing(standing_ids_of(entries)), self._quotas(entries)
@@ -95,6 +101,7 @@ class SqliteStore:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 rows.write(connection)
+                self._remove_expired(rows)
                 if also is not None:
                     also(connection)
                 connection.execute("COMMIT")
@@ -104,6 +111,24 @@ class SqliteStore:
                 raise
             self._tree = tree
             return tree.size
+
+    @contextlib.contextmanager
+    def _windows_as_written(self) -> Iterator[None]:
+        """Forget the windows that are at hand where what was counted in them has not become the file's."""
+        try:
+            yield
+        except BaseException:
+            self._windows.clear()
+            raise
+        if len(self._windows) > _MAX_WINDOWS:
+            self._windows.clear()
+
+    def _remove_expired(self, rows: _Rows) -> None:
+        """Remove windows that count nothing: as many as were written and some, once that is worth a statement."""
+        self._written_windows += rows.written_windows
+        if self._written_windows >= MAX_EXPIRED:
+            self._connection.execute(EXPIRED, (rows.events[-1][1], MAX_EXPIRED + self._written_windows))
+            self._written_windows = 0
 
     def _approvals(self, approval_ids: Sequence[str]) -> ApprovalRows:
         """As they are: nobody else writes."""
@@ -127,11 +152,12 @@ class SqliteStore:
         """Likewise."""
         windows, holds = counters_of(entries)
         found = QuotaRows()
-        for counters in _portions(windows):
+        for counters in _portions([each for each in windows if each not in self._windows]):
             sql = f"SELECT counter, record FROM quota_windows WHERE counter IN ({', '.join('?' * len(counters))})"
-            found.windows |= {
-                counter: Window.from_json(record) for counter, record in self._connection.execute(sql, counters)
-            }
+            for counter, record in self._connection.execute(sql, counters):
+                self._windows[counter] = Window.from_json(record)
+        if windows:
+            found.windows = self._windows
         for counters in _portions(holds):
             sql = f"SELECT counter, calls.call_id {OPEN_HOLDS} AND counter IN ({', '.join('?' * len(counters))})"
             for counter, call_id in self._connection.execute(sql, counters):
@@ -222,6 +248,7 @@ class _Rows:
         self.large_payloads: list[tuple[object, ...]] = []
         self.documents: dict[bytes, bytes] = {}
         self.tiles: list[Tile] = []
+        self.written_windows = 0
 
     def add(self, entry: Entry, tree: Tree) -> None:
         position = tree.size
@@ -278,9 +305,8 @@ class _Rows:
         for counters in _portions([*quotas.released]):
             connection.execute(f"DELETE FROM quota_holds WHERE call_id IN ({', '.join('?' * len(counters))})", counters)
         windows = quotas.window_rows()
-        if windows:
-            connection.execute(EXPIRED, (self.events[-1][1], MAX_EXPIRED + len(windows)))
-            _insert(connection, "INSERT OR REPLACE INTO quota_windows", windows)
+        _insert(connection, "INSERT OR REPLACE INTO quota_windows", windows)
+        self.written_windows = len(windows)
         _insert(connection, "INSERT OR REPLACE INTO quota_holds", quotas.hold_rows())
 
 

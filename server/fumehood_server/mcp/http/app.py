@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
-from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,18 +17,20 @@ from fumehood_server.mcp.door import McpDoor
 from fumehood_server.mcp.http.bearer import CALLER, METADATA_PATH, BearerAuthentication, resource_metadata
 from fumehood_server.mcp.http.bounds import RequestBounds
 from fumehood_server.mcp.http.guard import HostAndOriginGuard
+from fumehood_server.mcp.http.sessions import SharedSessionManager
 from fumehood_server.mcp.http_settings import PATH, HttpSettings
 from fumehood_server.mcp.sidecar_link import SidecarLink
 from fumehood_server.mcp.tool_choice import ToolChoice
 
-_METADATA_PATHS = frozenset({METADATA_PATH, f"{METADATA_PATH}{PATH}"})
+_ENDPOINT = PATH.encode()
+_METADATA_PATHS = frozenset({METADATA_PATH.encode(), f"{METADATA_PATH}{PATH}".encode()})
 
 
 @contextlib.asynccontextmanager
 async def mcp_app(settings: HttpSettings, link: SidecarLink) -> AsyncIterator[ASGIApp]:
     """The application, which serves within the block."""
-    door = McpDoor(link, ToolChoice(), _caller_of)
-    manager = StreamableHTTPSessionManager(
+    door = McpDoor(link, ToolChoice(), _caller_of, max_requests=settings.max_requests)
+    manager = SharedSessionManager(
         door.server,
         max_request_body_size=settings.max_body_bytes,
         session_idle_timeout=settings.session_idle_s,
@@ -54,15 +56,16 @@ async def mcp_app(settings: HttpSettings, link: SidecarLink) -> AsyncIterator[AS
 
 
 class _Paths:
-    """Leads a request to what answers it."""
+    """Leads a request to what answers it, by its path as it was written: what stands before may judge by that."""
 
     def __init__(self, endpoint: ASGIApp) -> None:
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == PATH:
+        path = scope["raw_path"]
+        if path == _ENDPOINT:
             await self._endpoint(scope, receive, send)
-        elif scope["path"] in _METADATA_PATHS and scope["method"] in {"GET", "HEAD"}:
+        elif path in _METADATA_PATHS and scope["method"] in {"GET", "HEAD"}:
             await JSONResponse(resource_metadata(scope))(scope, receive, send)
         else:
             await PlainTextResponse(f"the MCP endpoint is {PATH}\n", 404)(scope, receive, send)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_MISDIRECTED, _FORBIDDEN = 421, 403
+_INVALID, _MISDIRECTED, _FORBIDDEN = 400, 421, 403
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]*)?")
+"""RFC 9110, 7.2. It is given back as part of a URL."""
+
+_SINGLE = frozenset(
+    (
+        *(b"host", b"origin", b"authorization", b"content-type"),
+        *(b"mcp-session-id", b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"last-event-id"),
+    )
+)
+"""Headers of which there is one at most: of two, what stands before may judge by the other one."""
 
 
 class HostAndOriginGuard:
@@ -27,11 +38,14 @@ class HostAndOriginGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        headers = Headers(scope=scope)
-        hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or (self._hosts and _name(hosts[0]) not in self._hosts):
+        single = [(name, value) for name, value in scope["headers"] if name in _SINGLE]
+        given = dict(single)
+        host, origin = (given.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
+        if len(given) < len(single):
+            refusal = PlainTextResponse("a header that may stand once stands twice\n", _INVALID)
+        elif not _HOST.fullmatch(host) or (self._hosts and _name(host) not in self._hosts):
             refusal = PlainTextResponse("this server has another name: see allowed_hosts in [mcp]\n", _MISDIRECTED)
-        elif len(origins) > 1 or (origins and origins[0] not in self._origins):
+        elif b"origin" in given and origin not in self._origins:
             refusal = PlainTextResponse("pages of this origin may not call: see allowed_origins in [mcp]\n", _FORBIDDEN)
         else:
             await self._app(scope, receive, send)
@@ -40,6 +54,5 @@ class HostAndOriginGuard:
 
 
 def _name(host: str) -> str:
-    """The host without its port (RFC 9110, 7.2)."""
-    name, colon, port = host.rpartition(":")
-    return (name if colon and (port.isdecimal() or not port) and not name.endswith(":") else host).lower()
+    """A host without its port."""
+    return (host if host.endswith("]") else host.rpartition(":")[0] or host).lower()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import socket
 import sys
 import warnings
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -29,7 +31,13 @@ GRACE_S = 1
 """After SIGTERM, for answers to be written: the sidecar has let calls finish before. Streams are cut."""
 
 KEEP_ALIVE_S = 75
+
+HANDSHAKE_TIMEOUT_S = 10.0
+"""Of TLS. A connection is counted once it is there."""
+
 _BACKLOG = 1024
+_TALKATIVE = ("mcp", "uvicorn.error")
+"""Loggers that warn of each request that is wrong: whoever can connect would fill the log."""
 
 
 def main() -> None:
@@ -41,10 +49,12 @@ def main() -> None:
     if os.getppid() != settings.parent_pid:  # it ended before prctl
         return
     flush = configure_logging(settings.log_level, terminal=settings.log_is_terminal)
+    for each in _TALKATIVE:
+        logging.getLogger(each).setLevel(logging.ERROR)
     # Logging and the handshake are of the past in 2026-07-28, and of the present in 2025-11-25.
     warnings.simplefilter("ignore", MCPDeprecationWarning)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
             runner.run(_serve(settings))
     finally:
         flush()
@@ -79,6 +89,19 @@ def _config(settings: HttpSettings, app: ASGIApp, tls: ServerTls | None) -> uvic
         timeout_graceful_shutdown=GRACE_S,
         ssl_context_factory=None if context is None else lambda _config, _default: context,
     )
+
+
+class _Loop(uvloop.Loop):
+    """uvloop's event loop, whose servers don't wait a minute for TLS. uvicorn has no option for it."""
+
+    async def create_server(  # type: ignore[override] # one signature for the three of uvloop
+        self,
+        *arguments: Any,  # noqa: ANN401 - as they are there
+        **options: Any,  # noqa: ANN401
+    ) -> asyncio.AbstractServer:
+        if options.get("ssl") is not None:
+            options.setdefault("ssl_handshake_timeout", HANDSHAKE_TIMEOUT_S)
+        return await super().create_server(*arguments, **options)
 
 
 class _Server(uvicorn.Server):

@@ -50,6 +50,18 @@ class McpLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteLaunch:
+    """What a manifest of kind `mcp` says of a server over HTTP."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...]
+    secret_headers: tuple[tuple[str, str, str], ...]
+    """Field, secret, and what stands before its value."""
+    authorities: str
+    """A file of the plugin's folder. Empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
 class BuiltProgram:
     """A program and the parts of its sandbox policy that depend on it."""
 
@@ -74,13 +86,15 @@ def build(
     packages: Path | None = None,
     environment: tuple[tuple[str, str], ...] = (),
     secrets: tuple[tuple[str, str], ...] = (),
+    remote: RemoteLaunch | None = None,
 ) -> BuiltProgram:
     """Decide how a plugin in `folder` is run. Looks files up, starts nothing.
 
     `entrypoint` and `threads` are read for kind `python`, `command` for `executable` and `mcp`, `environment` and
-    `secrets` for `mcp`, `binary` for `cli`, and `binaries` for all that its tools run. Of several, those that are there
-    are mounted: the tools of the others can't run (`availability`). `packages` is the folder of the packages that a
-    plugin's lock names, for `python` in place of a virtual environment of its own.
+    `secrets` for `mcp`, as `remote`, which stands in place of a command; `binary` for `cli`, and `binaries` for all
+    that its tools run. Of several, those that are there are mounted: the tools of the others can't run
+    (`availability`). `packages` is the folder of the packages that a plugin's lock names, for `python` in place of a
+    virtual environment of its own.
 
     Raises:
         PluginInvalidError: the command, binary or entrypoint is malformed or can't be found; its `key` says which.
@@ -89,6 +103,8 @@ def build(
     folder = folder.resolve()
     if kind is Kind.PYTHON:
         return _python(folder, entrypoint, threads, packages)
+    if remote is not None:
+        return _remote(folder, remote)
     if kind is Kind.MCP:
         return _mcp(folder, McpLaunch(command, environment, secrets), packages)
     if kind is Kind.CLI:
@@ -174,6 +190,25 @@ def _mcp(folder: Path, launch: McpLaunch, packages: Path | None) -> BuiltProgram
         runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), *installed, *shown, _own(folder)),
         environment=tuple(sorted(environment.items())),
         working_directory=str(folder),
+    )
+
+
+def _remote(folder: Path, launch: RemoteLaunch) -> BuiltProgram:
+    secret_headers = {name: [secret, prefix] for name, secret, prefix in launch.secret_headers}
+    text = json.dumps(
+        {
+            "url": launch.url,
+            "headers": dict(launch.headers),
+            "secret_headers": secret_headers,
+            "authorities": str(folder / launch.authorities) if launch.authorities else "",
+        }
+    )
+    environment = dict(_environment(python=True, threads=1)) | {"PYTHONPATH": sdk_site.SITE}
+    return BuiltProgram(
+        program=PythonModule("fumehood_sdk.adapters.mcp.main", argv=(text,), path=(sdk_site.SITE,)),
+        runtime=(*system_runtime(), *python_runtime(), *sdk_site.mounts(), _own(folder)),
+        environment=tuple(sorted(environment.items())),
+        working_directory="/tmp",  # noqa: S108 - the sandbox's own, a private tmpfs
     )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fumehood.v1 import tool_pb2
 
     from fumehood_server.model.plugin import WorkerSpec
+    from fumehood_server.model.plugin_requests import PluginRequestHandler
     from fumehood_server.workers.output.logs import LogSink
     from fumehood_server.workers.process.worker import ProcessWorker
 
@@ -43,10 +44,17 @@ class ReadyInfo:
     """Why no process can be forked for each call after its import. Empty: it can, or the spec doesn't fork."""
 
 
-async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings | None = None) -> ReadyInfo:
+async def describe(
+    spec: WorkerSpec,
+    *,
+    logs: LogSink,
+    settings: WorkerSettings | None = None,
+    plugin_requests: PluginRequestHandler | None = None,
+) -> ReadyInfo:
     """Start the plugin once, take its `Ready`, and end it. No process is left, cancelled or not.
 
-    It runs under `spec.policy`: whoever asks makes that one of level `none`, without grants. Where the spec's program
+    It runs under `spec.policy`: whoever asks makes that one of level `none`, without grants, bar for a server that is
+    reached over HTTP, by `plugin_requests`. Where the spec's program
     forks, it is also found out whether the plugin can be a zygote.
 
     Raises:
@@ -58,7 +66,7 @@ async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings 
         settings=settings or WorkerSettings(),
         ids=itertools.count(1),
         verify=None,
-        plugin_requests=None,
+        plugin_requests=plugin_requests if spec.policy.relay else None,
     )
     forks = isinstance(spec.program, PythonModule) and spec.program.forks > 0
     async with _described_zygote(context) if forks else _described_worker(context) as (worker, fork_problem):
@@ -84,7 +92,13 @@ async def describe(spec: WorkerSpec, *, logs: LogSink, settings: WorkerSettings 
 @asynccontextmanager
 async def _described_worker(context: PoolContext) -> AsyncIterator[tuple[ProcessWorker, str]]:
     worker_id = f"{context.spec.plugin}-describe"
-    async with started_worker(context.spec, worker_id, log=context.log, settings=context.settings) as worker:
+    async with started_worker(
+        context.spec,
+        worker_id,
+        log=context.log,
+        settings=context.settings,
+        plugin_requests=context.plugin_requests,
+    ) as worker:
         yield worker, ""
 
 

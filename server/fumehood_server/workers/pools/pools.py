@@ -140,7 +140,7 @@ class Pools:
 
     async def describe(self, spec: WorkerSpec) -> ReadyInfo:
         """What a plugin says of itself; see `describe.describe`."""
-        return await describe(spec, logs=self._logs, settings=self._settings)
+        return await describe(spec, logs=self._logs, settings=self._settings, plugin_requests=self._plugin_requests)
 
     async def close(self, grace_s: float) -> None:
         """Give out no more places, let calls under way finish for `grace_s`, cancel the rest, end every process.

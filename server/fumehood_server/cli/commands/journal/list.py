@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +24,19 @@ _PORTION = 500
 @click.command("list", short_help="List the newest calls, or events.")
 @filter_options
 @click.option("--events", "of_events", is_flag=True, help="List events instead of calls. --type does so, too.")
+@click.option("--runs", "of_runs", is_flag=True, help="List runs of models instead of calls.")
 @click.option("-n", "number", default=20, type=click.IntRange(1, 10_000), help="So many. Default: 20.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @config_option
-def list_runs(of_events: bool, number: int, as_json: bool, config_path: Path | None, **options: Any) -> None:  # noqa: ANN401 - click's
-    """List calls, the newest first; with --events or --type list events. --run takes a session, too.
+def list_runs(
+    of_events: bool,
+    of_runs: bool,
+    number: int,
+    as_json: bool,
+    config_path: Path | None,
+    **options: Any,  # noqa: ANN401 - click's
+) -> None:
+    """List calls, the newest first; with --events or --type events, with --runs runs of models. --run takes a session.
 
     \b
     States: started and dispatched have no outcome yet; unknown may have had effects that nobody knows of.
@@ -37,12 +44,16 @@ def list_runs(of_events: bool, number: int, as_json: bool, config_path: Path | N
     Examples:
       fumehood journal list --since -1h --outcome TOOL_TIMEOUT --outcome TOOL_RESOURCE_EXHAUSTED
       fumehood journal list --tool write_file -n 5
+      fumehood journal list --runs --caller alice
       fumehood journal list --type limit_reached --since 2026-01-31
     """
     from fumehood_server.cli import output
     from fumehood_server.cli.journal_lines import event_json, selected
+    from fumehood_server.cli.journal_runs import print_runs, runs_of_models
 
     wanted = chosen(options)
+    if of_runs and (of_events or wanted.types):
+        raise click.UsageError("--runs lists runs: give it without --events and --type.")
     with open_journal(config_path) as journal:
         reader = journal.reader
         wanted = _run_or_session(reader, wanted)
@@ -52,6 +63,10 @@ def list_runs(of_events: bool, number: int, as_json: bool, config_path: Path | N
                 output.print_json({"events": [event_json(each.position, each.body) for each in events]})
             else:
                 _print_events(events)
+            return
+        if of_runs:
+            runs = [*islice(runs_of_models(reader, wanted), number)]
+            print_runs(runs, as_json=as_json, is_narrow=wanted.is_narrow)
             return
         rows = [*islice(_calls(reader, wanted), number)]
     if as_json:
@@ -63,10 +78,14 @@ def list_runs(of_events: bool, number: int, as_json: bool, config_path: Path | N
 def _run_or_session(reader: Reader, wanted: Chosen) -> Chosen:
     """`--run` may name a session."""
     from fumehood_server.journal.query import Bounds, EventQuery, Span
+    from fumehood_server.model.event_types import EVENTS
+    from fumehood_server.model.run_events import SessionTurn
 
     if not wanted.run_id or wanted.session_id:
         return wanted
-    found = reader.search(EventQuery(run_id=wanted.run_id), Span(0, reader.size()), Bounds(1, 1))
+    # Of a session itself there are its turns, which are filed under it.
+    of_runs = EventQuery(run_id=wanted.run_id, types=frozenset(EVENTS) - {SessionTurn.TYPE})
+    found = reader.search(of_runs, Span(0, reader.size()), Bounds(1, 1))
     return wanted if found.events else replace(wanted, run_id="", session_id=wanted.run_id)
 
 
@@ -109,7 +128,7 @@ def _print_calls(rows: Sequence[CallRow], wanted: Chosen) -> None:
     for row in rows:
         state = row.state.name.lower()
         table.add_row(
-            _clock(row.started_us),
+            output.utc(row.started_us),
             output.styled(row.tool, "bold"),
             output.styled(state, STATE_STYLES[state]),
             output.styled(row.call_id),
@@ -132,14 +151,10 @@ def _print_events(events: Sequence[StoredEvent]) -> None:
         fields = decode(event.body)
         table.add_row(
             str(event.position),
-            _clock(event.time_us),
+            output.utc(event.time_us),
             output.styled(event.type, "bold"),
             output.styled(event.tool),
             output.styled(fields["call_id"]),
             output.styled(output.one_line(what_happened(fields))),
         )
     output.show_rows(console, table)
-
-
-def _clock(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

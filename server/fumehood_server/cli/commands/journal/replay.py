@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,9 +17,14 @@ from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.cli.journal_file import config_option, open_journal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fumehood_server.journal.store import Reader
+    from fumehood_server.orchestration.replaying import ReplayedRun
     from fumehood_server.replay.record import ReplayableCall
     from fumehood_server.replay.rerun import Rerun
 
+_Value = TypeVar("_Value")
 _ROWS = 256
 """Of one table: a run may have more calls than should be in memory at once."""
 
@@ -56,6 +61,8 @@ def replay(
 ) -> None:
     """Give the recorded outcome of each call of a run (a request_id or a session_id), or of one call. Nothing runs.
 
+    A run of a model is carried out again from its answers on record and the outcomes of its calls: no engine is asked.
+
     With --verify each tool's own code runs again in the sandbox of level none, without grants, secrets and network.
     What it took from outside by ctx.now(), ctx.side_effect(), ctx.http and ctx.secret() comes from the record, and what
     it returns is compared with what was recorded, byte for byte. Ends with 1 if a call diverges or can't be verified.
@@ -83,10 +90,10 @@ def replay(
 
     with open_journal(config_path) as journal:
         calls = read_run(journal.reader, run)
-        first = next(calls, None)
-        if first is None:
+        first, of_model = next(calls, None), _carry_out_again(journal.reader, run)
+        if first is None and of_model is None:
             raise CommandError(f"no run and no call {run} is recorded", "See fumehood journal list.", code="NOT_FOUND")
-        calls = chain([first], calls)
+        calls = chain([] if first is None else [first], calls)
         if file is not None:
             from fumehood_server.replay.file import replay_lines
 
@@ -96,6 +103,49 @@ def replay(
             _verify(calls, config_path, as_json=as_json)
         else:
             _print_outcomes(calls, as_json=as_json)
+    if of_model is not None and file is None:
+        _print_run(run, of_model, as_json=as_json)
+
+
+def _carry_out_again(reader: Reader, run: str) -> ReplayedRun | None:
+    """What comes of a model's run from its record alone. None: there is none of this id."""
+    import asyncio
+
+    from fumehood_server.calls.documents import DocumentChecks
+    from fumehood_server.orchestration.replaying import replay_run
+    from fumehood_server.telemetry import get_logger
+
+    async def replay() -> ReplayedRun | None:
+        async with DocumentChecks(get_logger()) as checks:
+            return await replay_run(_Reads(reader), checks, run)
+
+    return asyncio.run(replay())
+
+
+class _Reads:
+    """The reads of a journal that nobody else waits for."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def run(self, read: Callable[[Reader], _Value]) -> _Value:
+        return read(self._reader)
+
+
+def _print_run(run: str, found: ReplayedRun, *, as_json: bool) -> None:
+    from fumehood_server.cli import output
+
+    verdict = "not run" if found.not_run else "diverged" if found.differs else "verified"
+    if as_json:
+        fields = {"run_id": run, "verdict": verdict.replace(" ", "_"), "why": found.not_run or found.differs}
+        output.print_json(fields, compact=True)
+    elif not found.differs:
+        why = f": {found.not_run}" if found.not_run else ": its answers and outcomes lead to its response again"
+        output.note(f"the run itself: {verdict}{why}")
+    if found.differs:
+        raise CommandError(
+            f"the run diverges from its record: {found.differs}", code="REPLAY_DIVERGED", status=ExitStatus.FAILED
+        )
 
 
 def _fork(run: str, position: int, address: str | None, *, as_json: bool) -> None:

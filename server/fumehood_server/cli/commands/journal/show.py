@@ -13,7 +13,7 @@ from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.journal_file import config_option, open_journal
 
 if TYPE_CHECKING:
-    from fumehood_server.cli.journal_waterfall import Bar
+    from fumehood_server.cli.journal_bar import Bar
     from fumehood_server.journal.store import Reader
 
 _MAX_EVENTS = 20_000
@@ -29,8 +29,11 @@ _TEXT_COLUMNS = 30
 def show(run: str, as_json: bool, config_path: Path | None) -> None:
     """Draw what happened in a run (a request_id or a session_id) or in one call: a bar for each call.
 
+    A run of a model has a bar for itself, its states beneath, and one for each time that a model is asked.
+
     \b
-    ░ waits for a worker, █ runs, ▒ has no outcome yet, │ a moment: an attempt, a limit, a word from the operator.
+    ░ waits for a worker, or to ask again, █ runs, ▒ has no outcome yet,
+    │ a moment: an attempt, a limit, a word from the operator.
     A line beneath a call is what happened within it: requests through the broker, secrets, limits.
     """
     from fumehood_server.cli import output
@@ -73,9 +76,13 @@ def _events(reader: Reader, run: str) -> tuple[list[dict[str, Any]], bool]:
     """The events of a call, else of a run, else of a session, and whether they are all."""
     from fumehood_server.journal.encoding import decode
     from fumehood_server.journal.query import Bounds, EventQuery, Span
+    from fumehood_server.model.event_types import EVENTS
+    from fumehood_server.model.run_events import SessionTurn
 
     size = reader.size()
-    for query in (EventQuery(call_id=run), EventQuery(run_id=run), EventQuery(session_id=run)):
+    # What a session's runs added to it is filed under the session as its run, and would hide the runs themselves.
+    of_runs = frozenset(EVENTS) - {SessionTurn.TYPE}
+    for query in (EventQuery(call_id=run), EventQuery(run_id=run, types=of_runs), EventQuery(session_id=run)):
         found: list[dict[str, Any]] = []
         rest: Span | None = Span(0, size)
         while rest is not None and len(found) < _MAX_EVENTS:

@@ -14,6 +14,10 @@ _HERE = "fumehood_server.cli.commands.mcp"
     cls=LazyGroup,
     places={
         "import": (f"{_HERE}.import_servers:import_servers", "Take over the MCP servers of another program."),
+        "prompt": (f"{_HERE}.prompts:get_prompt", "Fill in a prompt of a hosted server."),
+        "prompts": (f"{_HERE}.prompts:list_prompts", "List the prompts of hosted servers."),
+        "read": (f"{_HERE}.resources:read_resource", "Read a resource of a hosted server."),
+        "resources": (f"{_HERE}.resources:list_resources", "List the resources of hosted servers."),
         "wrap": (f"{_HERE}.wrap:wrap", "Run one MCP server in a sandbox, as a stdio server."),
     },
     invoke_without_command=True,

@@ -13,6 +13,7 @@ from fumehood_server.cli.failure import CommandError, ExitStatus
 if TYPE_CHECKING:
     from fumehood_server.cli.plugin_source import PluginSource
     from fumehood_server.config import SidecarConfig
+    from fumehood_server.model.plugin import Grants
     from fumehood_server.plugins import PinProposal
     from fumehood_server.plugins.lock import Origin
 
@@ -77,7 +78,7 @@ def add(
     if found.origin is not None:
         _check_name_is_free(folder, config)
     build_folder(found, config, build_hosts, yes=yes, quiet=as_json)
-    proposal = folder_check.propose_folder_pin(folder, config, lambda _line: None)
+    proposal = folder_check.propose_folder_pin(folder, config, lambda _line: None, new=_grants(level_name, hosts))
     report = proposal.report
     if report.loaded is None:
         if as_json:
@@ -103,6 +104,21 @@ def add(
     if as_json:
         output.print_json({**_shape(proposal, appended=appended, path=path), "pinned": True, "origin": found.shape})
     return ExitStatus.OK
+
+
+def _grants(level_name: str | None, hosts: tuple[str, ...]) -> Grants:
+    """What a server over HTTP may be asked with before the configuration names it: what the options grant."""
+    from fumehood_sandbox import Level
+
+    from fumehood_server.egress.hosts import HostEntryError, parse_granted
+    from fumehood_server.model.plugin import Grants
+
+    for each in hosts:
+        try:
+            parse_granted(each)
+        except HostEntryError as error:
+            raise CommandError(f"--host {error}", "Give NAME:PORT, such as api.example.com:443.") from error
+    return Grants(max_side_effects=Level(level_name) if level_name else Level.READ, hosts=hosts)
 
 
 def _check_name_is_free(folder: Path, config: SidecarConfig) -> None:

@@ -989,6 +989,70 @@ func (x *ToolUpdate) GetUnit() string {
 	return ""
 }
 
+// Says that a call waits for a person.
+type ApprovalAwaited struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By which `ApprovalService` knows it.
+	ApprovalId string `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// The call.
+	CallId string `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// The tool.
+	Tool          string `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalAwaited) Reset() {
+	*x = ApprovalAwaited{}
+	mi := &file_fumehood_v1_tool_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalAwaited) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalAwaited) ProtoMessage() {}
+
+func (x *ApprovalAwaited) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalAwaited.ProtoReflect.Descriptor instead.
+func (*ApprovalAwaited) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ApprovalAwaited) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ApprovalAwaited) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *ApprovalAwaited) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
 // How one call ended. Exactly one for each admitted call.
 type ToolResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1026,7 +1090,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[7]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1102,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[7]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1115,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{7}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -1158,7 +1222,7 @@ type CachedResult struct {
 
 func (x *CachedResult) Reset() {
 	*x = CachedResult{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1234,7 @@ func (x *CachedResult) String() string {
 func (*CachedResult) ProtoMessage() {}
 
 func (x *CachedResult) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1247,7 @@ func (x *CachedResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CachedResult.ProtoReflect.Descriptor instead.
 func (*CachedResult) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{8}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CachedResult) GetCallId() string {
@@ -1215,7 +1279,7 @@ type Coercion struct {
 
 func (x *Coercion) Reset() {
 	*x = Coercion{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1291,7 @@ func (x *Coercion) String() string {
 func (*Coercion) ProtoMessage() {}
 
 func (x *Coercion) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1304,7 @@ func (x *Coercion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coercion.ProtoReflect.Descriptor instead.
 func (*Coercion) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{9}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Coercion) GetPointer() string {
@@ -1293,7 +1357,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1369,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1382,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{10}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Usage) GetWallTime() *durationpb.Duration {
@@ -1403,7 +1467,7 @@ type SandboxReceipt struct {
 
 func (x *SandboxReceipt) Reset() {
 	*x = SandboxReceipt{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1479,7 @@ func (x *SandboxReceipt) String() string {
 func (*SandboxReceipt) ProtoMessage() {}
 
 func (x *SandboxReceipt) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1492,7 @@ func (x *SandboxReceipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReceipt.ProtoReflect.Descriptor instead.
 func (*SandboxReceipt) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{11}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SandboxReceipt) GetSideEffects() SideEffects {
@@ -1481,7 +1545,7 @@ type SandboxLayer struct {
 
 func (x *SandboxLayer) Reset() {
 	*x = SandboxLayer{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[12]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1557,7 @@ func (x *SandboxLayer) String() string {
 func (*SandboxLayer) ProtoMessage() {}
 
 func (x *SandboxLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[12]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1570,7 @@ func (x *SandboxLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxLayer.ProtoReflect.Descriptor instead.
 func (*SandboxLayer) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{12}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SandboxLayer) GetName() string {
@@ -1619,7 +1683,12 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\bsequence\x18\x06 \x01(\x04R\bsequence\x12\x12\n" +
 	"\x04unit\x18\a \x01(\tR\x04unitB\v\n" +
 	"\t_progressB\b\n" +
-	"\x06_total\"\x84\x04\n" +
+	"\x06_total\"_\n" +
+	"\x0fApprovalAwaited\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x17\n" +
+	"\acall_id\x18\x02 \x01(\tR\x06callId\x12\x12\n" +
+	"\x04tool\x18\x03 \x01(\tR\x04tool\"\x84\x04\n" +
 	"\n" +
 	"ToolResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
@@ -1700,7 +1769,7 @@ func file_fumehood_v1_tool_proto_rawDescGZIP() []byte {
 }
 
 var file_fumehood_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fumehood_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_fumehood_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_fumehood_v1_tool_proto_goTypes = []any{
 	(SideEffects)(0),            // 0: fumehood.v1.SideEffects
 	(Permission)(0),             // 1: fumehood.v1.Permission
@@ -1713,40 +1782,41 @@ var file_fumehood_v1_tool_proto_goTypes = []any{
 	(*UnavailableReason)(nil),   // 8: fumehood.v1.UnavailableReason
 	(*CallContext)(nil),         // 9: fumehood.v1.CallContext
 	(*ToolUpdate)(nil),          // 10: fumehood.v1.ToolUpdate
-	(*ToolResult)(nil),          // 11: fumehood.v1.ToolResult
-	(*CachedResult)(nil),        // 12: fumehood.v1.CachedResult
-	(*Coercion)(nil),            // 13: fumehood.v1.Coercion
-	(*Usage)(nil),               // 14: fumehood.v1.Usage
-	(*SandboxReceipt)(nil),      // 15: fumehood.v1.SandboxReceipt
-	(*SandboxLayer)(nil),        // 16: fumehood.v1.SandboxLayer
-	(*durationpb.Duration)(nil), // 17: google.protobuf.Duration
-	(*Content)(nil),             // 18: fumehood.v1.Content
-	(*SystemError)(nil),         // 19: fumehood.v1.SystemError
+	(*ApprovalAwaited)(nil),     // 11: fumehood.v1.ApprovalAwaited
+	(*ToolResult)(nil),          // 12: fumehood.v1.ToolResult
+	(*CachedResult)(nil),        // 13: fumehood.v1.CachedResult
+	(*Coercion)(nil),            // 14: fumehood.v1.Coercion
+	(*Usage)(nil),               // 15: fumehood.v1.Usage
+	(*SandboxReceipt)(nil),      // 16: fumehood.v1.SandboxReceipt
+	(*SandboxLayer)(nil),        // 17: fumehood.v1.SandboxLayer
+	(*durationpb.Duration)(nil), // 18: google.protobuf.Duration
+	(*Content)(nil),             // 19: fumehood.v1.Content
+	(*SystemError)(nil),         // 20: fumehood.v1.SystemError
 }
 var file_fumehood_v1_tool_proto_depIdxs = []int32{
 	0,  // 0: fumehood.v1.ToolDefinition.side_effects:type_name -> fumehood.v1.SideEffects
-	17, // 1: fumehood.v1.ToolDefinition.timeout:type_name -> google.protobuf.Duration
+	18, // 1: fumehood.v1.ToolDefinition.timeout:type_name -> google.protobuf.Duration
 	2,  // 2: fumehood.v1.ToolDefinition.isolation:type_name -> fumehood.v1.Isolation
 	3,  // 3: fumehood.v1.ToolDefinition.execution_mode:type_name -> fumehood.v1.ExecutionMode
 	5,  // 4: fumehood.v1.ToolDefinition.limits:type_name -> fumehood.v1.Limits
-	17, // 5: fumehood.v1.ToolDefinition.idle_timeout:type_name -> google.protobuf.Duration
+	18, // 5: fumehood.v1.ToolDefinition.idle_timeout:type_name -> google.protobuf.Duration
 	4,  // 6: fumehood.v1.Tool.definition:type_name -> fumehood.v1.ToolDefinition
 	1,  // 7: fumehood.v1.Tool.permission:type_name -> fumehood.v1.Permission
 	7,  // 8: fumehood.v1.Tool.availability:type_name -> fumehood.v1.Availability
 	8,  // 9: fumehood.v1.Availability.reasons:type_name -> fumehood.v1.UnavailableReason
-	18, // 10: fumehood.v1.ToolResult.content:type_name -> fumehood.v1.Content
-	19, // 11: fumehood.v1.ToolResult.error:type_name -> fumehood.v1.SystemError
-	14, // 12: fumehood.v1.ToolResult.usage:type_name -> fumehood.v1.Usage
-	15, // 13: fumehood.v1.ToolResult.sandbox:type_name -> fumehood.v1.SandboxReceipt
-	13, // 14: fumehood.v1.ToolResult.coercions:type_name -> fumehood.v1.Coercion
-	12, // 15: fumehood.v1.ToolResult.cached:type_name -> fumehood.v1.CachedResult
-	17, // 16: fumehood.v1.CachedResult.age:type_name -> google.protobuf.Duration
-	17, // 17: fumehood.v1.Usage.wall_time:type_name -> google.protobuf.Duration
-	17, // 18: fumehood.v1.Usage.queue_time:type_name -> google.protobuf.Duration
-	17, // 19: fumehood.v1.Usage.cpu_time:type_name -> google.protobuf.Duration
+	19, // 10: fumehood.v1.ToolResult.content:type_name -> fumehood.v1.Content
+	20, // 11: fumehood.v1.ToolResult.error:type_name -> fumehood.v1.SystemError
+	15, // 12: fumehood.v1.ToolResult.usage:type_name -> fumehood.v1.Usage
+	16, // 13: fumehood.v1.ToolResult.sandbox:type_name -> fumehood.v1.SandboxReceipt
+	14, // 14: fumehood.v1.ToolResult.coercions:type_name -> fumehood.v1.Coercion
+	13, // 15: fumehood.v1.ToolResult.cached:type_name -> fumehood.v1.CachedResult
+	18, // 16: fumehood.v1.CachedResult.age:type_name -> google.protobuf.Duration
+	18, // 17: fumehood.v1.Usage.wall_time:type_name -> google.protobuf.Duration
+	18, // 18: fumehood.v1.Usage.queue_time:type_name -> google.protobuf.Duration
+	18, // 19: fumehood.v1.Usage.cpu_time:type_name -> google.protobuf.Duration
 	0,  // 20: fumehood.v1.SandboxReceipt.side_effects:type_name -> fumehood.v1.SideEffects
 	2,  // 21: fumehood.v1.SandboxReceipt.isolation:type_name -> fumehood.v1.Isolation
-	16, // 22: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
+	17, // 22: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
 	23, // [23:23] is the sub-list for method output_type
 	23, // [23:23] is the sub-list for method input_type
 	23, // [23:23] is the sub-list for extension type_name
@@ -1769,7 +1839,7 @@ func file_fumehood_v1_tool_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_proto_rawDesc), len(file_fumehood_v1_tool_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

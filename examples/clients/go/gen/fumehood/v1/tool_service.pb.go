@@ -966,6 +966,7 @@ type StreamToolResponse struct {
 	//	*StreamToolResponse_Update
 	//	*StreamToolResponse_Finished
 	//	*StreamToolResponse_Retry
+	//	*StreamToolResponse_Approval
 	Event         isStreamToolResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1044,6 +1045,15 @@ func (x *StreamToolResponse) GetRetry() *CallRetry {
 	return nil
 }
 
+func (x *StreamToolResponse) GetApproval() *ApprovalAwaited {
+	if x != nil {
+		if x, ok := x.Event.(*StreamToolResponse_Approval); ok {
+			return x.Approval
+		}
+	}
+	return nil
+}
+
 type isStreamToolResponse_Event interface {
 	isStreamToolResponse_Event()
 }
@@ -1068,6 +1078,11 @@ type StreamToolResponse_Retry struct {
 	Retry *CallRetry `protobuf:"bytes,4,opt,name=retry,proto3,oneof"`
 }
 
+type StreamToolResponse_Approval struct {
+	// The call waits for a person. Kept and dropped as updates are.
+	Approval *ApprovalAwaited `protobuf:"bytes,5,opt,name=approval,proto3,oneof"`
+}
+
 func (*StreamToolResponse_Started) isStreamToolResponse_Event() {}
 
 func (*StreamToolResponse_Update) isStreamToolResponse_Event() {}
@@ -1075,6 +1090,8 @@ func (*StreamToolResponse_Update) isStreamToolResponse_Event() {}
 func (*StreamToolResponse_Finished) isStreamToolResponse_Event() {}
 
 func (*StreamToolResponse_Retry) isStreamToolResponse_Event() {}
+
+func (*StreamToolResponse_Approval) isStreamToolResponse_Event() {}
 
 // Says that an attempt of a call failed, and that another one follows.
 type CallRetry struct {
@@ -1660,6 +1677,7 @@ type SessionResponse struct {
 	//	*SessionResponse_Refused
 	//	*SessionResponse_Combined
 	//	*SessionResponse_Retry
+	//	*SessionResponse_Approval
 	Event         isSessionResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1747,6 +1765,15 @@ func (x *SessionResponse) GetRetry() *CallRetry {
 	return nil
 }
 
+func (x *SessionResponse) GetApproval() *ApprovalAwaited {
+	if x != nil {
+		if x, ok := x.Event.(*SessionResponse_Approval); ok {
+			return x.Approval
+		}
+	}
+	return nil
+}
+
 type isSessionResponse_Event interface {
 	isSessionResponse_Event()
 }
@@ -1777,6 +1804,11 @@ type SessionResponse_Retry struct {
 	Retry *CallRetry `protobuf:"bytes,5,opt,name=retry,proto3,oneof"`
 }
 
+type SessionResponse_Approval struct {
+	// A call waits for a person. As `retry`.
+	Approval *ApprovalAwaited `protobuf:"bytes,6,opt,name=approval,proto3,oneof"`
+}
+
 func (*SessionResponse_Update) isSessionResponse_Event() {}
 
 func (*SessionResponse_Finished) isSessionResponse_Event() {}
@@ -1786,6 +1818,8 @@ func (*SessionResponse_Refused) isSessionResponse_Event() {}
 func (*SessionResponse_Combined) isSessionResponse_Event() {}
 
 func (*SessionResponse_Retry) isSessionResponse_Event() {}
+
+func (*SessionResponse_Approval) isSessionResponse_Event() {}
 
 // Responses that were ready at the same time, in order, each to be read as if it had come alone.
 type SessionResponses struct {
@@ -2323,12 +2357,13 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\v2\x17.fumehood.v1.ToolResultR\x06result\"l\n" +
 	"\x11StreamToolRequest\x120\n" +
 	"\x04call\x18\x01 \x01(\v2\x1c.fumehood.v1.CallToolRequestR\x04call\x12%\n" +
-	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\xed\x01\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\xa9\x02\n" +
 	"\x12StreamToolResponse\x124\n" +
 	"\astarted\x18\x01 \x01(\v2\x18.fumehood.v1.CallStartedH\x00R\astarted\x121\n" +
 	"\x06update\x18\x02 \x01(\v2\x17.fumehood.v1.ToolUpdateH\x00R\x06update\x125\n" +
 	"\bfinished\x18\x03 \x01(\v2\x17.fumehood.v1.ToolResultH\x00R\bfinished\x12.\n" +
-	"\x05retry\x18\x04 \x01(\v2\x16.fumehood.v1.CallRetryH\x00R\x05retryB\a\n" +
+	"\x05retry\x18\x04 \x01(\v2\x16.fumehood.v1.CallRetryH\x00R\x05retry\x12:\n" +
+	"\bapproval\x18\x05 \x01(\v2\x1c.fumehood.v1.ApprovalAwaitedH\x00R\bapprovalB\a\n" +
 	"\x05event\"\xa1\x01\n" +
 	"\tCallRetry\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1a\n" +
@@ -2361,13 +2396,14 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x10accepts_combined\x18\x05 \x01(\bR\x0facceptsCombinedB\t\n" +
 	"\arequest\"J\n" +
 	"\x0fSessionRequests\x127\n" +
-	"\brequests\x18\x01 \x03(\v2\x1b.fumehood.v1.SessionRequestR\brequests\"\xaa\x02\n" +
+	"\brequests\x18\x01 \x03(\v2\x1b.fumehood.v1.SessionRequestR\brequests\"\xe6\x02\n" +
 	"\x0fSessionResponse\x121\n" +
 	"\x06update\x18\x01 \x01(\v2\x17.fumehood.v1.ToolUpdateH\x00R\x06update\x125\n" +
 	"\bfinished\x18\x02 \x01(\v2\x17.fumehood.v1.ToolResultH\x00R\bfinished\x127\n" +
 	"\arefused\x18\x03 \x01(\v2\x1b.fumehood.v1.SessionRefusalH\x00R\arefused\x12;\n" +
 	"\bcombined\x18\x04 \x01(\v2\x1d.fumehood.v1.SessionResponsesH\x00R\bcombined\x12.\n" +
-	"\x05retry\x18\x05 \x01(\v2\x16.fumehood.v1.CallRetryH\x00R\x05retryB\a\n" +
+	"\x05retry\x18\x05 \x01(\v2\x16.fumehood.v1.CallRetryH\x00R\x05retry\x12:\n" +
+	"\bapproval\x18\x06 \x01(\v2\x1c.fumehood.v1.ApprovalAwaitedH\x00R\bapprovalB\a\n" +
 	"\x05event\"N\n" +
 	"\x10SessionResponses\x12:\n" +
 	"\tresponses\x18\x01 \x03(\v2\x1c.fumehood.v1.SessionResponseR\tresponses\"\xaf\x01\n" +
@@ -2497,9 +2533,10 @@ var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),       // 37: google.protobuf.Duration
 	(*ToolResult)(nil),                // 38: fumehood.v1.ToolResult
 	(*ToolUpdate)(nil),                // 39: fumehood.v1.ToolUpdate
-	(*SystemError)(nil),               // 40: fumehood.v1.SystemError
-	(*timestamppb.Timestamp)(nil),     // 41: google.protobuf.Timestamp
-	(*Content)(nil),                   // 42: fumehood.v1.Content
+	(*ApprovalAwaited)(nil),           // 40: fumehood.v1.ApprovalAwaited
+	(*SystemError)(nil),               // 41: fumehood.v1.SystemError
+	(*timestamppb.Timestamp)(nil),     // 42: google.protobuf.Timestamp
+	(*Content)(nil),                   // 43: fumehood.v1.Content
 }
 var file_fumehood_v1_tool_service_proto_depIdxs = []int32{
 	33, // 0: fumehood.v1.ListToolsRequest.max_side_effects:type_name -> fumehood.v1.SideEffects
@@ -2517,56 +2554,58 @@ var file_fumehood_v1_tool_service_proto_depIdxs = []int32{
 	39, // 12: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
 	38, // 13: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
 	16, // 14: fumehood.v1.StreamToolResponse.retry:type_name -> fumehood.v1.CallRetry
-	40, // 15: fumehood.v1.CallRetry.error:type_name -> fumehood.v1.SystemError
-	37, // 16: fumehood.v1.CallRetry.delay:type_name -> google.protobuf.Duration
-	11, // 17: fumehood.v1.CallToolsRequest.calls:type_name -> fumehood.v1.CallToolRequest
-	20, // 18: fumehood.v1.CallToolsResponse.answers:type_name -> fumehood.v1.BatchAnswer
-	21, // 19: fumehood.v1.CallToolsResponse.finished:type_name -> fumehood.v1.BatchFinished
-	38, // 20: fumehood.v1.BatchAnswer.result:type_name -> fumehood.v1.ToolResult
-	26, // 21: fumehood.v1.BatchAnswer.refused:type_name -> fumehood.v1.SessionRefusal
-	11, // 22: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
-	27, // 23: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
-	23, // 24: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
-	22, // 25: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
-	39, // 26: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
-	38, // 27: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
-	26, // 28: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
-	25, // 29: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
-	16, // 30: fumehood.v1.SessionResponse.retry:type_name -> fumehood.v1.CallRetry
-	24, // 31: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
-	40, // 32: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
-	1,  // 33: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
-	2,  // 34: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
-	41, // 35: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
-	38, // 36: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
-	3,  // 37: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
-	42, // 38: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
-	38, // 39: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
-	4,  // 40: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
-	6,  // 41: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
-	8,  // 42: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
-	11, // 43: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
-	14, // 44: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
-	18, // 45: fumehood.v1.ToolService.CallTools:input_type -> fumehood.v1.CallToolsRequest
-	22, // 46: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
-	27, // 47: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
-	29, // 48: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
-	31, // 49: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
-	5,  // 50: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
-	7,  // 51: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
-	9,  // 52: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
-	13, // 53: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
-	15, // 54: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
-	19, // 55: fumehood.v1.ToolService.CallTools:output_type -> fumehood.v1.CallToolsResponse
-	24, // 56: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
-	28, // 57: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
-	30, // 58: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
-	32, // 59: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
-	50, // [50:60] is the sub-list for method output_type
-	40, // [40:50] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	40, // 15: fumehood.v1.StreamToolResponse.approval:type_name -> fumehood.v1.ApprovalAwaited
+	41, // 16: fumehood.v1.CallRetry.error:type_name -> fumehood.v1.SystemError
+	37, // 17: fumehood.v1.CallRetry.delay:type_name -> google.protobuf.Duration
+	11, // 18: fumehood.v1.CallToolsRequest.calls:type_name -> fumehood.v1.CallToolRequest
+	20, // 19: fumehood.v1.CallToolsResponse.answers:type_name -> fumehood.v1.BatchAnswer
+	21, // 20: fumehood.v1.CallToolsResponse.finished:type_name -> fumehood.v1.BatchFinished
+	38, // 21: fumehood.v1.BatchAnswer.result:type_name -> fumehood.v1.ToolResult
+	26, // 22: fumehood.v1.BatchAnswer.refused:type_name -> fumehood.v1.SessionRefusal
+	11, // 23: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
+	27, // 24: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
+	23, // 25: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
+	22, // 26: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
+	39, // 27: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
+	38, // 28: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
+	26, // 29: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
+	25, // 30: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
+	16, // 31: fumehood.v1.SessionResponse.retry:type_name -> fumehood.v1.CallRetry
+	40, // 32: fumehood.v1.SessionResponse.approval:type_name -> fumehood.v1.ApprovalAwaited
+	24, // 33: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
+	41, // 34: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
+	1,  // 35: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
+	2,  // 36: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
+	42, // 37: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
+	38, // 38: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
+	3,  // 39: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
+	43, // 40: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
+	38, // 41: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
+	4,  // 42: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
+	6,  // 43: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
+	8,  // 44: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
+	11, // 45: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
+	14, // 46: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
+	18, // 47: fumehood.v1.ToolService.CallTools:input_type -> fumehood.v1.CallToolsRequest
+	22, // 48: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
+	27, // 49: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
+	29, // 50: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
+	31, // 51: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
+	5,  // 52: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
+	7,  // 53: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
+	9,  // 54: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
+	13, // 55: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
+	15, // 56: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
+	19, // 57: fumehood.v1.ToolService.CallTools:output_type -> fumehood.v1.CallToolsResponse
+	24, // 58: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
+	28, // 59: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
+	30, // 60: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
+	32, // 61: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
+	52, // [52:62] is the sub-list for method output_type
+	42, // [42:52] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_service_proto_init() }
@@ -2582,6 +2621,7 @@ func file_fumehood_v1_tool_service_proto_init() {
 		(*StreamToolResponse_Update)(nil),
 		(*StreamToolResponse_Finished)(nil),
 		(*StreamToolResponse_Retry)(nil),
+		(*StreamToolResponse_Approval)(nil),
 	}
 	file_fumehood_v1_tool_service_proto_msgTypes[16].OneofWrappers = []any{
 		(*BatchAnswer_Result)(nil),
@@ -2598,6 +2638,7 @@ func file_fumehood_v1_tool_service_proto_init() {
 		(*SessionResponse_Refused)(nil),
 		(*SessionResponse_Combined)(nil),
 		(*SessionResponse_Retry)(nil),
+		(*SessionResponse_Approval)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -1,0 +1,50 @@
+"""What a server asks of its client and is not offered (sampling, elicitation): named, refused, told to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fumehood_sdk.json_text import dumps
+from fumehood_sdk.wire.plugin_frames import Failure
+
+REFUSED = {
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+}
+"""What a server may ask of a client that has it."""
+MAX_SHOWN_REQUESTS = 8
+"""Of one call."""
+MAX_METHOD_CHARACTERS = 80
+MAX_TEXT_CHARACTERS = 2048
+MAX_SCHEMA_BYTES = 4096
+MAX_MESSAGE_CHARACTERS = 4096
+"""What fumehood/v1/plugin.proto keeps of a failure's message."""
+
+
+def shown_request(method: str, params: object) -> dict[str, Any]:
+    """A request as the details of a failure tell it: the question to a person, its form and its address, in bounds."""
+    shown: dict[str, Any] = {"method": method[:MAX_METHOD_CHARACTERS]}
+    given: Mapping[str, Any] = params if isinstance(params, dict) and method == "elicitation/create" else {}
+    for name in ("message", "url"):
+        if isinstance(given.get(name), str):
+            shown[name] = given[name][:MAX_TEXT_CHARACTERS]
+    schema = given.get("requestedSchema")
+    if isinstance(schema, dict) and len(dumps(schema)) <= MAX_SCHEMA_BYTES:
+        shown["requested_schema"] = schema
+    return shown
+
+
+def refused_text(shown: Mapping[str, Any]) -> str:
+    """What is said of one request, to people."""
+    text = f"the tool asks its client for {REFUSED.get(shown['method'], 'input')}, which is not offered here"
+    return f"{text}: {shown['message']}" if shown.get("message") else text
+
+
+def refusal(requests: Sequence[Mapping[str, Any]], said: str = "") -> Failure:
+    """The outcome of a call that came to nothing for what it asked. `said` is what its server said at its end."""
+    known = next((each for each in requests if each["method"] in REFUSED), None)
+    text = refused_text(known or {"method": ""})
+    text = f"{text}; it ended with: {said}" if said else text
+    reason = f"{REFUSED[known['method']] if known else 'input'}_refused"
+    return Failure(text[:MAX_MESSAGE_CHARACTERS], reason, details_json=dumps({"requests": [*requests]}))

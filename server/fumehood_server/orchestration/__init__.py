@@ -1,0 +1,1 @@
+"""Runs of models with the sidecar's tools: a `SystemRequest` in, a `SystemResponse` out."""

@@ -1,0 +1,123 @@
+"""Converts messages, tools and answers between ours and pydantic-ai's. Imported where an engine is configured alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from uuid import uuid4
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    SystemPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.tools import ToolDefinition
+
+from fumehood_server.orchestration.engines.engine import OfferedTool
+from fumehood_server.orchestration.messages import Message, Role, ToolUse
+
+MAX_ID_CHARS = 128
+"""Of a tool use. A longer one is replaced: each later request would carry it."""
+MAX_TOOL_CHARS = 128
+"""Of the name that a model calls a tool by. The rest is cut off: no tool has such a name."""
+UNREADABLE = "unreadable_arguments"
+"""The key under which a model is shown what it wrote, where that was no JSON object. Servers refuse it otherwise."""
+
+
+def to_model_messages(messages: Iterable[Message]) -> list[ModelMessage]:
+    """What a conversation is to pydantic-ai: what is not a model's becomes one request until the model speaks."""
+    found: list[ModelMessage] = []
+    for message in messages:
+        if message.role is Role.ASSISTANT:
+            found.append(ModelResponse(parts=_response_parts(message)))
+        elif found and isinstance(found[-1], ModelRequest):
+            found[-1] = ModelRequest(parts=[*found[-1].parts, _request_part(message)])
+        else:
+            found.append(ModelRequest(parts=[_request_part(message)]))
+    return found
+
+
+def to_tool_definitions(tools: Iterable[OfferedTool]) -> list[ToolDefinition]:
+    """The tools, with their schemas as they are."""
+    return [
+        ToolDefinition(
+            name=each.name,
+            description=each.description,
+            parameters_json_schema=dict(each.parameters),
+            strict=False,
+        )
+        for each in tools
+    ]
+
+
+def to_message(text: str, parts: Sequence[ToolCallPart], conversation: Iterable[Message]) -> Message:
+    """What a model said. Ids of its tool uses differ from one another, and from those of the conversation."""
+    taken = {use.id for each in conversation for use in each.tool_uses}
+    uses = []
+    for part in parts:
+        name = part.tool_call_id
+        if not name or len(name) > MAX_ID_CHARS or not name.isprintable() or name in taken:
+            name = f"call_{uuid4().hex}"
+        taken.add(name)
+        tool = encodable(part.tool_name[:MAX_TOOL_CHARS])
+        uses.append(ToolUse(id=name, tool=tool, arguments_json=encodable(_arguments(part))))
+    return Message(role=Role.ASSISTANT, text=encodable(text), tool_uses=tuple(uses))
+
+
+def encodable(text: str) -> str:
+    """The text with halves of surrogate pairs joined, or replaced: JSON's escapes can say them, and UTF-8 can't."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def _request_part(message: Message) -> ModelRequestPart:
+    if message.role is Role.SYSTEM:
+        return SystemPromptPart(content=message.text)
+    if message.role is Role.TOOL:
+        return ToolReturnPart(
+            tool_name=message.tool,
+            content=message.text,
+            tool_call_id=message.tool_use_id,
+            outcome="failed" if message.is_error else "success",
+        )
+    return UserPromptPart(content=message.text)
+
+
+def _response_parts(message: Message) -> list[ModelResponsePart]:
+    text: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text else []
+    return [
+        *text,
+        *(
+            ToolCallPart(tool_name=use.tool, args=_readable(use.arguments_json), tool_call_id=use.id)
+            for use in message.tool_uses
+        ),
+    ]
+
+
+def _arguments(part: ToolCallPart) -> str:
+    if isinstance(part.args, str):
+        return part.args
+    return "{}" if part.args is None else json.dumps(part.args)
+
+
+def _readable(arguments_json: str) -> str:
+    """The arguments, as a JSON object in any case: servers parse what stands in the conversation."""
+    try:
+        if isinstance(json.loads(arguments_json), dict):
+            return arguments_json
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({UNREADABLE: arguments_json})
+
+
+__all__ = ["encodable", "to_message", "to_model_messages", "to_tool_definitions"]

@@ -1,0 +1,1 @@
+"""Modes: the ways in which a request is carried out, one a file."""

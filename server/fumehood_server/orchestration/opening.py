@@ -1,0 +1,56 @@
+"""Opens what runs need: the engines of the configuration, and the orchestrator over them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from fumehood_server.calls import Executor
+from fumehood_server.calls.documents import DocumentChecks
+from fumehood_server.config.config import SidecarConfig
+from fumehood_server.journal.reads import JournalReads
+from fumehood_server.model.caller import CallerRights
+from fumehood_server.model.journal import Journal
+from fumehood_server.orchestration.engines.opening import open_engines
+from fumehood_server.orchestration.orchestrator import OrchestrationParts, Orchestrator, Tools
+from fumehood_server.secrets import SecretStore
+from fumehood_server.telemetry import get_logger
+
+
+@contextlib.asynccontextmanager
+async def open_orchestrator(
+    config: Callable[[], SidecarConfig],
+    digest: Callable[[], str],
+    *,
+    tools: Tools,
+    executor: Executor,
+    rights: CallerRights,
+    journal: Journal,
+    reads: JournalReads | None,
+) -> AsyncIterator[Orchestrator]:
+    """Runs of models within the block. Leaving it ends those that are under way.
+
+    `config` and `digest` give the configuration in force and its SHA-256. Engines are those of the first one.
+    """
+    first = config()
+    async with (
+        open_engines(first.engines, SecretStore(first.secrets)) as engines,
+        # A process apart from that of calls: text that a model wrote can take it for seconds, and calls would wait.
+        DocumentChecks(get_logger()) as checks,
+    ):
+        parts = OrchestrationParts(
+            engines=engines,
+            tools=tools,
+            calls=executor,
+            checks=checks,
+            rights=rights,
+            journal=journal,
+            reads=reads,
+            window_s=first.journal.call_id_window_s,
+            payloads=first.journal.payloads,
+            configuration=digest,
+            batch=lambda: config().batch,
+            settings=lambda: config().orchestration,
+        )
+        async with Orchestrator(parts) as orchestrator:
+            yield orchestrator

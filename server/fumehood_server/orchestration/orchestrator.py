@@ -1,0 +1,337 @@
+"""Admits runs and owns their tasks: the one way in, as the executor is for calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from fumehood_server.calls.documents import DocumentChecks
+from fumehood_server.config.engines import OrchestrationConfig
+from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
+from fumehood_server.journal.reads import JournalReads
+from fumehood_server.model.batches import BatchConfig
+from fumehood_server.model.caller import Caller, CallerRights, recorded_name
+from fumehood_server.model.journal import Journal
+from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.steady_clock import STEADY_CLOCK
+from fumehood_server.model.taxonomy import Code
+from fumehood_server.model.tool import Payloads
+from fumehood_server.orchestration.answers import request_hash
+from fumehood_server.orchestration.budget import narrowest
+from fumehood_server.orchestration.context import ModeResult, RunContext
+from fumehood_server.orchestration.engines.engine import Engine, InferenceAnswer, InferenceRequest
+from fumehood_server.orchestration.failures import RunFailedError, SuspendedError, failed
+from fumehood_server.orchestration.messages import Message
+from fumehood_server.orchestration.mode_table import MODES
+from fumehood_server.orchestration.recorded import RecordedRun, find_run
+from fumehood_server.orchestration.request import Budget, SystemRequest
+from fumehood_server.orchestration.request_json import request_to_json
+from fumehood_server.orchestration.response import SystemResponse
+from fumehood_server.orchestration.run import Run, RunBegin, RunParts
+from fumehood_server.orchestration.run_handle import SHUTDOWN, RunHandle
+from fumehood_server.orchestration.sessions import HistoryPolicy, read_history
+from fumehood_server.orchestration.tools import Calls, RunTools
+from fumehood_server.telemetry import get_logger
+
+
+class Tools(Protocol):
+    """Where tools are found: see `fumehood_server.plugins.catalog.Catalog`."""
+
+    @property
+    def tools(self) -> tuple[RegisteredTool, ...]:
+        """All of them, the unavailable ones included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrchestrationParts:
+    """What runs are carried out with."""
+
+    engines: Mapping[str, Engine]
+    tools: Tools
+    calls: Calls
+    checks: DocumentChecks
+    rights: CallerRights
+    journal: Journal
+    reads: JournalReads | None
+    """None: nothing is recorded."""
+    window_s: float
+    """How long a call's id stands for that call: a run that is older is not gone on with."""
+    payloads: Payloads
+    configuration: Callable[[], str]
+    batch: Callable[[], BatchConfig]
+    settings: Callable[[], OrchestrationConfig]
+
+
+class Orchestrator:
+    """An async context manager; for one event loop. Leaving it cancels what is under way and waits for it."""
+
+    def __init__(self, parts: OrchestrationParts) -> None:
+        """Without a run."""
+        self._parts = parts
+        self.checks = parts.checks
+        """Checks what models write, for a replay as well."""
+        self._runs: dict[str, RunHandle] = {}
+        self._sessions: dict[str, _Session] = {}
+        self._tasks = asyncio.TaskGroup()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        """Own the runs' tasks."""
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Cancel all runs and wait for their ends."""
+        self.close_admission()
+        self.cancel_all()
+        await self._tasks.__aexit__(None, None, None)
+
+    def close_admission(self) -> None:
+        """Refuse new runs from now on."""
+        self._is_closed = True
+
+    def suspend(self) -> None:
+        """Have runs that can be asked for again begin nothing more, and refuse new ones: see `Run.suspend`."""
+        self.close_admission()
+        for each in tuple(self._runs.values()):
+            each.suspend()
+
+    def cancel_all(self) -> None:
+        """End every run now."""
+        for each in tuple(self._runs.values()):
+            each.cancel(SHUTDOWN)
+
+    async def idle(self) -> None:
+        """Return once no run is under way."""
+        while self._runs:
+            tasks = [asyncio.ensure_future(each.response()) for each in self._runs.values()]
+            await asyncio.wait(tasks)
+            for each in tasks:
+                each.exception()
+
+    def find(self, request_id: str, caller: Caller) -> RunHandle | None:
+        """The run of this id that is under way, if it is the caller's own or the caller is an operator."""
+        found = self._runs.get(request_id)
+        if found is None or not (found.request.caller.name == caller.name or self._parts.rights.is_operator(caller)):
+            return None
+        return found
+
+    def start(self, request: SystemRequest, *, join_only: bool = False) -> tuple[RunHandle, bool]:
+        """Admit a run and give it a task; or join the one of its id that is under way, and say so.
+
+        `join_only`: begin none of which nothing is known; `response` then raises.
+
+        Raises:
+            RefusedError: it is not admitted.
+        """
+        data = request_to_json(request)
+        digest = request_hash(data)
+        other = self._runs.get(request.request_id)
+        if other is not None:
+            if other.digest != digest or other.request.caller.name != request.caller.name:
+                raise _id_in_use(request.request_id)
+            return other, True
+        if self._is_closed:
+            raise RefusedError(Refusal(RefusalReason.DRAINING, "the sidecar is shutting down: call another one"))
+        most = self._parts.settings().max_runs
+        if len(self._runs) >= most:
+            raise RefusedError(Refusal(RefusalReason.TOO_MANY_RUNS, f"{most} runs are under way: try again later"))
+        handle = RunHandle(request, digest, join_only=join_only)
+        self._runs[request.request_id] = handle
+        handle.runs_in(self._tasks.create_task(self._run(handle, data)))
+        return handle, False
+
+    async def _run(self, handle: RunHandle, request: Mapping[str, Any]) -> SystemResponse | RefusedError:
+        try:
+            handle.begin()
+            async with self._session(handle.request):
+                return await self._answer(handle, request)
+        except RefusedError as exc:  # raised by `response`; here it would end the group
+            return exc
+        except JournalUnavailableError as exc:
+            text = f"the run can't be recorded: {exc}. Send it again: it goes on from what is on record"
+            return RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, text))
+        except SuspendedError:
+            return _left_off(
+                handle, "the sidecar shuts down: send the request again, with the same request_id, and the run goes on"
+            )
+        except asyncio.CancelledError:  # before its first state
+            return _left_off(handle, f"the run was ended before it began: {handle.why_ended}")
+        except Exception as exc:  # noqa: BLE001 - in the group it would end the other runs, and the sidecar
+            get_logger().error("run_fault", request_id=handle.request.request_id, exc_info=exc)
+            text = "the run failed by a fault of the sidecar, whose log has more. What it did is on record"
+            return RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, text))
+        finally:
+            del self._runs[handle.request.request_id]
+
+    async def _answer(self, handle: RunHandle, request_json: Mapping[str, Any]) -> SystemResponse:
+        """The recorded response, or that of a run which begins or goes on."""
+        request, parts = handle.request, self._parts
+        recorded = None
+        if request.is_named and parts.reads is not None:
+            recorded = await find_run(parts.reads, request.request_id)
+        if recorded is not None:
+            handle.resumed = True
+            response = _recorded_response(handle, recorded, parts.window_s)
+            if response is None and parts.journal.shared:
+                # Whether the other process is dead is not known here, and two may not carry out one run.
+                why = "is or was another sidecar's of this journal, where runs are not gone on with"
+                raise _not_resumable(request.request_id, f"{why} (sidecar {recorded.sidecar}): ask it, or ask anew")
+            if response is not None:
+                return response
+        elif handle.join_only:
+            text = f'nothing is known of a run of the id "{request.request_id}"'
+            raise RefusedError(Refusal(RefusalReason.RUN_NOT_FOUND, text))
+        engine = parts.engines.get(request.engine or parts.settings().engine)
+        begin = RunBegin(request_json, handle.digest, "" if engine is None else engine.name, parts.configuration())
+        run = handle.run = await self._prepare(handle, engine, begin, recorded)
+        return await run.carry_out(self._mode(request, engine), lambda: handle.why_ended)
+
+    async def _prepare(
+        self, handle: RunHandle, engine: Engine | None, begin: RunBegin, recorded: RecordedRun | None
+    ) -> Run:
+        request, parts, settings = handle.request, self._parts, self._parts.settings()
+        history: tuple[Message, ...] = ()
+        if recorded is not None:
+            history = recorded.history
+        elif request.session_id:
+            if parts.reads is None or parts.payloads is not Payloads.FULL:
+                text = 'sessions need a journal that keeps payloads ([journal] payloads = "full")'
+                raise RefusedError(Refusal(RefusalReason.SESSION_REFUSED, text))
+            history = await read_history(parts.reads, request.session_id, request.caller, _history(settings))
+        return Run(
+            request,
+            RunParts(
+                engine=engine or _NoEngine(),
+                tools=self._tools(request),
+                calls=parts.calls,
+                checks=parts.checks,
+                batch=parts.batch,
+                journal=parts.journal,
+                payloads=parts.payloads,
+                budget=narrowest(request.budget, _budget(settings)),
+                timeout_s=settings.timeout_s,
+                history=history,
+            ),
+            begin,
+            handle.log,
+            recorded,
+        )
+
+    def _tools(self, request: SystemRequest) -> RunTools:
+        """What the caller may call of what it allows, where it can be run now."""
+        allowed, may_call = request.allowed_tools, self._parts.rights.may_call
+        return RunTools(
+            {
+                tool.name: tool
+                for tool in self._parts.tools.tools
+                if not tool.reasons
+                and (allowed is None or tool.name in allowed)
+                and may_call(request.caller, tool.name)
+            }
+        )
+
+    def _mode(self, request: SystemRequest, engine: Engine | None) -> Callable[[RunContext], Awaitable[ModeResult]]:
+        async def refuse(_run: RunContext) -> ModeResult:
+            raise _no_engine(request.engine, sorted(self._parts.engines))
+
+        return refuse if engine is None else MODES[request.mode]
+
+    @contextlib.asynccontextmanager
+    async def _session(self, request: SystemRequest) -> AsyncIterator[None]:
+        """Held while one of a session's runs is under way: the next one is told what it added."""
+        if not request.session_id:
+            yield
+            return
+        session = self._sessions.setdefault(request.session_id, _Session())
+        session.runs += 1
+        try:
+            async with session.turn:
+                yield
+        finally:
+            session.runs -= 1
+            if not session.runs:
+                del self._sessions[request.session_id]
+
+
+@dataclass(slots=True)
+class _Session:
+    """A session that has runs."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    runs: int = 0
+    """Under way and waiting: an unlocked lock may be about to be handed to the next one."""
+
+
+class _NoEngine:
+    """In the place of one that there is not."""
+
+    name = ""
+    attempts = 1
+    constrains_schema = constrains_grammar = False
+
+    async def infer(self, request: InferenceRequest, on_text: Callable[[str], None]) -> InferenceAnswer:  # noqa: ARG002
+        raise AssertionError("a run without an engine asks none")
+
+
+def _budget(config: OrchestrationConfig) -> Budget:
+    return Budget(max_tokens=config.max_tokens, max_cost=config.max_cost, max_tool_calls=config.max_tool_calls)
+
+
+def _history(config: OrchestrationConfig) -> HistoryPolicy:
+    return HistoryPolicy(messages=config.history_messages, bytes=config.history_bytes)
+
+
+def _no_engine(name: str, known: list[str]) -> RunFailedError:
+    if name:
+        text = f"there is no engine {name[:64]!r} in fumehood.toml: it has {', '.join(known) or 'none'}"
+    elif known:
+        text = "no engine is the default: name one in the request, or in fumehood.toml as `engine` of [orchestration]"
+    else:
+        text = "no engine is configured: add an [[engine]] to fumehood.toml"
+    return failed(Code.CONFIG_NO_ENGINE, text)
+
+
+def _recorded_response(handle: RunHandle, recorded: RecordedRun, window_s: float) -> SystemResponse | None:
+    """What the run's caller got. None: it was interrupted, and goes on.
+
+    Raises:
+        RefusedError: the id is another run's, or it can't go on.
+    """
+    request_id = handle.request.request_id
+    if recorded.request_hash != handle.digest or recorded_name(recorded.caller) != handle.request.caller.name:
+        raise _id_in_use(request_id)
+    if recorded.ended:
+        if recorded.response is None:
+            raise _not_resumable(request_id, "has ended, and what it answered is not kept in the journal")
+        return recorded.response
+    if recorded.is_cut:
+        raise _not_resumable(request_id, "was interrupted, and its record is too long to go on from")
+    if STEADY_CLOCK.now_us() - recorded.started_us > window_s * 1e6:
+        raise _not_resumable(
+            request_id, "was interrupted so long ago that its calls might run twice ([journal] call_id_window_s)"
+        )
+    return None
+
+
+def _left_off(handle: RunHandle, why: str) -> RefusedError:
+    """What is told of a run that has no end on record, since the sidecar leaves or somebody has stopped it."""
+    if not handle.is_stopped:
+        return RefusedError(Refusal(RefusalReason.DRAINING, why))
+    text = f"{handle.why_ended}: send the request again, with the same request_id, and the run goes on"
+    return RefusedError(Refusal(RefusalReason.RUN_SUSPENDED, text))
+
+
+def _id_in_use(request_id: str) -> RefusedError:
+    text = f'the request_id "{request_id}" is that of another request: choose another, with something random in it'
+    return RefusedError(Refusal(RefusalReason.RUN_ID_IN_USE, text))
+
+
+def _not_resumable(request_id: str, why: str) -> RefusedError:
+    return RefusedError(Refusal(RefusalReason.RUN_NOT_RESUMABLE, f'the run "{request_id}" {why}'))

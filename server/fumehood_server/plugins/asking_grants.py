@@ -1,0 +1,53 @@
+"""What a server over HTTP is asked for its tools with: its own host and secrets, where the operator grants them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fumehood_sandbox import Level
+
+from fumehood_server.config.config import PluginConfig, SidecarConfig
+from fumehood_server.egress import EgressRefusedError, HostRules, parse_denied, parse_granted
+from fumehood_server.egress.hostname import canonical_host
+from fumehood_server.model.plugin import Grants
+from fumehood_server.model.tool import Reason
+from fumehood_server.plugins.remote_server import RemoteServer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """What the operator grants a plugin, as far as its description takes it."""
+
+    grants: Grants
+    secrets: tuple[str, ...] = ()
+    """Names of the secrets that any of its tools may have."""
+
+    def refusal(self, plugin: str, remote: RemoteServer) -> Reason | None:
+        """Why the server can't be asked."""
+        if not self.grants.max_side_effects.allows(Level.EXTERNAL):
+            message = f'{plugin} is a server over HTTP, which takes the level "external"'
+            remedy = 'max_side_effects = "external" in its [[plugin]]; `plugin add` takes --max-side-effects external'
+            return Reason("level_not_granted", message, remedy)
+        rules = HostRules(
+            frozenset(map(parse_granted, self.grants.hosts)), frozenset(map(parse_denied, self.grants.deny_hosts))
+        )
+        name, _, port = remote.host.rpartition(":")
+        try:
+            rules.check_host(canonical_host(name), int(port))
+        except EgressRefusedError:
+            message = f"{plugin} is the server at {remote.host}, a host which is not granted, or is denied"
+            remedy = f'hosts = ["{remote.host}"] in its [[plugin]]; `plugin add` takes --host {remote.host}'
+            return Reason("host_not_granted", message, remedy)
+        return None
+
+
+NOTHING_GRANTED = Granted(grants=Grants(max_side_effects=Level.NONE))
+
+
+def granted_by(config: SidecarConfig, plugin: PluginConfig) -> Granted:
+    """What a configuration grants one of its plugins."""
+    private = tuple(sorted({*plugin.grants.private, *config.egress.private}))
+    return Granted(grants=replace(plugin.grants, private=private), secrets=tuple(sorted(plugin.all_secrets)))
+
+
+__all__ = ["NOTHING_GRANTED", "Granted", "granted_by"]

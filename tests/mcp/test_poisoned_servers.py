@@ -1,0 +1,121 @@
+"""The official servers for Node.js with a package among theirs that attacks: their tools work, and it reaches nothing.
+
+What it tries, it tries when a process begins: one that is asked for its tools, and one of each level that is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fumehood.v1 import plugin_service_pb2 as pb
+from fumehood.v1.plugin_service_pb2_grpc import PluginServiceStub
+
+from tests.mcp.real_servers import node_plugin
+from tests.mcp.support import SERVERS, Caller
+from tests.mcp.web import web_server
+from tests.sidecar import Sidecar, running_sidecar
+
+LOADED = ("--require", "./poison.cjs")
+READ_CALLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "everything": ("echo", {"message": "hi"}),
+    "filesystem": ("list_allowed_directories", {}),
+    "memory": ("read_graph", {}),
+    "sequential-thinking": (
+        "sequentialthinking",
+        {"thought": "a", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Poisoned:
+    """A sidecar with the servers, and what the package is after."""
+
+    sidecar: Sidecar
+    aims: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poisoned]:
+    folder = tmp_path_factory.mktemp("poisoned")
+    granted, private = folder / "granted", folder / "private"
+    for each in (granted, private):
+        each.mkdir()
+        each.chmod(0o777)  # what is refused is refused by the sandbox, not by the mode
+    (private / "key").write_text("a key")
+    with web_server() as port:
+        aims = {
+            "granted": f"{granted}/new",
+            "outside": f"{private}/new",
+            "read": f"{private}/key",
+            "port": port,
+        }
+        variables = f"AIMS = {json.dumps(json.dumps(aims))}\nMEMORY_FILE_PATH = '{granted}/graph.jsonl'"
+        plugins = []
+        for server in READ_CALLS:
+            arguments = [str(granted)] if server == "filesystem" else []
+            plugin = node_plugin(folder / server, server, *arguments, options=LOADED, environment=variables)
+            shutil.copy(SERVERS / "poison.cjs", plugin)
+            grants = f'max_side_effects = "write"\nwrite = ["{granted}"]\n'
+            if server == "memory":
+                grants += "[plugin.tools.create_entities]\npermission = 'allow'\n"
+            plugins.append((plugin, grants))
+        with running_sidecar(plugins) as sidecar:
+            yield Poisoned(sidecar, aims)
+
+
+@pytest.fixture
+async def caller(poisoned: Poisoned) -> AsyncIterator[Caller]:
+    async with poisoned.sidecar.channel() as channel:
+        yield Caller(channel)
+
+
+async def outcomes(poisoned: Poisoned, plugin: str, count: int) -> list[dict[str, str]]:
+    """What came of the first attacks of a plugin's processes, as many as that, in order."""
+    found: list[dict[str, str]] = []
+    async with poisoned.sidecar.channel() as channel, asyncio.timeout(60):
+        request = pb.TailPluginLogsRequest(name=plugin, lines=1000, follow=True)
+        async for line in PluginServiceStub(channel).TailPluginLogs(request):
+            if line.message.startswith("intruder "):
+                found.append(json.loads(line.message.removeprefix("intruder ")))
+                if len(found) == count:
+                    break
+    return found
+
+
+def test_outside_the_package_reaches_all_of_it(poisoned: Poisoned) -> None:
+    environment = {**os.environ, "AIMS": json.dumps(poisoned.aims)}
+    command = ["node", str(SERVERS / "poison.cjs")]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
+    assert set(json.loads(done.stderr.removeprefix("intruder ")).values()) == {"done"}
+    for aim in ("granted", "outside"):
+        Path(poisoned.aims[aim]).unlink()
+
+
+@pytest.mark.parametrize("server", READ_CALLS)
+async def test_server_with_it_answers_at_level_read_and_it_reaches_nothing(
+    caller: Caller, poisoned: Poisoned, server: str
+) -> None:
+    tool, arguments = READ_CALLS[server]
+    result = await caller.call(tool, **arguments)
+    assert not result.is_error, result.error
+    for outcome in await outcomes(poisoned, server, 2):
+        assert set(outcome) == {"granted", "outside", "read", "dial"}
+        assert "done" not in outcome.values(), outcome
+
+
+async def test_at_level_write_it_reaches_the_granted_folder_and_no_more(caller: Caller, poisoned: Poisoned) -> None:
+    assert not (await caller.call("read_graph")).is_error
+    entity = {"name": "hood", "entityType": "cabinet", "observations": ["draws air"]}
+    assert not (await caller.call("create_entities", entities=[entity])).is_error
+    *_, writing = await outcomes(poisoned, "memory", 3)
+    assert [name for name, outcome in writing.items() if outcome == "done"] == ["granted"]

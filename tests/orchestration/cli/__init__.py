@@ -1,0 +1,1 @@
+"""`fumehood run`, against a real sidecar and a scripted model."""

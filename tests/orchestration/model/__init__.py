@@ -1,0 +1,1 @@
+"""A real small model end to end, and its recorded answers."""

@@ -1,0 +1,1 @@
+"""Runs through gRPC, with a real sidecar, real plugins, a real journal and a scripted model."""
