@@ -3,6 +3,10 @@
 Blocks between others are never given back by free(3) alone: a sidecar whose callers had left 200 MiB unread kept them
 for good. A low M_MMAP_THRESHOLD does the same, and tripled the processor time of a call with 500 KB of arguments.
 
+What is free at the end of a thread's arena malloc_trim(3) doesn't look at: free(3) itself gives that back, above
+M_TRIM_THRESHOLD. By itself that threshold grows to twice the largest block that was ever freed, which left each arena
+up to 28 MiB after 1 MiB arguments. A lower one than `TOP_BYTES` costs calls with 500 KB page faults each time.
+
 Rejected: one arena for all threads (M_ARENA_MAX), with which some 20 MiB less stay after a burst. While it is trimmed
 the event loop waits for its lock: 80 to 330 ms beside hostile callers, where 20 to 30 were seen.
 """
@@ -18,6 +22,14 @@ INTERVAL_S = 5.0
 
 KEPT_BYTES = 4 * 1024 * 1024
 """Free memory that is left alone: it is used again."""
+
+
+TOP_BYTES = 4 * 1024 * 1024
+"""Free memory at the end of an arena that stays there."""
+
+# Parameters of mallopt(3), and the largest value that glibc takes for the second: as much comes from the arenas as may.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_MMAP_BYTES = 32 * 1024 * 1024
 
 
 class _Mallinfo(ctypes.Structure):
@@ -37,6 +49,8 @@ async def trimmed_memory() -> AsyncIterator[None]:
         yield
         return
     libc.mallinfo2.restype = _Mallinfo
+    libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)  # setting either has both keep to what was set
+    libc.mallopt(_M_TRIM_THRESHOLD, TOP_BYTES)
 
     async def look() -> None:
         before = 0
