@@ -58,6 +58,23 @@ def test_an_id_is_known_for_the_window_and_forgotten_within_twice_that() -> None
     assert not ids.may_hold("late")
 
 
+def test_no_filter_is_made_for_each_id_where_the_window_is_nothing() -> None:
+    clock = Clock()
+    ids = RecentIds(0.0, clock=clock)
+    ids.load(words_of(()))
+    names = [f"call-{number}" for number in range(100)]
+    for each in names:
+        ids.add(each)
+        clock.now += 0.5
+    assert all(map(ids.may_hold, names))
+    assert not ids.may_hold("new")
+    clock.now += 120.0
+    for each in ("later", "last"):
+        ids.add(each)
+        clock.now += 60.0
+    assert not any(map(ids.may_hold, names))
+
+
 async def test_a_new_id_is_not_looked_up_and_a_recorded_one_is(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     async with kept.open(WriterSettings(retry_s=0.05), commit_s=30.0) as journal:

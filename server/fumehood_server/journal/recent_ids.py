@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 WORDS = 1 << 18
 """Of 64 bits each: 2 MiB. Of a million ids, 1 in 200 new ones is looked up for nothing; of four million, 1 in 6."""
 _WORD_BYTES = 8
+_TURN_S = 60.0
+"""The least time between two turns: each makes a filter anew, which takes as long as all else that an event costs."""
 
 
 def words_of(call_ids: Iterable[str]) -> array[int]:
@@ -24,13 +26,13 @@ def words_of(call_ids: Iterable[str]) -> array[int]:
 
 
 class RecentIds:
-    """Two filters in turn, so that an id is known for at least the window and forgotten within twice that."""
+    """Two filters in turn, so that an id is known for at least the window and forgotten within twice that, or 2 min."""
 
-    __slots__ = ("_clock", "_current", "_previous", "_since", "_window_s")
+    __slots__ = ("_clock", "_current", "_previous", "_since", "_turn_s")
 
     def __init__(self, window_s: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Until `load`, every id may be there."""
-        self._window_s = window_s
+        self._turn_s = max(window_s, _TURN_S)
         self._clock = clock
         self._since = clock()
         self._current = words_of(())
@@ -43,7 +45,7 @@ class RecentIds:
     def add(self, call_id: str) -> None:
         """The id is there from now on."""
         now = self._clock()
-        if now - self._since >= self._window_s:
+        if now - self._since >= self._turn_s:
             self._previous, self._current, self._since = self._current, words_of(()), now
         _add(self._current, call_id)
 
