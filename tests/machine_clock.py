@@ -8,6 +8,14 @@ from pathlib import Path
 import pytest
 
 _LIBRARY = "faketime/libfaketimeMT.so.1"
+_SITE = """
+import select, time
+
+time.sleep = lambda seconds: select.select((), (), (), seconds) and None
+"""
+"""Python sleeps by clock_nanosleep until a moment of CLOCK_MONOTONIC, which libfaketime 0.9.10 counts from a start of
+that clock that it has not set, so that the kernel refuses it: each `time.sleep` is an OSError. `subprocess` sleeps so
+where a child's pipes close before it is gone, as those of bubblewrap do on a busy machine."""
 
 
 def library() -> Path | None:
@@ -25,8 +33,12 @@ class MachineClock:
             pytest.skip("needs Debian's libfaketime: make setup")
         self._path = folder / "clock"
         self.set(0)
+        site = folder / "clock_site"
+        site.mkdir()
+        (site / "sitecustomize.py").write_text(_SITE)
         self.environment = {
             **os.environ,
+            "PYTHONPATH": str(site),
             "LD_PRELOAD": str(found),
             "FAKETIME_TIMESTAMP_FILE": str(self._path),
             "FAKETIME_NO_CACHE": "1",

@@ -30,6 +30,10 @@ from tests.sidecar import Sidecar
 
 WAITING = 1_000
 ROUNDS = 20
+STRETCHES = 3
+IDLE_S = 0.05
+"""Processor time of an idle sidecar in the least busy of the stretches: it is told in ticks of 10 ms, a user's and a
+system's, and what a busy machine puts off may fall into one. A thousand timers of a second would take 0.2 s of each."""
 
 
 @pytest.fixture
@@ -168,7 +172,6 @@ async def test_a_thousand_calls_that_wait_take_no_processor(folder: Path) -> Non
     with place.sidecar(server=f"max_concurrent_calls = {4 * WAITING}") as sidecar:
         async with client_of(sidecar) as client:
             process = psutil.Process(sidecar.process.pid)
-            idle_s = await _used_s(process)
             stream = client.tools.Session(timeout=4 * BOUND_S)
             for number in range(WAITING):
                 call = place.call("waits", f"waits-{number}")
@@ -179,17 +182,16 @@ async def test_a_thousand_calls_that_wait_take_no_processor(folder: Path) -> Non
                     seen.add(each.approval.approval_id)
                 if len(seen) == WAITING:
                     break
-            # A margin of two clock ticks (10 ms each): a thousand timers of a second would take ten times as much.
-            assert await _used_s(process) <= idle_s + 0.02
+            assert min([await _used_s(process) for _ in range(STRETCHES)]) <= IDLE_S
             (one,) = await client.list(seen.pop())
             await client.decide(one)
             assert not (await stream.read()).finished.is_error
             stream.cancel()
 
 
-async def _used_s(process: psutil.Process, seconds: float = 1.0) -> float:
-    """Processor time of a stretch, which is what is measured."""
+async def _used_s(process: psutil.Process) -> float:
+    """Processor time of a stretch of a second, which is what is measured."""
     before = process.cpu_times()
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(1)
     after = process.cpu_times()
     return float(after.user + after.system - before.user - before.system)
