@@ -22,8 +22,10 @@ NPM_STAMPS := $(NPM_LOCKS:package-lock.json=node_modules/.stamp)
 PLUGIN_NPM_STAMPS := $(filter ./examples/plugins/%,$(NPM_STAMPS))
 GO_MODS := $(shell find examples -name go.mod 2>/dev/null)
 BUF := tools/npm/node_modules/.bin/buf
+# `make test` leaves to `make test-slow` what says why it is slow (pytest.mark.slow).
 # Processes that run tests: more than processors, since much of it waits. 0: pytest itself, as without xdist.
 TEST_WORKERS ?= 4
+PYTEST := pytest --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15
 # What test-libraries tries.
 LIBRARIES := numpy pandas lxml cryptography pillow httpx sqlalchemy polars
 # The official MCP servers for Python that tests and the benchmark host.
@@ -31,7 +33,7 @@ MCP_SERVERS := mcp-server-fetch mcp-server-git mcp-server-time
 # What mypy reads besides the packages that pyproject.toml names.
 TYPED := bench tools examples tests/repository tests/soak tests/recovery
 
-.PHONY: help setup gen lint type test test-libraries test-kernels test-containers test-kills test-large test-mcp-conformance test-model clients bench soak demo demo-agent check
+.PHONY: help setup gen lint type test test-slow test-libraries test-kernels test-containers test-kills test-large test-mcp-conformance test-model clients bench soak demo demo-agent check
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -58,10 +60,14 @@ type: $(S)/runtime $(S)/dev ## Check types, strictly
 	mypy $(TYPED)
 
 # Empty, PYTHONDONTWRITEBYTECODE is off: several hundred processes would each compile the sidecar or the tests.
-test: export PYTHONDONTWRITEBYTECODE :=
-test: setup ## Run all tests, file by file beside each other; pass pytest's options in ARGS
+test test-slow: export PYTHONDONTWRITEBYTECODE :=
+test: setup ## Run the tests, file by file beside each other, but the slow ones; pass pytest's options in ARGS
 	@python -m compileall -q plugin_sdk/fumehood_sdk # what was edited since would be compiled in each of a thousand starts
-	pytest --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: setup ## Run the slow tests, each of which says why it is no part of make test
+	@python -m compileall -q plugin_sdk/fumehood_sdk
+	$(PYTEST) -m slow $(ARGS)
 
 test-libraries: $(S)/libraries $(S)/dev $(S)/bubblewrap ## Try the libraries that plugins use most in processes that are forked for each call
 	LIBRARIES=build/libraries pytest tests/libraries $(ARGS)
@@ -104,7 +110,7 @@ demo-agent: $(S)/runtime $(S)/bubblewrap ## See a real small model at work with 
 	tools/setup/model.sh
 	python examples/agent/demo.py
 
-check: lint type test ## Exactly what CI runs
+check: lint type test test-slow ## Exactly what CI runs
 	@$(MAKE) bench QUICK=1
 
 $(S)/python: tools/setup/python.sh

@@ -34,6 +34,8 @@ class Marked:
     own: frozenset[str]
     files: frozenset[str]
     """Those that each test of its file holds."""
+    is_slow: bool
+    """No part of `make test`, in none of its cases."""
 
 
 def promises(page: str) -> list[str]:
@@ -52,14 +54,22 @@ def _all_tests() -> Iterator[Marked]:
         module = ast.parse(path.read_text(encoding="utf-8"))
         marks = [node.value for node in module.body if isinstance(node, ast.Assign) and _assigns(node, "pytestmark")]
         files = frozenset(number for value in marks for number in _numbers(value))
+        all_slow = any(_is_slow(value) for value in marks)
         for node in module.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 own = frozenset(number for decorator in node.decorator_list for number in _numbers(decorator))
-                yield Marked(path.relative_to(ROOT), node.name, own, files)
+                is_slow = all_slow or any(map(_is_slow, node.decorator_list))
+                yield Marked(path.relative_to(ROOT), node.name, own, files, is_slow)
 
 
 def _assigns(node: ast.Assign, name: str) -> bool:
     return isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
+
+
+def _is_slow(expression: ast.expr) -> bool:
+    """A mark of the whole test or file: those of single parameters leave others to `make test`."""
+    each = expression.elts if isinstance(expression, ast.List | ast.Tuple) else [expression]
+    return any(ast.unparse(node).startswith("pytest.mark.slow(") for node in each)
 
 
 def _numbers(expression: ast.expr) -> Iterator[str]:

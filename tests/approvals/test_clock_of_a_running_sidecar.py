@@ -25,6 +25,8 @@ from tests.approvals.support import BOUND_S, Client, Place, client_of
 from tests.machine_clock import MachineClock
 from tests.sidecar import Sidecar
 
+pytestmark = pytest.mark.slow("what has a time is waited for, under a clock that is asked by files")
+
 HOUR_S = 3_600
 EXPIRED = apb.APPROVAL_STATE_EXPIRED
 ASKED = "TOOL_APPROVAL_REQUIRED"

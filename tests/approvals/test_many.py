@@ -82,6 +82,7 @@ async def test_two_sidecars_give_one_decision_and_one_use(pair: tuple[Place, Sid
             assert place.lines().count(line) == (said[0] == "done")
 
 
+@pytest.mark.slow("many rounds of what comes before")
 async def test_many_who_decide_and_use_at_once_on_two_sidecars_give_one_decision_and_one_use_each(
     postgres_server: PostgresServer, folder: Path
 ) -> None:
@@ -167,6 +168,7 @@ async def test_a_call_of_one_sidecar_goes_on_when_another_is_told(pair: tuple[Pl
     assert place.lines() == ["told"]
 
 
+@pytest.mark.slow("a thousand calls, and stretches of time in which nothing is to happen")
 async def test_a_thousand_calls_that_wait_take_no_processor(folder: Path) -> None:
     place = Place(folder)
     with place.sidecar(server=f"max_concurrent_calls = {4 * WAITING}") as sidecar:

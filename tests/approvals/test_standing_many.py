@@ -42,6 +42,7 @@ def pair(postgres_server: PostgresServer) -> Iterator[tuple[Place, Sidecar, Side
         yield place, found[0], found[1]
 
 
+@pytest.mark.slow("many calls at once on two sidecars")
 async def test_no_more_calls_begin_with_it_than_may_whichever_sidecar_they_come_to(
     pair: tuple[Place, Sidecar, Sidecar],
 ) -> None:

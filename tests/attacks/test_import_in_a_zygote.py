@@ -75,6 +75,7 @@ _OVER_ITSELF = {
 }
 
 
+@pytest.mark.slow("every attack once more")
 @pytest.mark.promise("S301")
 def test_capabilities_over_new_namespaces_get_an_import_no_further(tmp_path: Path) -> None:
     lay_out(tmp_path)

@@ -91,6 +91,7 @@ async def test_a_caller_that_trusts_another_authority_does_not_send_its_token(tl
     await cannot_connect(tls_channel(tls.target, trustme.CA()), tls.token())
 
 
+@pytest.mark.slow("many rounds under load")
 async def test_no_call_is_lost_while_certificates_are_replaced(tls: TlsHouse) -> None:
     """New connections all the while, by callers that trust both authorities, beside one that stays open."""
     new = trustme.CA()

@@ -154,6 +154,7 @@ def test_a_stream_goes_on_after_the_update_that_it_had(place: Place) -> None:
     assert (call.process.returncode, place.runs) == (0, 1)
 
 
+@pytest.mark.slow("waits for keepalive, 10 to 25 s")
 def test_a_network_that_falls_silent_is_noticed(place: Place) -> None:
     with place.sidecar() as sidecar, relay(sidecar.target) as network, streamed(place, network) as call:
         network.silence()

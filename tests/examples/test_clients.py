@@ -51,7 +51,14 @@ def needs(program: str) -> pytest.MarkDecorator:
 LANGUAGES = [
     "python",
     pytest.param("node", marks=needs("node")),
-    pytest.param("go", marks=[needs("go"), pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S)]),
+    pytest.param(
+        "go",
+        marks=[
+            needs("go"),
+            pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S),
+            pytest.mark.slow("builds gRPC, half a minute from an empty cache"),
+        ],
+    ),
 ]
 
 
@@ -143,6 +150,7 @@ def test_a_client_tells_a_surprise_by_its_exit_status(
     assert lacking.stderr == "surprise: the plugins dice and text are needed\n"
 
 
+@pytest.mark.slow("builds generators in Go")
 @needs("go")
 @pytest.mark.timeout(BUILD_TIMEOUT_S)
 def test_the_go_code_is_what_the_protos_generate() -> None:

@@ -79,6 +79,7 @@ def small() -> Iterator[Path]:
         yield config
 
 
+@pytest.mark.slow("writes and reads a large journal")
 def test_every_command_reads_a_large_journal_in_the_memory_of_a_small_one(small: Path) -> None:
     with journal_of(54_000) as large:
         assert large.with_name(".fumehood").joinpath(JOURNAL_NAME).stat().st_size > MARGIN_BYTES

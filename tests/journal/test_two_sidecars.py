@@ -348,6 +348,7 @@ async def test_calls_of_a_killed_sidecar_run_on_the_others_where_their_callers_a
         assert verify(reader, public_keys(pair.sidecars[0].folder / ".fumehood")).fault is None
 
 
+@pytest.mark.slow("waits until a sidecar counts as dead")
 async def test_who_was_cut_off_has_the_outcome_of_who_went_on_and_what_nobody_can_go_on_with_stays_open(
     pair: Pair,
 ) -> None:
@@ -396,6 +397,7 @@ def cut_off(url: str, call_id: str) -> None:
         assert admin.execute(sql, (lock_key(owner) % (1 << 32),)).rowcount == 1
 
 
+@pytest.mark.slow("waits until a database is given up")
 @pytest.mark.parametrize("how", ["restarted", "frozen"])
 async def test_a_database_that_is_away_refuses_calls_with_effects_and_comes_back(
     tmp_path_factory: pytest.TempPathFactory, how: str

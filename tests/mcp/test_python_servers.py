@@ -18,6 +18,8 @@ from tests.mcp.support import SERVERS, Caller, reason
 from tests.mcp.web import web_server
 from tests.sidecar import Sidecar, running_sidecar
 
+pytestmark = pytest.mark.slow("builds environments of the official servers, some hundred wheels")
+
 ALLOW = "permission = 'allow'"
 READ, EXTERNAL = tool_pb2.SIDE_EFFECTS_READ, tool_pb2.SIDE_EFFECTS_EXTERNAL
 

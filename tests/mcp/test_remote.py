@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.mcp_service_pb2_grpc import McpServiceStub
 from fumehood_server.plugins.manifest import try_manifest
 
+from tests import preloaded
 from tests.cli.command import fumehood
 from tests.mcp.support import SERVERS, Caller
 from tests.sidecar import Sidecar, running_sidecar
@@ -32,8 +32,8 @@ TOOLS = ("big", "cancellations", "change", "echo", "end_session", "seen", "slow"
 @contextlib.contextmanager
 def remote_server(*words: str, program: str = "remote.py") -> Iterator[int]:
     """The server as a process of its own. Its port."""
-    command = [sys.executable, "-P", str(SERVERS / program), *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    code = f"import runpy; runpy.run_path({str(SERVERS / program)!r}, run_name='__main__')"
+    with preloaded.Popen([*preloaded.PYTHON, "-c", code, *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield int(process.stdout.readline())

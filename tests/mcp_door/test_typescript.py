@@ -20,6 +20,10 @@ from tests.sidecar import Sidecar, running_sidecar
 from .support import BOUND_S, MODERN, url_of
 from .test_approvals import RULES
 
+pytestmark = pytest.mark.slow(
+    "the official client in Node, for each revision and transport; that in Python comes in time"
+)
+
 CLIENT = Path(__file__).parent / "typescript" / "client.mjs"
 LISTENING = CLIENT.with_name("listening.mjs")
 TURN_S = 3.0

@@ -61,6 +61,7 @@ async def calls(
             return said, psutil.Process().children(recursive=True)
 
 
+@pytest.mark.slow("installs a server by npm, twice")
 async def test_a_server_is_installed_once_and_held_to_what_the_options_grant(
     environment: dict[str, str], registry: NpmRegistry, notes: Path, tmp_path: Path
 ) -> None:

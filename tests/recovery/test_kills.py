@@ -10,6 +10,7 @@ import pytest
 from tests.recovery.kills import kill_again_and_again
 
 
+@pytest.mark.slow("the short form of make test-kills")
 @pytest.mark.parametrize(("store", "kills"), [("sqlite", 2), ("postgresql", 1)])
 def test_kills_at_random_moments_lose_nothing_and_run_nothing_twice(
     store: str, kills: int, request: pytest.FixtureRequest

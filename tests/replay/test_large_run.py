@@ -29,6 +29,8 @@ from tests.sidecar import Sidecar, running_sidecar
 
 from .runs import RUN, journal_of_run
 
+pytestmark = pytest.mark.slow("records and replays thousands of calls")
+
 RESULT_BYTES = 100_000
 CALLS = 640
 LARGE_CALLS = 3

@@ -7,8 +7,8 @@ import subprocess
 from tests.repository.test_layout import ROOT
 
 TARGETS = [
-    *("help", "setup", "gen", "lint", "type", "test", "test-libraries", "test-kernels", "test-containers"),
-    *("test-large", "test-mcp-conformance", "test-model", "clients", "bench", "test-kills", "soak"),
+    *("help", "setup", "gen", "lint", "type", "test", "test-slow", "test-libraries", "test-kernels"),
+    *("test-containers", "test-large", "test-mcp-conformance", "test-model", "clients", "bench", "test-kills", "soak"),
     *("demo", "demo-agent", "check"),
 ]
 

@@ -19,6 +19,8 @@ import pytest
 
 from tests.repository.test_layout import NEEDS, ROOT
 
+pytestmark = pytest.mark.slow("builds and installs every distribution")
+
 TIMEOUT_S = 120.0
 
 

@@ -104,6 +104,7 @@ async def served(client: ToolClient) -> list[str]:
     return [each.name for each in (await client.plugins.ListPlugins(pb.ListPluginsRequest())).plugins]
 
 
+@pytest.mark.slow("many rounds under load")
 async def test_no_call_is_lost_while_the_file_is_taken_up_again_and_again(house: House) -> None:
     async with house.sidecar.channel() as channel:
         client = ToolClient(house.sidecar, channel)

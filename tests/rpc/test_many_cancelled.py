@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 
@@ -47,6 +48,7 @@ ENDS = {None, "CANCELLED_SIGNAL", "CANCELLED_TIMEOUT", "TOOL_TIMEOUT"}
 SEED = 13
 
 
+@pytest.mark.slow("a thousand calls at random")
 async def test_each_of_a_thousand_calls_in_flight_has_one_outcome_whoever_cancels_it_when() -> None:
     chance = random.Random(SEED)  # noqa: S311 - the same moments each time
     with tempfile.TemporaryDirectory(prefix="fh-") as name:

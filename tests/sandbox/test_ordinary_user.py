@@ -22,7 +22,7 @@ _WHY_NOT = why_not(_TESTS, *SANDBOX_AND_PACKAGES)
 @pytest.mark.promise("S902")
 @pytest.mark.skipif(os.geteuid() != 0, reason="this whole suite runs as an ordinary user already")
 @pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT)
-@pytest.mark.parametrize("area", _FILES)
+@pytest.mark.parametrize("area", ["sandbox", pytest.param("attacks", marks=pytest.mark.slow("every attack once more"))])
 def test_every_layer_holds_for_an_ordinary_user_too(area: str) -> None:
     assert_passes(
         *(_TESTS / area / f"test_{name}.py" for name in _FILES[area]),

@@ -84,6 +84,7 @@ async def test_replicas_vote_on_a_part_and_each_is_mended(scripted_model: Script
     assert not any(body.get("tools") for body in scripted_model.requests())
 
 
+@pytest.mark.slow("seconds of processor time, as the checks' own test")
 async def test_text_made_to_take_for_ever_ends_its_own_run_and_holds_up_no_other(
     scripted_model: ScriptedModel, tmp_path: Path
 ) -> None:
