@@ -12,6 +12,8 @@ import pytest
 
 from tests.users import SANDBOX_AND_PACKAGES, as_ordinary_user, assert_passes, why_not
 
+from .launchers import LAUNCHERS
+
 pytestmark = pytest.mark.promise("S904")
 
 _HERE = Path(__file__).resolve().parent
@@ -19,7 +21,7 @@ _WHY_NOT = why_not(_HERE, *SANDBOX_AND_PACKAGES)
 
 
 @pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT)
-@pytest.mark.parametrize("user", ["root", "ordinary"])
+@pytest.mark.parametrize("user", LAUNCHERS)
 def test_every_promise_holds_without_namespaces(user: str) -> None:
     changed: tuple[str, ...] = ()
     if os.geteuid() == 0 and user == "ordinary":

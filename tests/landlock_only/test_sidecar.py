@@ -27,6 +27,8 @@ from tests.sandbox.harness import until_gone
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 from tests.users import ORDINARY, SANDBOX_AND_PACKAGES, SYSTEM_PYTHON, as_ordinary_user, why_not
 
+from .launchers import LAUNCHERS
+
 _ROOT = Path(__file__).resolve().parents[2]
 _BOUND_S = 60.0
 _SOURCES = (
@@ -86,7 +88,7 @@ def _interpreter(user: str, *, contained: bool = True) -> tuple[str, ...]:
     return (*as_user, *inside, SYSTEM_PYTHON, "-B")
 
 
-@pytest.fixture(params=["root", "ordinary"])
+@pytest.fixture(params=LAUNCHERS)
 def user(request: pytest.FixtureRequest) -> str:
     return _user(request)
 
@@ -135,7 +137,7 @@ class House:
     numbers: Path
 
 
-@pytest.fixture(scope="module", params=["root", "ordinary"])
+@pytest.fixture(scope="module", params=LAUNCHERS)
 def house(request: pytest.FixtureRequest) -> Iterator[House]:
     user = _user(request)
     with folder_for_everybody() as folder:

@@ -52,6 +52,11 @@ CODE = """
 DEPENDS = 'dependencies = ["Greeting >= 1"]\n'
 
 
+EACH = pytest.mark.parametrize(
+    "installer", ["uv", pytest.param("pip", marks=pytest.mark.slow("seconds of processor time, as uv in none"))]
+)
+
+
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
     """An index in which `greeting` requires `politeness`."""
@@ -92,7 +97,7 @@ def configure(index: Path, *plugins: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
+@EACH
 def test_packages_of_a_lock_are_imported_in_warm_and_in_fresh_processes(
     index: Path, plugin: Path, installer: str
 ) -> None:
@@ -143,7 +148,7 @@ def test_check_of_a_lock_fails_where_the_dependencies_are_others_and_asks_no_ind
     assert stale.error["todo"] == f"fumehood plugin lock {plugin}"
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
+@EACH
 def test_a_source_distribution_is_refused_by_name_and_its_code_never_runs(
     index: Path, plugin: Path, installer: str
 ) -> None:
@@ -159,7 +164,7 @@ def test_a_source_distribution_is_refused_by_name_and_its_code_never_runs(
     assert not (plugin / "plugin.lock").exists()
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
+@EACH
 def test_a_wheel_with_other_content_under_the_same_name_is_not_installed(
     index: Path, plugin: Path, installer: str
 ) -> None:

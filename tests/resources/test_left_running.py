@@ -25,10 +25,10 @@ LEFT = [("thread", 0.0), ("thread", 0.5)]
 
 @pytest.fixture(params=[True, False], ids=["cgroups", "no cgroups"])
 async def hood(request: pytest.FixtureRequest) -> AsyncIterator[Hood]:
-    """Two seconds of processor time for each call, and half of that between two of them."""
+    """A second of processor time for each call, and half of that between two of them."""
     logs = LogSink()
     async with asyncio.timeout(BOUND_S * 2), Pools(logs, SETTINGS) as pools:
-        spec = spec_of(cgroups=request.param, cpu_s=2, memory_bytes=1 << 30)
+        spec = spec_of(cgroups=request.param, cpu_s=1, memory_bytes=1 << 30)
         yield Hood(pools, logs, spec, spec_of(identity="honest"))
 
 
@@ -57,9 +57,9 @@ async def test_worker_that_a_call_left_busy_is_ended_though_nobody_calls(hood: H
 async def test_next_call_does_not_pay_for_what_was_used_before_it_began(hood: Hood, how: str, rest: float) -> None:
     worker = await worker_of(hood)
     before_ns = worker._meter.cpu_ns()
-    assert value_in(await hood.call("leave", how=how, seconds=0.7, rest=rest)) == how
-    await until(lambda: _used_by(worker) - before_ns > 0.7 * NS)
-    assert value_in(await hood.call("spin", seconds=1.5)) == 1.5
+    assert value_in(await hood.call("leave", how=how, seconds=0.35, rest=rest)) == how
+    await until(lambda: _used_by(worker) - before_ns > 0.35 * NS)
+    assert value_in(await hood.call("spin", seconds=0.75)) == 0.75
     assert worker.table.served == 2, "control: it was this process that served it"
 
 

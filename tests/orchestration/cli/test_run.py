@@ -18,6 +18,9 @@ from tests.orchestration.runs.bench import model_sidecar
 from tests.orchestration.scripted import ScriptedModel
 from tests.sidecar import Sidecar
 
+WAITED_S = 5
+"""For what is waited out, once it has begun and what it runs in was killed."""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -233,7 +236,7 @@ def test_a_sidecar_that_is_killed_and_started_again_goes_on_with_the_run(
     place, path = tmp_path / "s", tmp_path / "notes/a"
     place.mkdir()
     scripted_model.calls(("note", {"path": str(path), "text": "once"}))
-    scripted_model.calls(("wait", {"seconds": 25}))
+    scripted_model.calls(("wait", {"seconds": WAITED_S}))
     scripted_model.says("Done.")
     with model_sidecar(scripted_model, tmp_path, at=place) as first:
         process_of = _started("run", "Go.", "--json", address=first.target)

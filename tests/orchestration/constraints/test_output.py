@@ -155,7 +155,10 @@ async def test_a_contract_that_can_not_be_used_is_told_before_anybody_is_asked(
     [
         (OutputContract(schema={}, repair_allowed=True), '{"' * 10_000, "{'a': 1", Code.CONSTRAINT_JSON_INVALID),
         (OutputContract(grammar=AMBIGUOUS), "a" * 3_000, "a" * 30, Code.CONSTRAINT_GRAMMAR_REJECTED),
-        (OutputContract(grammar='root ::= ("a"?){2000}'), "a" * 1_900, "a", Code.CONSTRAINT_GRAMMAR_REJECTED),
+        pytest.param(
+            *(OutputContract(grammar='root ::= ("a"?){2000}'), "a" * 1_900, "a", Code.CONSTRAINT_GRAMMAR_REJECTED),
+            marks=pytest.mark.slow("seconds of processor time, as for the other grammar"),
+        ),
     ],
 )
 async def test_text_made_to_take_for_ever_is_one_outputs_fault(
