@@ -111,6 +111,7 @@ class RefusalReason(StrEnum):
     DRAINING = "DRAINING"
     RELOAD_REFUSED = "RELOAD_REFUSED"
     STATE_UNWRITABLE = "STATE_UNWRITABLE"
+    INTERNAL = "INTERNAL"
 
 
 @dataclass(frozen=True, slots=True)

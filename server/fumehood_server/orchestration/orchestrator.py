@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -31,7 +32,7 @@ from fumehood_server.orchestration.recorded import RecordedRun, find_run
 from fumehood_server.orchestration.request import Budget, SystemRequest
 from fumehood_server.orchestration.request_json import request_to_json
 from fumehood_server.orchestration.response import SystemResponse
-from fumehood_server.orchestration.run import Run, RunBegin, RunParts
+from fumehood_server.orchestration.run import Run, RunBegin, RunParts, deadline_of
 from fumehood_server.orchestration.run_handle import SHUTDOWN, RunHandle
 from fumehood_server.orchestration.sessions import HistoryPolicy, read_history
 from fumehood_server.orchestration.tools import Calls, RunTools
@@ -149,9 +150,7 @@ class Orchestrator:
 
     async def _run(self, handle: RunHandle, request: Mapping[str, Any]) -> SystemResponse | RefusedError:
         try:
-            handle.begin()
-            async with self._session(handle.request):
-                return await self._answer(handle, request)
+            return await self._respond(handle, request)
         except RefusedError as exc:  # raised by `response`; here it would end the group
             return exc
         except JournalUnavailableError as exc:
@@ -166,45 +165,110 @@ class Orchestrator:
         except Exception as exc:  # noqa: BLE001 - in the group it would end the other runs, and the sidecar
             get_logger().error("run_fault", request_id=handle.request.request_id, exc_info=exc)
             text = "the run failed by a fault of the sidecar, whose log has more. What it did is on record"
-            return RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, text))
+            return RefusedError(Refusal(RefusalReason.INTERNAL, text))
         finally:
             del self._runs[handle.request.request_id]
 
-    async def _answer(self, handle: RunHandle, request_json: Mapping[str, Any]) -> SystemResponse:
-        """The recorded response, or that of a run which begins or goes on."""
+    async def _respond(self, handle: RunHandle, request_json: Mapping[str, Any]) -> SystemResponse:
+        """The recorded response, or that of a run which begins or goes on.
+
+        What ends it while it is looked up, or waits for its session, is on record as its end.
+        """
+        try:
+            handle.begin()
+            recorded = await self._find(handle)
+            if isinstance(recorded, SystemResponse):
+                return recorded
+            async with self._session(handle):
+                history = await self._history(handle.request) if recorded is None else recorded.history
+                return await self._carry_out(handle, request_json, recorded, history)
+        except (TimeoutError, asyncio.CancelledError) as exc:
+            if handle.run is not None or handle.is_left_off:
+                raise
+            recorded = await self._find(handle)
+            if isinstance(recorded, SystemResponse):
+                return recorded
+            return await self._carry_out(handle, request_json, recorded, (), ended=exc)
+
+    @contextlib.asynccontextmanager
+    async def _session(self, handle: RunHandle) -> AsyncIterator[None]:
+        """Held while one of a session's runs is under way: the next one is told what it added. Raises TimeoutError."""
+        request = handle.request
+        if not request.session_id:
+            yield
+            return
+        deadline = deadline_of(request, handle.admitted_at, self._parts.settings().timeout_s)
+        session = self._sessions.setdefault(request.session_id, _Session())
+        session.runs += 1
+        try:
+            async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
+                await session.turn.acquire()
+            try:
+                yield
+            finally:
+                session.turn.release()
+        finally:
+            session.runs -= 1
+            if not session.runs:
+                del self._sessions[request.session_id]
+
+    async def _find(self, handle: RunHandle) -> RecordedRun | SystemResponse | None:
+        """What was answered, or what there is to go on from. None: nothing is known of it."""
         request, parts = handle.request, self._parts
         recorded = None
         if request.is_named and parts.reads is not None:
             recorded = await find_run(parts.reads, request.request_id)
-        if recorded is not None:
-            handle.resumed = True
-            response = _recorded_response(handle, recorded, parts.window_s)
-            if response is None and parts.journal.shared:
-                # Whether the other process is dead is not known here, and two may not carry out one run.
-                why = "is or was another sidecar's of this journal, where runs are not gone on with"
-                raise _not_resumable(request.request_id, f"{why} (sidecar {recorded.sidecar}): ask it, or ask anew")
-            if response is not None:
-                return response
-        elif handle.join_only:
-            text = f'nothing is known of a run of the id "{request.request_id}"'
-            raise RefusedError(Refusal(RefusalReason.RUN_NOT_FOUND, text))
-        engine = parts.engines.get(request.engine or parts.settings().engine)
-        begin = RunBegin(request_json, handle.digest, "" if engine is None else engine.name, parts.configuration())
-        run = handle.run = await self._prepare(handle, engine, begin, recorded)
-        return await run.carry_out(self._mode(request, engine), lambda: handle.why_ended)
+        if recorded is None:
+            if handle.join_only:
+                text = f'nothing is known of a run of the id "{request.request_id}"'
+                raise RefusedError(Refusal(RefusalReason.RUN_NOT_FOUND, text))
+            return None
+        handle.resumed = True
+        response = _recorded_response(handle, recorded, parts.window_s)
+        if response is not None:
+            return response
+        if parts.journal.shared:
+            # Whether the other process is dead is not known here, and two may not carry out one run.
+            why = "is or was another sidecar's of this journal, where runs are not gone on with"
+            raise _not_resumable(request.request_id, f"{why} (sidecar {recorded.sidecar}): ask it, or ask anew")
+        return recorded
 
-    async def _prepare(
-        self, handle: RunHandle, engine: Engine | None, begin: RunBegin, recorded: RecordedRun | None
+    async def _history(self, request: SystemRequest) -> tuple[Message, ...]:
+        """What was said before in its session."""
+        if not request.session_id:
+            return ()
+        parts = self._parts
+        if parts.reads is None or parts.payloads is not Payloads.FULL:
+            text = 'sessions need a journal that keeps payloads ([journal] payloads = "full")'
+            raise RefusedError(Refusal(RefusalReason.SESSION_REFUSED, text))
+        return await read_history(parts.reads, request.session_id, request.caller, _history(parts.settings()))
+
+    async def _carry_out(
+        self,
+        handle: RunHandle,
+        request_json: Mapping[str, Any],
+        recorded: RecordedRun | None,
+        history: tuple[Message, ...],
+        *,
+        ended: BaseException | None = None,
+    ) -> SystemResponse:
+        """`ended`: why it ends before its first step."""
+        request, parts = handle.request, self._parts
+        engine = parts.engines.get(request.engine or parts.settings().engine)
+        name = "" if engine is None else engine.name
+        begin = RunBegin(request_json, handle.digest, name, parts.configuration(), handle.admitted_at)
+        run = handle.run = self._prepare(handle, engine, begin, recorded, history)
+        return await run.carry_out(self._mode(request, engine, ended), lambda: handle.why_ended)
+
+    def _prepare(
+        self,
+        handle: RunHandle,
+        engine: Engine | None,
+        begin: RunBegin,
+        recorded: RecordedRun | None,
+        history: tuple[Message, ...],
     ) -> Run:
         request, parts, settings = handle.request, self._parts, self._parts.settings()
-        history: tuple[Message, ...] = ()
-        if recorded is not None:
-            history = recorded.history
-        elif request.session_id:
-            if parts.reads is None or parts.payloads is not Payloads.FULL:
-                text = 'sessions need a journal that keeps payloads ([journal] payloads = "full")'
-                raise RefusedError(Refusal(RefusalReason.SESSION_REFUSED, text))
-            history = await read_history(parts.reads, request.session_id, request.caller, _history(settings))
         return Run(
             request,
             RunParts(
@@ -237,27 +301,13 @@ class Orchestrator:
             }
         )
 
-    def _mode(self, request: SystemRequest, engine: Engine | None) -> Callable[[RunContext], Awaitable[ModeResult]]:
+    def _mode(
+        self, request: SystemRequest, engine: Engine | None, ended: BaseException | None
+    ) -> Callable[[RunContext], Awaitable[ModeResult]]:
         async def refuse(_run: RunContext) -> ModeResult:
-            raise _no_engine(request.engine, sorted(self._parts.engines))
+            raise ended or _no_engine(request.engine, sorted(self._parts.engines))
 
-        return refuse if engine is None else MODES[request.mode]
-
-    @contextlib.asynccontextmanager
-    async def _session(self, request: SystemRequest) -> AsyncIterator[None]:
-        """Held while one of a session's runs is under way: the next one is told what it added."""
-        if not request.session_id:
-            yield
-            return
-        session = self._sessions.setdefault(request.session_id, _Session())
-        session.runs += 1
-        try:
-            async with session.turn:
-                yield
-        finally:
-            session.runs -= 1
-            if not session.runs:
-                del self._sessions[request.session_id]
+        return refuse if engine is None or ended is not None else MODES[request.mode]
 
 
 @dataclass(slots=True)

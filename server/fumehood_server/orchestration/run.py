@@ -70,6 +70,18 @@ class RunBegin:
     engine: str
     """Name. Empty: there is none."""
     configuration: str
+    admitted_at: float
+    """On the clock of `time.monotonic`: what the run waited for its session is its own time."""
+
+
+def deadline_of(request: SystemRequest, admitted_at: float, timeout_s: float) -> float:
+    """When a run ends at the latest, on the clock of `time.monotonic`. `timeout_s` is the operator's cap."""
+    bounds = [admitted_at + timeout_s]
+    if request.timeout_s is not None:
+        bounds.append(admitted_at + request.timeout_s)
+    if request.caller_deadline is not None:
+        bounds.append(request.caller_deadline)
+    return min(bounds)
 
 
 class Run:
@@ -96,13 +108,8 @@ class Run:
         self._recorded = recorded
         self._records = RunRecords(parts.journal, request, parts.payloads)
         self._spending = Spending(parts.budget)
-        self._began_at = time.monotonic()
-        bounds = [self._began_at + parts.timeout_s]
-        if request.timeout_s is not None:
-            bounds.append(self._began_at + request.timeout_s)
-        if request.caller_deadline is not None:
-            bounds.append(request.caller_deadline)
-        self.deadline = min(bounds)
+        self._began_at = begin.admitted_at
+        self.deadline = deadline_of(request, begin.admitted_at, parts.timeout_s)
         """On the clock of `time.monotonic`."""
         self._calls = ToolCalls(
             request,
@@ -218,8 +225,8 @@ class Run:
         """
         result, error, state = ModeResult(), None, State.COMPLETE
         try:
+            await self._record_start()
             async with asyncio.timeout(max(self.deadline - time.monotonic(), 0.0)):
-                await self._record_start()
                 result = await mode(self)
             error = result.error
         except (JournalUnavailableError, SuspendedError):

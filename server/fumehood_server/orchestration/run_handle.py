@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 from fumehood_server.model.caller import Caller
@@ -25,6 +26,7 @@ class RunHandle:
         self.join_only = join_only
         """Whether to begin nothing that is not on record."""
         self.digest = digest
+        self.admitted_at = time.monotonic()
         self.log = HappeningLog()
         self.resumed = False
         """Whether it goes on from the record, or is answered from it."""
@@ -85,6 +87,11 @@ class RunHandle:
         """Have it begin nothing more, unless it ends already: see `Run.suspend`."""
         if self.run is not None and not self._is_cancelled and self.run.suspend():
             self.cancel(SHUTDOWN)
+
+    @property
+    def is_left_off(self) -> bool:
+        """Whether it was cancelled to be gone on with later, by another sidecar or another time: it has no end."""
+        return self._is_cancelled and (self.is_stopped or self._why == SHUTDOWN)
 
     async def steer(self, messages: tuple[Message, ...], kind: str, by: Caller) -> None:
         """See `Run.steer`."""

@@ -90,6 +90,7 @@ REFUSALS: dict[RefusalReason, Row] = {
     RefusalReason.STATE_UNWRITABLE: Row(
         grpc.StatusCode.FAILED_PRECONDITION, retryable=True, category=Category.CONFIGURATION
     ),
+    RefusalReason.INTERNAL: Row(grpc.StatusCode.INTERNAL, retryable=False, category=Category.ORCHESTRATION),
 }
 
 CATEGORIES: dict[Category, error_pb2.FailureCategory.ValueType] = {

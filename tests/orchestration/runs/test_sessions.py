@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from fumehood.v1 import orchestration_service_pb2 as pb
+from google.protobuf.duration_pb2 import Duration
 
 from tests.orchestration.scripted import ScriptedModel
 
-from .bench import asked, model_sidecar, refused, run, runs_of
+from .bench import TIMEOUT_S, asked, model_sidecar, refused, run, runs_of
+
+LATE_MS = 30_000
+SOON = pb.ExecutionHints(timeout=Duration(nanos=500_000_000))
 
 
 def told(body: dict[str, Any]) -> list[str]:
@@ -49,6 +55,33 @@ async def test_runs_of_a_session_come_one_after_the_other(scripted_model: Script
             await run(stub, asked("Two?", session_id="s"))
             await first
     assert told(scripted_model.requests()[1]) == ["One?", "First.", "Two?"]
+
+
+async def test_what_ends_a_run_that_waits_for_its_session_is_its_end_on_record(
+    scripted_model: ScriptedModel, tmp_path: Path
+) -> None:
+    scripted_model.says("First.", latency=LATE_MS)
+    with model_sidecar(scripted_model, tmp_path) as sidecar:
+        async with runs_of(sidecar) as stub:
+            first = asyncio.create_task(run(stub, asked("One?", session_id="s", request_id="first")))
+            await scripted_model.arrived(1)
+            cancelled = asked("Two?", session_id="s", request_id="cancelled")
+            late = asked("Three?", session_id="s", request_id="late", hints=SOON)
+            for request, code in ((cancelled, "CANCELLED_SIGNAL"), (late, "CANCELLED_TIMEOUT")):
+                waits = asyncio.create_task(run(stub, request))
+                while request is cancelled and not waits.done():
+                    with contextlib.suppress(grpc.aio.AioRpcError):  # not begun yet
+                        await stub.CancelRun(pb.CancelRunRequest(request_id=request.request_id), timeout=TIMEOUT_S)
+                response = await waits
+                assert (response.state, response.error.code) == ("CANCELLED", code)
+                assert not first.done()
+                assert await run(stub, request) == response, "it is answered from the record"
+            await stub.CancelRun(pb.CancelRunRequest(request_id="first"), timeout=TIMEOUT_S)
+            await first
+            scripted_model.clear()
+            scripted_model.says("Four.")
+            assert (await run(stub, asked("Four?", session_id="s"))).content == "Four."
+    assert told(scripted_model.requests()[-1]) == ["Four?"]
 
 
 async def test_a_run_that_fails_adds_nothing(scripted_model: ScriptedModel, tmp_path: Path) -> None:
