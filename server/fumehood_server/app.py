@@ -258,6 +258,7 @@ async def _serve_recorded(
                 tools=catalog,
                 executor=executor,
                 rights=callers,
+                quotas=quotas,
                 journal=journal,
                 reads=journal.reads,
             ) as orchestrator,

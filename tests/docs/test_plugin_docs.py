@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fumehood_server.config import config_file
+from fumehood_server.config import config_file, policy_tables
 from fumehood_server.config.load import load_config
 from fumehood_server.config.tables import Table
 from fumehood_server.plugins import manifest_file
@@ -28,9 +28,9 @@ EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
         config_file.PluginTable,
         config_file.ToolGrantTable,
         config_file.SecretTable,
-        config_file.RuleTable,
-        config_file.ConditionTable,
-        config_file.QuotaTable,
+        policy_tables.RuleTable,
+        policy_tables.ConditionTable,
+        policy_tables.QuotaTable,
         config_file.ApprovalsTable,
         config_file.WebhookTable,
         manifest_file.PluginTable,

@@ -155,6 +155,11 @@ GOOD = 'name = "q"\ncalls = 5\nwindow = "1h"\n'
     ("lines", "problem"),
     [
         ('name = "q"\n', '[[policy.quota]] "q" counts nothing'),
+        ('name = "q"\ntokens = 5\nwindow = "1d"\ntools = ["a"]\n', "which `tools` says nothing of"),
+        ('name = "q"\ncost = 5\nwindow = "1d"\nper = ["tool"]\n', "which `per` says nothing of"),
+        ('name = "q"\ncalls = 5\nwindow = "1d"\nengines = ["a"]\n', "which `engines` says nothing of"),
+        ('name = "q"\ncost = 0\nwindow = "1d"\n', "`cost` in"),
+        ('name = "q"\ninferences = 5\n', "`window` is missing"),
         (f"{GOOD}bytes = 5\n", '[[policy.quota]] "q" counts `calls` and `bytes`'),
         ('name = "q"\ncalls = 5\n', '`window` is missing in [[policy.quota]] "q"'),
         ('name = "q"\nin_flight = 5\nwindow = "1h"\n', "counts calls in flight, which have no `window`"),

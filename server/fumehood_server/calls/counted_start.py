@@ -14,7 +14,7 @@ from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Appr
 from fumehood_server.model.events import About, ExecuteStart
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.quota_events import QuotaRefused
-from fumehood_server.model.quotas import QuotaExceededError, shown
+from fumehood_server.model.quotas import QuotaExceededError
 from fumehood_server.model.standing import StandingUse
 from fumehood_server.model.standing_changes import UseStanding
 from fumehood_server.model.standing_events import StandingUsed
@@ -48,20 +48,10 @@ async def commit_counted_start(
             await journal.commit(event, about, kept, lasting=False)
     except QuotaExceededError as exc:
         call.about = None
-        tool, charge = call.request.tool, exc.exceeded.charge
-        refused = QuotaRefused(
-            quota=charge.quota,
-            counts=charge.counts.value,
-            per=dict(charge.key),
-            limit=shown(charge.limit),
-            used=shown(exc.exceeded.used),
-            wanted=shown(charge.amount),
-            free_us=exc.exceeded.free_us,
-            call_id=about.call_id,
-            caller=call.request.caller,
-        )
+        tool = call.request.tool
+        refused = QuotaRefused.of(exc.exceeded, call_id=about.call_id, caller=call.request.caller)
         journal.record(refused, About(tool=about.tool, plugin=about.plugin, context=about.context))
-        raise NotBegunError(exceeded_error(tool, exc.exceeded)) from exc
+        raise NotBegunError(exceeded_error(f"{tool} was not run", exc.exceeded)) from exc
     except CallTakenError:
         raise
     except JournalUnavailableError as exc:

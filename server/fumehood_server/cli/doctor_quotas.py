@@ -1,4 +1,4 @@
-"""What `fumehood doctor` says of quotas: those that count no call, by callers and plugins that there are not."""
+"""What `fumehood doctor` says of quotas: those that count nothing, by names that nothing has."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ def quota_findings(config: SidecarConfig, plugins: Collection[str]) -> Iterator[
     found = [*config.quotas]
     yield CallerFinding("quotas", "ok", f"{len(found)} counted in the journal: `fumehood policy quotas` shows them")
     for quota in found:
-        yield from _idle(quota, callers, plugins)
+        yield from _idle(quota, callers, plugins, {each.name for each in config.engines})
         if Per.CALLER in quota.per and not callers:
             detail = "counts by caller, and no [[caller]] has a name: all are counted as one"
             yield CallerFinding(f"quota {quota.name}", "note", detail, "name who may call: docs/callers.md")
 
 
-def _idle(quota: Quota, callers: Collection[str], plugins: Collection[str]) -> Iterator[CallerFinding]:
+def _idle(
+    quota: Quota, callers: Collection[str], plugins: Collection[str], engines: Collection[str]
+) -> Iterator[CallerFinding]:
     for what, named, known in (
         ("[[caller]]", {*quota.callers} - {""}, callers),
         ("[[plugin]]", {*quota.plugins}, plugins),
+        ("[[engine]]", {*quota.engines}, engines),
     ):
         missing = sorted(named - {*known})
         if missing:

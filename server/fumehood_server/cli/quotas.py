@@ -108,9 +108,9 @@ def _key(quota: Quota, found: _Used) -> dict[str, Any]:
 
 def limit_text(quota: dict[str, Any]) -> str:
     """A limit in words."""
-    words = {"in_flight": "at a time", "calls": "calls", "bytes": "bytes", "sum": "in all"}
+    words = {"in_flight": "at a time", "sum": "in all", "cost": "of cost"}
     window = f" in {quota['window_s']:,} s" if quota["window_s"] else ""
-    return f"{quota['limit']} {words[quota['counts']]}{window}"
+    return f"{quota['limit']} {words.get(quota['counts'], quota['counts'])}{window}"
 
 
 def key_text(key: dict[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fumehood_server.config.config_file import ConditionTable, RuleTable
+from fumehood_server.config.policy_tables import ConditionTable, RuleTable
 from fumehood_server.config.toml_source import Key, TomlSource
 from fumehood_server.model.condition_checks import pattern_problem
 from fumehood_server.model.policy import Condition, Rule

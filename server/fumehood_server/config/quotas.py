@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 
-from fumehood_server.config.config_file import JournalStore, QuotaMissing, QuotaTable
+from fumehood_server.config.config_file import JournalStore
+from fumehood_server.config.policy_tables import QuotaMissing, QuotaTable
 from fumehood_server.config.toml_source import Key, TomlSource
 from fumehood_server.model.quotas import Counted, Per, Quota
 
@@ -44,9 +45,10 @@ def _quota(table: QuotaTable, key: Key, source: TomlSource) -> Quota:
     given = [each for each in Counted if getattr(table, each.value) is not None]
     if len(given) != 1:
         said = "counts nothing" if not given else f"counts {' and '.join(f'`{each.value}`' for each in given)}"
-        hint = "write one of in_flight, calls, bytes and sum, and a quota of its own for each other"
+        hint = "write one of in_flight, calls, bytes, sum, inferences, tokens and cost, and a quota for each other"
         raise source.problem((*key, "name"), f'{_QUOTA} "{table.name}" {said}', hint)
     counts = given[0]
+    _check_selection(table, counts, key, source)
     return Quota(
         name=table.name,
         counts=counts,
@@ -59,7 +61,20 @@ def _quota(table: QuotaTable, key: Key, source: TomlSource) -> Quota:
         plugins=tuple(table.plugins),
         side_effects=tuple(each.value for each in table.side_effects),
         callers=tuple(table.callers),
+        engines=tuple(table.engines),
     )
+
+
+def _check_selection(table: QuotaTable, counts: Counted, key: Key, source: TomlSource) -> None:
+    """Calls are told apart by their tools, inferences by their engines."""
+    counted, foreign = "calls", ["engines"] if table.engines else []
+    if counts.of_inferences:
+        counted = "inferences"
+        foreign = [each for each in ("tools", "plugins", "side_effects") if getattr(table, each)]
+        foreign += ["per"] if Per.TOOL in table.per else []
+    if foreign:
+        problem = f'{_QUOTA} "{table.name}" counts {counted}, which `{foreign[0]}` says nothing of'
+        raise source.problem((*key, foreign[0]), problem, "leave it out")
 
 
 def _limit(table: QuotaTable, counts: Counted, key: Key, source: TomlSource) -> Decimal:
@@ -68,21 +83,27 @@ def _limit(table: QuotaTable, counts: Counted, key: Key, source: TomlSource) -> 
             if getattr(table, name) is not None:
                 problem = f'`{name}` in {_QUOTA} "{table.name}" speaks of a `sum`, and there is none'
                 raise source.problem((*key, name), problem, f"leave it out: the limit is `{counts.value}`")
+        if counts is Counted.COST:
+            return _amount(table.cost, "cost", table.name, key, source)
         return Decimal(getattr(table, counts.value))
     if not (table.sum or "").startswith("/"):
         raise source.problem((*key, "sum"), f'"{table.sum}" is no JSON pointer (RFC 6901)', f'write "/{table.sum}"')
     if table.max is None:
         problem = f'`max` is missing in {_QUOTA} "{table.name}"'
         raise source.problem((*key, "sum"), problem, "the most that the sum may be")
+    return _amount(table.max, "max", table.name, key, source)
+
+
+def _amount(value: float | str | None, field: str, quota: str, key: Key, source: TomlSource) -> Decimal:
     try:
-        limit = Decimal(str(table.max))
+        limit = Decimal(str(value))
         places = limit.as_tuple().exponent
         is_fit = limit.is_finite() and 0 < limit <= _MAX_AMOUNT and isinstance(places, int) and places >= -_MAX_PLACES
     except decimal.InvalidOperation:
         is_fit = False
     if not is_fit:
-        problem = f'`max` in {_QUOTA} "{table.name}" must be more than 0, and at most 1e30 with {_MAX_PLACES} places'
-        raise source.problem((*key, "max"), problem, 'write a number, or one as a string: "499.99"')
+        problem = f'`{field}` in {_QUOTA} "{quota}" must be more than 0, and at most 1e30 with {_MAX_PLACES} places'
+        raise source.problem((*key, field), problem, 'write a number, or one as a string: "499.99"')
     return limit
 
 

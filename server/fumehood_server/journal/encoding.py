@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from fumehood_server.journal.entry import CallChange, CallClaim, CallRow, CallState, Entry
+from fumehood_server.journal.entry import CallChange, CallClaim, CallRow, CallState, Entry, RunClaim, RunStep
 from fumehood_server.model.events import (
     About,
     Document,
@@ -25,6 +25,7 @@ from fumehood_server.model.events import (
     ExecuteTakenOver,
     OutcomeResolved,
 )
+from fumehood_server.model.run_events import InferenceEnd, InferenceStart, RunEnded, RunResumed, RunStarted
 
 _NO_EFFECTS = frozenset({"", "none", "read"})
 
@@ -68,8 +69,10 @@ def encode(
         documents,
         bool(about.call_id) and number > 0,
     )
-    if about.charges and isinstance(event, ExecuteStart | ExecuteEnd):
+    entry.run = _run_of(event, about)
+    if about.charges and isinstance(event, ExecuteStart | ExecuteEnd | InferenceStart | InferenceEnd):
         entry.charges, entry.releases = about.charges, isinstance(event, ExecuteEnd)
+        entry.asks = isinstance(event, InferenceStart)
     return entry
 
 
@@ -96,6 +99,17 @@ def _with_whole_characters(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 def has_effects(side_effects: str) -> bool:
     """Whether a tool of this level may change something outside of its process."""
     return side_effects not in _NO_EFFECTS
+
+
+def _run_of(event: Event, about: About) -> RunClaim | None:
+    """What the event says of its run."""
+    if isinstance(event, RunStarted):
+        return RunClaim(about.run_id, RunStep.START)
+    if isinstance(event, RunResumed):
+        return RunClaim(about.run_id, RunStep.RESUME, event.from_sidecar)
+    if isinstance(event, RunEnded):
+        return RunClaim(about.run_id, RunStep.END)
+    return None
 
 
 def _call_of(event: Event, about: About, time_us: int, number: int) -> CallRow | CallChange | CallClaim | None:

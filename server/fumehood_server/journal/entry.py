@@ -65,6 +65,24 @@ class CallClaim:
     """How many events of the call there are, so that the claim's number is the next one."""
 
 
+class RunStep(IntEnum):
+    """What an event says of who carries a run out."""
+
+    START = 1
+    RESUME = 2
+    END = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RunClaim:
+    """That a sidecar carries a run out: begins it, goes on with it, or has ended it."""
+
+    run_id: str
+    step: RunStep
+    owner: str = ""
+    """Of a resumption, who carried it out before: the claim holds only while that one is dead, or is the claimant."""
+
+
 @dataclass(slots=True)
 class Entry:
     """One event to be written."""
@@ -84,6 +102,8 @@ class Entry:
     documents: tuple[Document, ...] = ()
     of_call: bool = False
     """Whether it is one of the numbered events of the call that it is about: who runs that call records them."""
+    run: RunClaim | None = None
+    """What it says of a run: several sidecars on one journal don't carry out the same one."""
     approval: Change | None = None
     """What it says of an approval."""
     settled: Approval | None = None
@@ -98,6 +118,8 @@ class Entry:
     """Why it was not appended, where the approval is why."""
     charges: tuple[Charge, ...] = ()
     """What it counts towards quotas: a start only where each has that left, and anything else in any case."""
+    asks: bool = False
+    """Whether it is the start of an inference."""
     releases: bool = False
     """Whether its call may hold places of quotas, which end with it."""
     exceeded: Exceeded | None = None

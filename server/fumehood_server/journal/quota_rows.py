@@ -49,9 +49,9 @@ class QuotaRows:
     """Calls that hold nothing any more."""
 
     def refuses(self, entry: Entry, now_us: int) -> bool:
-        """Whether a call may not begin: the entry says why. To be asked last, so that nothing else refuses it then."""
+        """Whether a start may not be: the entry says why. To be asked last, so that nothing else refuses it then."""
         entry.exceeded = None
-        if not entry.charges or type(entry.call) is not CallRow:
+        if not entry.charges or not (entry.asks or type(entry.call) is CallRow):
             return False
         for each in entry.charges:
             entry.exceeded = self._exceeded(each, now_us)
@@ -78,6 +78,8 @@ class QuotaRows:
         call = entry.call
         for each in entry.charges:
             if each.counts is not Counted.IN_FLIGHT:
+                if not each.amount:
+                    continue
                 self._window(each).add(each, now_us)
                 self._changed.add(each.counter)
             elif type(call) is CallRow:

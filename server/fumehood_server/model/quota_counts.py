@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from fumehood_server.model.quotas import Charge, Counted, Exceeded
+from fumehood_server.model.quotas import Charge, Exceeded
 
 PARTS = 60
 _EXACT = decimal.Context(prec=200, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[decimal.Inexact])
@@ -100,7 +100,7 @@ class Window:
         used = self.used(now_us, charge.window_us)
         excess = _EXACT.subtract(_EXACT.add(used, charge.amount), charge.limit)
         # Where results made it full, even a call that takes nothing by itself waits.
-        is_full = charge.counts is Counted.BYTES and used >= charge.limit
+        is_full = charge.counts.known_later and used >= charge.limit
         if excess <= 0 and not is_full:
             return None
         free_us = None
@@ -110,7 +110,7 @@ class Window:
                     continue
                 excess = _EXACT.subtract(excess, each.amount)
                 used_then = _EXACT.add(excess, _EXACT.subtract(charge.limit, charge.amount))
-                if excess <= 0 and not (charge.counts is Counted.BYTES and used_then >= charge.limit):
+                if excess <= 0 and not (charge.counts.known_later and used_then >= charge.limit):
                     free_us = each.last_us + charge.window_us
                     break
         return Exceeded(charge=charge, used=used, now_us=now_us, free_us=free_us)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fumehood_server.model.events import Event
+from fumehood_server.model.quotas import Exceeded, shown
 
 
 @dataclass(slots=True, kw_only=True)
 class QuotaRefused(Event):
-    """A call did not begin, since a quota had not as much left. It is no event of a call: that may come again."""
+    """A call did not begin, or a model was not asked, since a quota had not as much left. That may come again."""
 
     TYPE: ClassVar[str] = "quota_refused"
     quota: str
@@ -26,5 +27,21 @@ class QuotaRefused(Event):
     free_us: int | None
     """POSIX time in microseconds at which as much is free again. None: nobody knows, or never."""
     call_id: str
-    """As it was asked for. It may be another call's."""
+    """As it was asked for. It may be another call's. Empty: a run wanted to ask a model."""
     caller: str
+
+    @classmethod
+    def of(cls, exceeded: Exceeded, *, call_id: str, caller: str) -> QuotaRefused:
+        """What is recorded of a refusal."""
+        charge = exceeded.charge
+        return cls(
+            quota=charge.quota,
+            counts=charge.counts.value,
+            per=dict(charge.key),
+            limit=shown(charge.limit),
+            used=shown(exceeded.used),
+            wanted=shown(charge.amount),
+            free_us=exceeded.free_us,
+            call_id=call_id,
+            caller=caller,
+        )

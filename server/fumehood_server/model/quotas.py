@@ -25,6 +25,26 @@ class Counted(StrEnum):
     """Of arguments, and of results once they are known."""
     SUM = "sum"
     """Of an argument."""
+    INFERENCES = "inferences"
+    """Of runs."""
+    TOKENS = "tokens"
+    """Of inferences, in and out, once they are known."""
+    COST = "cost"
+    """Of inferences by their engines' prices, once it is known."""
+
+    @property
+    def of_inferences(self) -> bool:
+        """Whether it counts what models are asked, and not calls."""
+        return self in _OF_INFERENCES
+
+    @property
+    def known_later(self) -> bool:
+        """Whether what is counted is known at an end alone: what passes the limit has happened then."""
+        return self in _KNOWN_LATER
+
+
+_OF_INFERENCES = frozenset({Counted.INFERENCES, Counted.TOKENS, Counted.COST})
+_KNOWN_LATER = frozenset({Counted.BYTES, Counted.TOKENS, Counted.COST})
 
 
 class Per(StrEnum):
@@ -38,7 +58,7 @@ class Per(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """One `[[policy.quota]]`. It counts a call that every non-empty field fits."""
+    """One `[[policy.quota]]`. It counts a call, or an inference, that every non-empty field fits."""
 
     name: str
     counts: Counted
@@ -56,6 +76,8 @@ class Quota:
     side_effects: tuple[str, ...] = ()
     callers: tuple[str, ...] = ()
     """Names of callers; an empty one is a caller without a name."""
+    engines: tuple[str, ...] = ()
+    """Names. Of what counts inferences alone."""
 
     @property
     def key_parts(self) -> tuple[Per, ...]:
@@ -70,7 +92,7 @@ def shown(amount: Decimal) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """What one call takes of one quota."""
+    """What one call, or one inference, takes of one quota."""
 
     quota: str
     counts: Counted
@@ -98,7 +120,7 @@ class Exceeded:
 
 
 class QuotaExceededError(Exception):
-    """A call's start was not recorded: a quota has not as much left as it takes."""
+    """The start of a call or an inference was not recorded: a quota has not as much left as it takes."""
 
     def __init__(self, exceeded: Exceeded) -> None:
         """Keep what was found."""
@@ -119,6 +141,9 @@ class Quotas(Protocol):
             UncountableError: what it takes of one can't be told.
         """
 
+    def of_inference(self, engine: str, caller: str, session_id: str) -> Sequence[Charge]:
+        """What asking an engine takes of each quota that counts it."""
+
 
 class UncountableError(Exception):
     """What a call takes of a quota can't be told from its arguments, so that it may not run. Its caller must act."""
@@ -138,6 +163,10 @@ class NoQuotas:
         return ()
 
     def charges(self, found: Sequence[Quota], request: CallRequest, arguments_json: str) -> Sequence[Charge]:  # noqa: ARG002 - likewise
+        """See `Quotas`."""
+        return ()
+
+    def of_inference(self, engine: str, caller: str, session_id: str) -> Sequence[Charge]:  # noqa: ARG002 - likewise
         """See `Quotas`."""
         return ()
 

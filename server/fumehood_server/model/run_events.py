@@ -41,6 +41,8 @@ class RunResumed(Event):
     TYPE: ClassVar[str] = "run_resumed"
     inferences: int
     """How many answers are served from the record."""
+    from_sidecar: str = ""
+    """Who has carried it out before: the newest that has recorded its start, or that it goes on."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from fumehood_server.config.config import SidecarConfig
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.model.caller import CallerRights
 from fumehood_server.model.journal import Journal
+from fumehood_server.model.quotas import Quotas
 from fumehood_server.orchestration.engines.opening import open_engines
 from fumehood_server.orchestration.orchestrator import OrchestrationParts, Orchestrator, Tools
 from fumehood_server.secrets import SecretStore
@@ -25,6 +26,7 @@ async def open_orchestrator(
     tools: Tools,
     executor: Executor,
     rights: CallerRights,
+    quotas: Quotas,
     journal: Journal,
     reads: JournalReads | None,
 ) -> AsyncIterator[Orchestrator]:
@@ -44,6 +46,7 @@ async def open_orchestrator(
             calls=executor,
             checks=checks,
             rights=rights,
+            quotas=quotas,
             journal=journal,
             reads=reads,
             window_s=first.journal.call_id_window_s,

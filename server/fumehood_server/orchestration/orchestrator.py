@@ -12,12 +12,13 @@ from typing import Any, Protocol, Self
 
 from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.config.engines import OrchestrationConfig
-from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
+from fumehood_server.errors import CallTakenError, JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.model.batches import BatchConfig
 from fumehood_server.model.caller import Caller, CallerRights, recorded_name
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.plugin import RegisteredTool
+from fumehood_server.model.quotas import NO_QUOTAS, Quotas
 from fumehood_server.model.steady_clock import STEADY_CLOCK
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Payloads
@@ -65,6 +66,7 @@ class OrchestrationParts:
     configuration: Callable[[], str]
     batch: Callable[[], BatchConfig]
     settings: Callable[[], OrchestrationConfig]
+    quotas: Quotas = NO_QUOTAS
 
 
 class Orchestrator:
@@ -154,8 +156,7 @@ class Orchestrator:
         except RefusedError as exc:  # raised by `response`; here it would end the group
             return exc
         except JournalUnavailableError as exc:
-            text = f"the run can't be recorded: {exc}. Send it again: it goes on from what is on record"
-            return RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, text))
+            return _not_recorded(exc)
         except SuspendedError:
             return _left_off(
                 handle, "the sidecar shuts down: send the request again, with the same request_id, and the run goes on"
@@ -227,10 +228,6 @@ class Orchestrator:
         response = _recorded_response(handle, recorded, parts.window_s)
         if response is not None:
             return response
-        if parts.journal.shared:
-            # Whether the other process is dead is not known here, and two may not carry out one run.
-            why = "is or was another sidecar's of this journal, where runs are not gone on with"
-            raise _not_resumable(request.request_id, f"{why} (sidecar {recorded.sidecar}): ask it, or ask anew")
         return recorded
 
     async def _history(self, request: SystemRequest) -> tuple[Message, ...]:
@@ -279,6 +276,7 @@ class Orchestrator:
                 batch=parts.batch,
                 journal=parts.journal,
                 payloads=parts.payloads,
+                quotas=parts.quotas,
                 budget=narrowest(request.budget, _budget(settings)),
                 timeout_s=settings.timeout_s,
                 history=history,
@@ -368,6 +366,17 @@ def _recorded_response(handle: RunHandle, recorded: RecordedRun, window_s: float
             request_id, "was interrupted so long ago that its calls might run twice ([journal] call_id_window_s)"
         )
     return None
+
+
+def _not_recorded(error: JournalUnavailableError) -> RefusedError:
+    if isinstance(error, CallTakenError):
+        text = (
+            "another sidecar of this journal carries the run out: ask that one, or again here later. Once the run has "
+            "ended it is answered from the record, and once that sidecar is dead it goes on here"
+        )
+        return RefusedError(Refusal(RefusalReason.RUN_ELSEWHERE, text))
+    text = f"the run can't be recorded: {error}. Send it again: it goes on from what is on record"
+    return RefusedError(Refusal(RefusalReason.JOURNAL_UNAVAILABLE, text))
 
 
 def _left_off(handle: RunHandle, why: str) -> RefusedError:

@@ -15,6 +15,7 @@ from fumehood_server.model.call import CallError
 from fumehood_server.model.run_events import (
     InferenceEnd,
     RunEnded,
+    RunResumed,
     RunStarted,
     RunSteered,
     RunSteeringTaken,
@@ -41,7 +42,7 @@ MAX_BYTES = 64 * 1024 * 1024
 """Of its answers together."""
 
 _TYPES = frozenset(
-    each.TYPE for each in (RunStarted, InferenceEnd, RunToolRefused, RunSteered, RunSteeringTaken, RunEnded)
+    each.TYPE for each in (RunStarted, RunResumed, InferenceEnd, RunToolRefused, RunSteered, RunSteeringTaken, RunEnded)
 )
 
 
@@ -83,7 +84,7 @@ class RecordedRun:
     """What its models were offered."""
     mode: str = ""
     sidecar: str = ""
-    """Which process has recorded its newest event."""
+    """Who carries it out: the newest that has recorded its start, or that it goes on."""
     refused: set[tuple[str, int]] = field(default_factory=set)
     """Uses of tools that it was not offered, by inference and index."""
     answers: dict[str, RecordedAnswer] = field(default_factory=dict)
@@ -130,7 +131,10 @@ def _read(reader: Reader, request_id: str) -> RecordedRun | None:
             continue
         if run is None:
             continue
-        run.sidecar = fields["sidecar"]
+        if event.type == RunResumed.TYPE:
+            run.sidecar = fields["sidecar"]
+        if run.sidecar != fields["sidecar"]:
+            continue  # of one that was taken for dead, and came back
         payload = _payload(reader, event)
         size += len(payload or b"")
         if size > MAX_BYTES:
@@ -169,7 +173,7 @@ def _add(run: RecordedRun, kind: str, data: Mapping[str, object], payload: bytes
         numbers = data["numbers"]
         for number in numbers if isinstance(numbers, list) else ():
             run.steering[number].taken_by = str(data["name"])
-    else:
+    elif kind == RunEnded.TYPE:
         run.ended = True
         run.response = None if payload is None else response_from_json(payload)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
 
 import orjson
 
@@ -11,6 +13,8 @@ from fumehood_server.model.call import CallError
 from fumehood_server.model.caller import Caller
 from fumehood_server.model.events import About, Event, payload_of
 from fumehood_server.model.journal import Journal
+from fumehood_server.model.quota_events import QuotaRefused
+from fumehood_server.model.quotas import Charge, Counted, Exceeded
 from fumehood_server.model.run_events import (
     InferenceEnd,
     InferenceStart,
@@ -56,6 +60,7 @@ class RunRecords:
 
         Raises:
             JournalUnavailableError: it can't be recorded.
+            CallTakenError: another sidecar of this journal has admitted it.
         """
         caller = self._request.caller
         digested, kept = payload_of(start_json, self._payloads)
@@ -73,9 +78,15 @@ class RunRecords:
         documents = () if offered is None else (offered,)
         await self._journal.commit(event, self._about, kept, documents, lasting=False)
 
-    def resumed(self, inferences: int) -> None:
-        """It goes on after a crash."""
-        self._record(RunResumed(inferences=inferences))
+    async def resumed(self, inferences: int, from_sidecar: str) -> None:
+        """It goes on after a crash of that sidecar.
+
+        Raises:
+            JournalUnavailableError: it can't be recorded.
+            CallTakenError: that sidecar lives, or another one goes on with it.
+        """
+        event = RunResumed(inferences=inferences, from_sidecar=from_sidecar)
+        await self._journal.commit(event, self._about, lasting=False)
 
     def transition(self, transition: Transition) -> None:
         """It went from one state to the next."""
@@ -88,29 +99,53 @@ class RunRecords:
             )
         )
 
-    def inference_started(
+    def inference_start(
         self, name: str, attempt: int, engine: str, asked: InferenceRequest, input_hash: str, *, follows: str
-    ) -> None:
-        """An engine is asked."""
-        self._record(
-            InferenceStart(
-                name=name,
-                attempt=attempt,
-                engine=engine,
-                input_hash=input_hash,
-                message_count=len(asked.messages),
-                tool_defs_count=len(asked.tools),
-                schema_present=asked.schema is not None,
-                grammar_present=bool(asked.grammar),
-                temperature=asked.hints.temperature,
-                follows=follows,
-            )
+    ) -> InferenceStart:
+        """The event that an engine is asked."""
+        return InferenceStart(
+            name=name,
+            attempt=attempt,
+            engine=engine,
+            input_hash=input_hash,
+            message_count=len(asked.messages),
+            tool_defs_count=len(asked.tools),
+            schema_present=asked.schema is not None,
+            grammar_present=bool(asked.grammar),
+            temperature=asked.hints.temperature,
+            follows=follows,
         )
 
+    def inference_started(self, event: InferenceStart) -> None:
+        """An engine is asked, which no quota counts."""
+        self._record(event)
+
+    async def counted_inference_started(self, event: InferenceStart, charges: Sequence[Charge]) -> None:
+        """An engine is asked, which quotas have something left for. A kill can't take back what that takes of them.
+
+        Raises:
+            QuotaExceededError: one has not.
+            JournalUnavailableError: it can't be recorded.
+        """
+        await self._journal.commit(event, replace(self._about, charges=tuple(charges)), lasting=False)
+
+    def quota_refused(self, exceeded: Exceeded) -> None:
+        """A quota has nothing left for an inference."""
+        self._record(QuotaRefused.of(exceeded, call_id="", caller=self._request.caller.recorded))
+
     async def inference_answered(
-        self, name: str, attempt: int, input_hash: str, answer: InferenceAnswer, started_at: float
+        self,
+        name: str,
+        attempt: int,
+        input_hash: str,
+        answer: InferenceAnswer,
+        started_at: float,
+        *,
+        charges: Sequence[Charge],
     ) -> None:
         """It has answered. A kill can't take that back once this returns: nobody pays for an answer twice.
+
+        `charges`: those of its start, of which what it has used is counted.
 
         Raises:
             JournalUnavailableError: it can't be recorded.
@@ -132,7 +167,8 @@ class RunRecords:
             answer=digested,
         )
         if self._journal.recording:
-            await self._journal.commit(event, self._about, kept, lasting=False)
+            about = replace(self._about, charges=_used(charges, answer)) if charges else self._about
+            await self._journal.commit(event, about, kept, lasting=False)
 
     def inference_failed(
         self, name: str, attempt: int, input_hash: str, error: CallError, started_at: float, *, is_last: bool
@@ -185,6 +221,7 @@ class RunRecords:
 
         Raises:
             JournalUnavailableError: it can't be recorded.
+            CallTakenError: this sidecar was taken for dead, and another one has gone on with it.
         """
         if self._request.session_id and said:
             self._record_turn(said)
@@ -211,6 +248,16 @@ class RunRecords:
     def _record(self, event: Event, payloads: tuple[bytes, ...] = ()) -> None:
         if self._journal.recording:
             self._journal.record(event, self._about, payloads)
+
+
+def _used(charges: Sequence[Charge], answer: InferenceAnswer) -> tuple[Charge, ...]:
+    """What an answer has taken that was not known before. Prices are floats: a billionth is exact enough."""
+    usage = answer.usage
+    amounts = {
+        Counted.TOKENS: Decimal(usage.input_tokens + usage.output_tokens),
+        Counted.COST: Decimal(f"{usage.cost:.9f}"),
+    }
+    return tuple(replace(each, amount=amounts[each.counts]) for each in charges if each.counts in amounts)
 
 
 def _since_us(started_at: float) -> int:

@@ -11,11 +11,13 @@ from typing import Any
 import orjson
 
 from fumehood_server.calls.documents import DocumentChecks
+from fumehood_server.calls.steps.quota import exceeded_error
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.batches import BatchConfig
 from fumehood_server.model.call import CallError, CallOutcome
 from fumehood_server.model.caller import Caller
 from fumehood_server.model.journal import Journal
+from fumehood_server.model.quotas import Charge, QuotaExceededError, Quotas
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Payloads
 from fumehood_server.orchestration.answers import input_hash
@@ -55,6 +57,7 @@ class RunParts:
     journal: Journal
     payloads: Payloads
     budget: Budget
+    quotas: Quotas
     timeout_s: float
     """The operator's cap."""
     history: tuple[Message, ...] = ()
@@ -222,6 +225,7 @@ class Run:
         Raises:
             SuspendedError: it was suspended, and has no end.
             JournalUnavailableError: start or end can't be recorded. Sent again, the request goes on from what is.
+            CallTakenError: another sidecar of the journal carries it out.
         """
         result, error, state = ModeResult(), None, State.COMPLETE
         try:
@@ -274,7 +278,7 @@ class Run:
         if not self._parts.journal.recording:
             return
         if self._recorded is not None:
-            self._records.resumed(len(self._recorded.answers))
+            await self._records.resumed(len(self._recorded.answers), self._recorded.sidecar)
             return
         begin, engine = self._begin, self.engine
         start = {
@@ -329,7 +333,7 @@ class Run:
         while True:
             attempt += 1
             started_at = time.monotonic()
-            records.inference_started(name, attempt, engine.name, request, asked_hash, follows=follows)
+            charges = await self._begin_inference(name, attempt, request, asked_hash, follows=follows)
             log.put(InferenceStarted(name, engine.name, attempt))
             try:
                 answer = await engine.infer(request, lambda text: log.put(TextPiece(name, text)))
@@ -346,9 +350,28 @@ class Run:
                     raise RunFailedError(error) from exc
                 await asyncio.sleep(wait_s)
             else:
-                await records.inference_answered(name, attempt, asked_hash, answer, started_at)
+                await records.inference_answered(name, attempt, asked_hash, answer, started_at, charges=charges)
                 log.put(InferenceFinished(name, answer.finish_reason.value, answer.usage))
                 return answer
+
+    async def _begin_inference(
+        self, name: str, attempt: int, request: InferenceRequest, asked_hash: str, *, follows: str
+    ) -> Sequence[Charge]:
+        """Record its start, where quotas have something left for it. Returns what it takes of them."""
+        asked, engine, records = self.request, self.engine.name, self._records
+        charges = self._parts.quotas.of_inference(engine, asked.caller.name, asked.session_id)
+        event = records.inference_start(name, attempt, engine, request, asked_hash, follows=follows)
+        if not charges:
+            records.inference_started(event)
+            return charges
+        try:
+            await records.counted_inference_started(event, charges)
+        except QuotaExceededError as exc:
+            error = exceeded_error(f"engine {engine} was not asked", exc.exceeded)
+            records.quota_refused(exc.exceeded)
+            records.inference_failed(name, attempt, asked_hash, error, time.monotonic(), is_last=True)
+            raise RunFailedError(error) from exc
+        return charges
 
     def _out_of_time(self) -> CallError:
         text = "The run took longer than it may: by the request's timeout, the caller's deadline or the operator's cap."

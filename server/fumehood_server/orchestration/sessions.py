@@ -83,11 +83,14 @@ def _turns(reader: Reader, session_id: str, caller: Caller, policy: HistoryPolic
         if len(found) > MAX_TURNS:
             raise _refused(session_id, f"has more than {MAX_TURNS} runs: begin another session")
     turns: list[Turn] = []
-    size = 0
+    size, seen = 0, set()
     for event in reversed(found):  # the newest, until there is more than the policy allows
         data = decode(event.body)["data"]
         if recorded_name(data["caller"]) != caller.name:
             raise _refused(session_id, "is another caller's: choose another id, with something random in it")
+        if data["run"] in seen:
+            continue  # of a sidecar that was taken for dead, and came back
+        seen.add(data["run"])
         payload = reader.payloads(event.position, event.position + 1).get((event.position, 0))
         if payload is None:
             raise _refused(session_id, "is no longer kept whole (retention): begin another session")

@@ -24,7 +24,7 @@ MAX_DIGITS = 40
 _MAX_CHARS = 100
 _MAX_TOOLS = 10_000
 """Whose quotas are kept at hand."""
-_ONE = Decimal(1)
+_ZERO, _ONE = Decimal(0), Decimal(1)
 _MISSING, _TOO_LONG, _NOT_FINITE = object(), object(), object()
 
 
@@ -49,7 +49,9 @@ class QuotaSet:
         if found is None:
             if len(self._tools) > _MAX_TOOLS:
                 self._tools.clear()
-            found = self._tools[key] = tuple(each for each in self._quotas if selects(each, tool))
+            found = self._tools[key] = tuple(
+                each for each in self._quotas if not each.counts.of_inferences and selects(each, tool)
+            )
         return [each for each in found if not each.callers or caller in each.callers] if found else ()
 
     def charges(self, found: Sequence[Quota], request: CallRequest, arguments_json: str) -> Sequence[Charge]:
@@ -64,6 +66,19 @@ class QuotaSet:
                 arguments = _MISSING
         return [_charge(each, request, arguments_json, arguments) for each in found]
 
+    def of_inference(self, engine: str, caller: str, session_id: str) -> Sequence[Charge]:
+        """See `Quotas`."""
+        found = []
+        for each in self._quotas:
+            if not each.counts.of_inferences:
+                continue
+            if (each.engines and engine not in each.engines) or (each.callers and caller not in each.callers):
+                continue
+            values = {Per.CALLER: caller, Per.SESSION: session_id}
+            key = tuple((part.value, values[part]) for part in each.key_parts)
+            found.append(_charge_of(each, key, _ONE if each.counts is Counted.INFERENCES else _ZERO))
+        return found
+
 
 def _charge(quota: Quota, request: CallRequest, text: str, arguments: Any) -> Charge:  # noqa: ANN401 - any JSON value
     key = key_of(quota, request)
@@ -72,6 +87,10 @@ def _charge(quota: Quota, request: CallRequest, text: str, arguments: Any) -> Ch
         amount = Decimal(len(text.encode(errors="surrogatepass")))
     elif quota.counts is Counted.SUM:
         amount = _sum(quota, arguments)
+    return _charge_of(quota, key, amount)
+
+
+def _charge_of(quota: Quota, key: tuple[tuple[str, str], ...], amount: Decimal) -> Charge:
     return Charge(
         quota=quota.name,
         counts=quota.counts,

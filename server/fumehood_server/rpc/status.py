@@ -61,6 +61,7 @@ REFUSALS: dict[RefusalReason, Row] = {
     RefusalReason.SESSION_REFUSED: Row(
         grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.ORCHESTRATION
     ),
+    RefusalReason.RUN_ELSEWHERE: Row(grpc.StatusCode.UNAVAILABLE, retryable=True, category=Category.ORCHESTRATION),
     RefusalReason.FORK_MISMATCH: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),
     RefusalReason.REPLAY_FAILED: Row(grpc.StatusCode.UNAVAILABLE, retryable=True, category=Category.TOOL),
     RefusalReason.JOURNAL_OFF: Row(

@@ -55,8 +55,8 @@ def at_the_end(charges: Sequence[Charge], outcome: CallOutcome) -> tuple[Charge,
     return tuple(replace(each, amount=sizes[each.counts]) for each in charges if each.counts in sizes)
 
 
-def exceeded_error(tool: str, exceeded: Exceeded) -> CallError:
-    """The answer to a call that a quota has not enough left for."""
+def exceeded_error(what: str, exceeded: Exceeded) -> CallError:
+    """The answer to what a quota has not enough left for. `what` was not done: such as "pay was not run"."""
     charge = exceeded.charge
     left = max(charge.limit - exceeded.used, _ZERO)
     details: dict[str, Any] = {
@@ -85,7 +85,7 @@ def exceeded_error(tool: str, exceeded: Exceeded) -> CallError:
     return CallError(
         code=Code.TOOL_QUOTA_EXCEEDED,
         message=(
-            f"{tool} was not run: quota {charge.quota} lets {shown(charge.limit)} {_UNITS[charge.counts]}"
+            f"{what}: quota {charge.quota} lets {shown(charge.limit)} {_UNITS[charge.counts]}"
             f"{_in_window(charge)}, {shown(left)} of which {'is' if left == 1 else 'are'} left. {when}"
         ),
         retryable=not never,
@@ -117,6 +117,9 @@ _UNITS = {
     Counted.CALLS: "calls",
     Counted.BYTES: "bytes",
     Counted.SUM: "in all",
+    Counted.INFERENCES: "inferences",
+    Counted.TOKENS: "tokens",
+    Counted.COST: "of cost",
 }
 
 

@@ -26,7 +26,7 @@ QUEUED = 256
 """Events that wait to be shown. A reader that is slower slows the stream, and may miss events then."""
 _PUT_S = 0.2
 """How often a full queue is looked at, so that nobody is left behind when the command leaves."""
-_AGAIN = frozenset({"UNREACHABLE", "DRAINING", "JOURNAL_UNAVAILABLE"})
+_AGAIN = frozenset({"UNREACHABLE", "DRAINING", "JOURNAL_UNAVAILABLE", "RUN_ELSEWHERE"})
 """Why a stream breaks off that can be gone on with."""
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fumehood_server.journal.approval_rows import ApprovalRows
 from fumehood_server.journal.entry import CallChange, CallClaim, CallRow, CallState, Entry, filed
+from fumehood_server.journal.postgres.run_owners import RunOwners
 from fumehood_server.journal.quota_rows import EXCEEDED, QuotaRows
 from fumehood_server.journal.standing_rows import StandingRows
 from fumehood_server.journal.tree import Tile, Tree
@@ -53,6 +54,7 @@ class Rows:
     """Of calls of the batch that a dead sidecar left, how many events each has."""
     quotas: QuotaRows = field(default_factory=QuotaRows)
     standing: StandingRows = field(default_factory=StandingRows)
+    runs: RunOwners = field(default_factory=RunOwners)
     first_body: bytes = b""
     events: list[tuple[object, ...]] = field(default_factory=list)
     calls: dict[str, CallRow] = field(default_factory=dict)
@@ -63,18 +65,8 @@ class Rows:
 
     def add(self, entry: Entry) -> None:
         """Append one, or say in it why not."""
-        call, position = entry.call, self.tree.size
-        entry.refused = self.approvals.refusal(entry) or self._standing_refusal(entry)
-        if entry.refused:
-            return
-        if type(call) is CallRow:
-            entry.refused = self._begin(call, position, entry)
-        elif type(call) is CallChange:
-            entry.refused = self._change(call, position)
-        elif type(call) is CallClaim:
-            entry.refused = self._claim(call)
-        elif entry.of_call:
-            entry.refused = self._tell(entry.subject)
+        position = self.tree.size
+        entry.refused = self.approvals.refusal(entry) or self._standing_refusal(entry) or self._refusal(entry, position)
         if entry.refused:
             return
         self.approvals.keep(entry, position)
@@ -100,6 +92,21 @@ class Rows:
         self.payloads += [(position, part, data) for part, data in enumerate(entry.payloads)]
         for document in entry.documents:
             self.documents[document.digest] = document.data
+
+    def _refusal(self, entry: Entry, position: int) -> str:
+        """Keep what it says of its call or run, or say why not."""
+        call = entry.call
+        if type(call) is CallRow:
+            return self._begin(call, position, entry)
+        if type(call) is CallChange:
+            return self._change(call, position)
+        if type(call) is CallClaim:
+            return self._claim(call)
+        if entry.run is not None:
+            return self.runs.claim(entry.run, self.owner)
+        if entry.asks:
+            return EXCEEDED if self.quotas.refuses(entry, max(entry.time_us, self.reached_us)) else ""
+        return self._tell(entry.subject) if entry.of_call else ""
 
     def _standing_refusal(self, entry: Entry) -> str:
         if type(entry.call) is CallRow and entry.standing is not None and self._is_taken(entry.call):

@@ -12,15 +12,28 @@ import psycopg
 from fumehood_evidence.merkle import HASH_BYTES, leaf_hash
 
 from fumehood_server.journal.approval_rows import ApprovalRows, ids_of
-from fumehood_server.journal.entry import CallClaim, CallRow, Entry, filed
+from fumehood_server.journal.encoding import decode
+from fumehood_server.journal.entry import CallClaim, CallRow, Entry, RunClaim, filed
 from fumehood_server.journal.postgres.agreement import SharedSettings, agree
 from fumehood_server.journal.postgres.connection import BoundedConnection, connect, told
 from fumehood_server.journal.postgres.ownership import hold, is_dead, taken_over
 from fumehood_server.journal.postgres.reader import PostgresReader
 from fumehood_server.journal.postgres.rows import Rows, known_calls
+from fumehood_server.journal.postgres.run_owners import END_TYPE, NEWEST, NO_OWNER, RunOwners
 from fumehood_server.journal.postgres.schema import MIGRATIONS, migrate
+from fumehood_server.journal.postgres.statements import (
+    APPROVAL,
+    CALLS,
+    CHANGES,
+    EVENT_TYPES,
+    EVENTS_OF_OPEN,
+    KNOWN,
+    PAYLOAD_TYPES,
+    QUOTA_HOLDS,
+    QUOTA_WINDOWS,
+    STANDING,
+)
 from fumehood_server.journal.quota_rows import EXPIRED, MAX_EXPIRED, OPEN_HOLDS, QuotaRows, counters_of
-from fumehood_server.journal.sql.columns import NOT_ENDS
 from fumehood_server.journal.sql.pruning import next_removal
 from fumehood_server.journal.sql.search import first_at
 from fumehood_server.journal.standing_rows import StandingRows, standing_ids_of
@@ -36,44 +49,6 @@ if TYPE_CHECKING:
 _FEW = 64
 """Rows that go as arrays of one statement. More are copied: measured, that takes a third as long for each row, and two
 exchanges with the server."""
-_EVENT_TYPES = ("int8", "int8", "int8", "text", "text", "text", "text", "bytea")
-_PAYLOAD_TYPES = ("int8", "int4", "bytea")
-_KNOWN = "SELECT call_id, owner, state, started_us, end_position FROM calls WHERE call_id = ANY(%s)"
-_CALLS = """
-    INSERT INTO calls SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[], %s::boolean[],
-        %s::bigint[], %s::smallint[], %s::bigint[], %s::bigint[], %s::text[])
-    ON CONFLICT (call_id) DO UPDATE SET run_id = excluded.run_id, session_id = excluded.session_id,
-        tool = excluded.tool, arguments_hash = excluded.arguments_hash, has_effects = excluded.has_effects,
-        started_us = excluded.started_us, state = excluded.state, start_position = excluded.start_position,
-        end_position = excluded.end_position, owner = excluded.owner
-    """
-_APPROVAL = """
-    INSERT INTO approvals VALUES (%s, %s, %s, %s, %b)
-    ON CONFLICT (approval_id) DO UPDATE SET is_open = excluded.is_open, position = excluded.position,
-        record = excluded.record
-    """
-_STANDING = """
-    INSERT INTO standing_approvals VALUES (%s, %s, %s, %s, %s, %b)
-    ON CONFLICT (standing_id) DO UPDATE SET is_open = excluded.is_open, position = excluded.position,
-        record = excluded.record
-    """
-_QUOTA_WINDOWS = """
-    INSERT INTO quota_windows SELECT * FROM unnest(%s::text[], %s::bigint[], %b::bytea[])
-    ON CONFLICT (counter) DO UPDATE SET expires_us = excluded.expires_us, record = excluded.record
-    """
-_QUOTA_HOLDS = """
-    INSERT INTO quota_holds SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %b::bytea[])
-    ON CONFLICT (counter, call_id) DO UPDATE SET start_position = excluded.start_position, label = excluded.label
-    """
-_CHANGES = """
-    UPDATE calls SET state = changes.state, end_position = changes.end_position, owner = changes.owner
-    FROM unnest(%s::text[], %s::smallint[], %s::bigint[], %s::text[]) AS changes (call_id, state, end_position, owner)
-    WHERE calls.call_id = changes.call_id
-    """
-_EVENTS_OF_OPEN = f"""
-    SELECT 1 + count(*) FROM events WHERE subject = %s AND subject <> '' AND {NOT_ENDS}
-        AND position > (SELECT start_position FROM calls WHERE call_id = %s)
-    """
 
 
 @dataclass(slots=True)
@@ -176,7 +151,7 @@ class PostgresStore:
         try:
             with connection.pipeline():
                 head = connection.execute("SELECT version, size, reached_us, late_us FROM head FOR UPDATE")
-                known = connection.execute(_KNOWN, (call_ids,))
+                known = connection.execute(KNOWN, (call_ids,))
             size, reached_us, late_us = self._checked(head.fetchall())
             tree = self._up_to(size).copy()
             rows = Rows(
@@ -191,6 +166,7 @@ class PostgresStore:
                 self._left(entries),
                 self._quotas(entries),
                 self._standing(standing_ids_of(entries)),
+                self._runs([each.run for each in entries if each.run is not None]),
             )
             yield rows
             if rows.events:
@@ -226,10 +202,19 @@ class PostgresStore:
         """
         claims = [each.call for each in entries if type(each.call) is CallClaim]
         return {
-            each.call_id: self.rows(_EVENTS_OF_OPEN, (each.call_id, each.call_id))[0][0]
+            each.call_id: self.rows(EVENTS_OF_OPEN, (each.call_id, each.call_id))[0][0]
             for each in claims
             if is_dead(self._connection, each.owner)
         }
+
+    def _runs(self, claims: Sequence[RunClaim]) -> RunOwners:
+        """Likewise."""
+        found = {}
+        for run_id in {each.run_id for each in claims}:
+            for kind, body in self.rows(NEWEST, (run_id,)):
+                found[run_id] = NO_OWNER if kind == END_TYPE else decode(bytes(body))["sidecar"]
+        left = {each.owner for each in claims if each.owner and each.owner != self._instance.sidecar}
+        return RunOwners(found, [each for each in left if is_dead(self._connection, each)])
 
     def _quotas(self, entries: Sequence[Entry]) -> QuotaRows:
         """Likewise."""
@@ -259,7 +244,7 @@ class PostgresStore:
     def _commit(self, rows: Rows) -> None:
         """Append them and commit. Few rows go with the commit, in one exchange with the server."""
         connection = self._connection
-        tables = ("events", _EVENT_TYPES, rows.events), ("payloads", _PAYLOAD_TYPES, rows.payloads)
+        tables = ("events", EVENT_TYPES, rows.events), ("payloads", PAYLOAD_TYPES, rows.payloads)
         for table, types, several in tables:
             if len(several) > _FEW:
                 _copy(connection, table, types, several)
@@ -268,11 +253,11 @@ class PostgresStore:
                 if 0 < len(several) <= _FEW:
                     _insert(connection, table, types, several)
             if rows.calls:
-                connection.execute(_CALLS, _columns([_call_columns(each) for each in rows.calls.values()]))
+                connection.execute(CALLS, _columns([_call_columns(each) for each in rows.calls.values()]))
             if rows.changes:
-                connection.execute(_CHANGES, _columns([(key, *each) for key, each in rows.changes.items()]))
-            of_approvals = [(_APPROVAL, each) for each in rows.approvals.rows()]
-            for statement, row in (*of_approvals, *((_STANDING, each) for each in rows.standing.rows())):
+                connection.execute(CHANGES, _columns([(key, *each) for key, each in rows.changes.items()]))
+            of_approvals = [(APPROVAL, each) for each in rows.approvals.rows()]
+            for statement, row in (*of_approvals, *((STANDING, each) for each in rows.standing.rows())):
                 connection.execute(statement, row)
             self._write_quotas(rows)
             if rows.documents:
@@ -294,9 +279,9 @@ class PostgresStore:
         if windows:
             expired = EXPIRED.replace("?", "%s").encode()
             connection.execute(expired, (rows.reached_us, MAX_EXPIRED + len(windows)))
-            connection.execute(_QUOTA_WINDOWS, _columns(windows))
+            connection.execute(QUOTA_WINDOWS, _columns(windows))
         if holds:
-            connection.execute(_QUOTA_HOLDS, _columns(holds))
+            connection.execute(QUOTA_HOLDS, _columns(holds))
 
     def _up_to(self, size: int) -> Tree:
         """The tree over so many events: as this sidecar knows it, and what others have appended since."""
