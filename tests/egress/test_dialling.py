@@ -59,7 +59,7 @@ async def test_an_address_that_does_not_answer_is_given_up_and_the_next_one_trie
 
 async def test_nothing_stays_open_whatever_happens(trusted: trustme.CA) -> None:
     tls = certified(trusted, "other.test")
-    limits = EgressLimits(connect_timeout_s=0.1, max_response_bytes=10)
+    limits = EgressLimits(connect_timeout_s=0.3, max_response_bytes=10)
     async with answering(reply(b"x" * 100), tls=tls) as wrong_name, answering(reply(b"x" * 100)) as plain:
         with never_accepting() as silent:
             network = net(resolver=names(a_test="127.0.0.1"), real=True)

@@ -162,7 +162,7 @@ async def test_leaving_a_batch_and_its_deadline_cancel_its_calls_and_those_that_
     stream = tools.CallTools(batch("left"))
     await stream.read()
     stream.cancel()
-    late = tools.CallTools(batch("late"), timeout=1.0)
+    late = tools.CallTools(batch("late"), timeout=3.0)  # in which its first call begins and ends
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         _ = [each async for each in late]
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
