@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -142,8 +143,8 @@ async def test_a_plan_that_fails_or_is_ended_tells_how_far_it_came(
     found = {}
     with model_sidecar(scripted_model, tmp_path) as sidecar:
         async with runs_of(sidecar) as stub:
-            for name, request in cases.items():
-                response = await run(stub, request)
+            responses = await asyncio.gather(*(run(stub, request) for request in cases.values()))
+            for name, response in zip(cases, responses, strict=True):
                 assert steps_of(response) | {"slow": ""} == {"sum": "done", "slow": "", "late": "waiting"}
                 found[name] = (response.state, response.error.code, steps_of(response)["slow"])
     assert found == {
