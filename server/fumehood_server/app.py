@@ -261,6 +261,7 @@ async def _serve_recorded(
                 quotas=quotas,
                 journal=journal,
                 reads=journal.reads,
+                telemetry=telemetry,
             ) as orchestrator,
             serving(
                 ServerContext(

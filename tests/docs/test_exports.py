@@ -63,7 +63,8 @@ SERVER = {
     },
     "secrets": {"Redactor", "SecretSource", "SecretStore", "SecretUnavailableError"},
     "telemetry": {
-        *("CallObserver", "LoopFigures", "LoopWatchdog", "SidecarMetrics", "Telemetry", "TelemetrySettings"),
+        *("CallObserver", "EngineLabel", "InferenceEnd", "LoopFigures", "LoopWatchdog", "RunObserver"),
+        *("SidecarMetrics", "Telemetry", "TelemetrySettings"),
         *("TraceStarter", "call_lines", "configure_logging", "get_logger", "log_lines_dropped", "open_telemetry"),
     },
     "workers": {

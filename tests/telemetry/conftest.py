@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.orchestration.scripted import ScriptedModel, model_server, scripted_model
 from tests.rpc.support import ToolClient
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
 from tests.telemetry.collector import Collector, collecting, free_port
@@ -82,12 +83,13 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(plugin: Path) -> Iterator[Place]:
+def place(plugin: Path, model_server: ScriptedModel) -> Iterator[Place]:
     with collecting() as collector, serving() as told, serving() as untold:
         port = free_port()
         more = (
             f'[telemetry]\nprometheus = "127.0.0.1:{port}"\notlp_endpoint = "{collector.url}"\nmetrics_interval_s = 1\n'
             f'propagate_to = ["{told.host}"]\n[egress]\nallow_private = ["127.0.0.1"]\n'
+            f"{model_server.engine_table()}"
         )
         grants = f"hosts = {json.dumps([told.host, untold.host])}"
         with running_sidecar([(plugin, grants)], more=more) as sidecar:
@@ -98,3 +100,6 @@ def place(plugin: Path) -> Iterator[Place]:
 async def client(place: Place) -> AsyncIterator[Told]:
     async with place.sidecar.channel() as channel:
         yield Told(place.sidecar, channel, place.port, place.collector, place.told, place.untold)
+
+
+__all__ = ["model_server", "scripted_model"]

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from fumehood.v1 import orchestration_service_pb2 as orchestration_pb
 from fumehood.v1 import tool_service_pb2 as pb
+from fumehood.v1.orchestration_service_pb2_grpc import OrchestrationServiceStub
 from fumehood_server.telemetry.instruments import MAX_SERIES, OTHER, Counter, Distribution, Histogram
 from fumehood_server.telemetry.scrape_server import MAX_SCRAPES
 
+from tests.orchestration.scripted import ScriptedModel
 from tests.rpc.support import BOUND_S, call
 from tests.telemetry.conftest import Told
 
@@ -111,8 +114,16 @@ async def test_only_metrics_are_served_and_idle_connections_don_t_keep_scrapers_
     assert await asyncio.to_thread(client.scrape)
 
 
-async def test_every_query_of_the_dashboard_asks_for_what_a_scrape_has(client: Told) -> None:
+async def test_every_query_of_the_dashboard_asks_for_what_a_scrape_has(
+    client: Told, scripted_model: ScriptedModel
+) -> None:
     await made_calls(client)
+    scripted_model.says("Yes.")
+    request = orchestration_pb.SystemRequest(
+        messages=[orchestration_pb.Message(role=orchestration_pb.MESSAGE_ROLE_USER, text="?")]
+    )
+    runs: Any = OrchestrationServiceStub(client.channel)
+    await runs.Run(orchestration_pb.RunRequest(request=request), timeout=BOUND_S)
     there: dict[str, set[str]] = {}
     for name, pairs in await asyncio.to_thread(client.scrape):
         there.setdefault(name, set()).update(label for label, _ in pairs)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,12 @@ class TraceContext:
     state: str
     """The caller's `tracestate`, handed on as it came. May be empty."""
     method: str
-    """The gRPC method that brought the call."""
+    """The gRPC method that brought the call. Empty: a run has made it."""
+
+    def child(self) -> TraceContext:
+        """Of a call that is made within this."""
+        random = os.urandom(16).hex()
+        return replace(self, parent_span_id=self.span_id, span_id=random[:16], attempt_span_id=random[16:], method="")
 
     @property
     def traceparent(self) -> str:

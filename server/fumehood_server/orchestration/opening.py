@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from fumehood_server.calls import Executor
 from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.config.config import SidecarConfig
+from fumehood_server.config.engines import EngineConfig
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.model.caller import CallerRights
 from fumehood_server.model.journal import Journal
@@ -15,7 +16,8 @@ from fumehood_server.model.quotas import Quotas
 from fumehood_server.orchestration.engines.opening import open_engines
 from fumehood_server.orchestration.orchestrator import OrchestrationParts, Orchestrator, Tools
 from fumehood_server.secrets import SecretStore
-from fumehood_server.telemetry import get_logger
+from fumehood_server.telemetry import EngineLabel, RunObserver, get_logger
+from fumehood_server.telemetry.running import Telemetry
 
 
 @contextlib.asynccontextmanager
@@ -29,6 +31,7 @@ async def open_orchestrator(
     quotas: Quotas,
     journal: Journal,
     reads: JournalReads | None,
+    telemetry: Telemetry | None,
 ) -> AsyncIterator[Orchestrator]:
     """Runs of models within the block. Leaving it ends those that are under way.
 
@@ -47,6 +50,7 @@ async def open_orchestrator(
             checks=checks,
             rights=rights,
             quotas=quotas,
+            observer=None if telemetry is None else _observer(telemetry, first.engines),
             journal=journal,
             reads=reads,
             window_s=first.journal.call_id_window_s,
@@ -57,3 +61,8 @@ async def open_orchestrator(
         )
         async with Orchestrator(parts) as orchestrator:
             yield orchestrator
+
+
+def _observer(telemetry: Telemetry, engines: Sequence[EngineConfig]) -> RunObserver:
+    labels = {each.name: EngineLabel(each.provider.value, each.model) for each in engines}
+    return RunObserver(telemetry.metrics, telemetry.observer, labels)

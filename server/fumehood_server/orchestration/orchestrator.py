@@ -37,7 +37,7 @@ from fumehood_server.orchestration.run import Run, RunBegin, RunParts, deadline_
 from fumehood_server.orchestration.run_handle import SHUTDOWN, RunHandle
 from fumehood_server.orchestration.sessions import HistoryPolicy, read_history
 from fumehood_server.orchestration.tools import Calls, RunTools
-from fumehood_server.telemetry import get_logger
+from fumehood_server.telemetry import RunObserver, get_logger
 
 
 class Tools(Protocol):
@@ -67,6 +67,8 @@ class OrchestrationParts:
     batch: Callable[[], BatchConfig]
     settings: Callable[[], OrchestrationConfig]
     quotas: Quotas = NO_QUOTAS
+    observer: RunObserver | None = None
+    """None: nobody asked for telemetry."""
 
 
 class Orchestrator:
@@ -277,6 +279,7 @@ class Orchestrator:
                 journal=parts.journal,
                 payloads=parts.payloads,
                 quotas=parts.quotas,
+                observer=parts.observer,
                 budget=narrowest(request.budget, _budget(settings)),
                 timeout_s=settings.timeout_s,
                 history=history,

@@ -9,6 +9,7 @@ from typing import Any
 
 from fumehood_server.model.call import CallContext
 from fumehood_server.model.caller import ANONYMOUS, Caller
+from fumehood_server.model.trace import TraceContext
 from fumehood_server.orchestration.messages import Message
 
 
@@ -108,6 +109,8 @@ class SystemRequest:
     """Whether the caller chose the id, so that it may be a repetition."""
     session_id: str = ""
     context: CallContext = field(default_factory=CallContext)
+    trace: TraceContext | None = None
+    """Of the run: its inferences and calls are within it. None: it is not traced."""
     messages: tuple[Message, ...]
     mode: Mode = Mode.CHAT
     hints: Hints = field(default_factory=Hints)

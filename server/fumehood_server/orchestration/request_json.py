@@ -18,7 +18,7 @@ from fumehood_server.orchestration.request import (
     SystemRequest,
 )
 
-_NOT_ASKED = ("request_id", "is_named", "context", "caller", "caller_deadline", "continues", "timeout_s")
+_NOT_ASKED = ("request_id", "is_named", "context", "trace", "caller", "caller_deadline", "continues", "timeout_s")
 """Who asks, by which way and for how long: the same request may come again by another."""
 
 

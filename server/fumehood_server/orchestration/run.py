@@ -11,22 +11,21 @@ from typing import Any
 import orjson
 
 from fumehood_server.calls.documents import DocumentChecks
-from fumehood_server.calls.steps.quota import exceeded_error
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
 from fumehood_server.model.batches import BatchConfig
 from fumehood_server.model.call import CallError, CallOutcome
 from fumehood_server.model.caller import Caller
 from fumehood_server.model.journal import Journal
-from fumehood_server.model.quotas import Charge, QuotaExceededError, Quotas
+from fumehood_server.model.quotas import Quotas
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Payloads
 from fumehood_server.orchestration.answers import input_hash
 from fumehood_server.orchestration.budget import Spending
 from fumehood_server.orchestration.context import ModeResult, RunContext, ToolBatch
-from fumehood_server.orchestration.engines.engine import Engine, EngineError, InferenceAnswer, InferenceRequest
-from fumehood_server.orchestration.engines.retrying import delay_before_retry
+from fumehood_server.orchestration.engines.engine import Engine, InferenceAnswer, InferenceRequest
 from fumehood_server.orchestration.failures import RunFailedError, SuspendedError, failed
-from fumehood_server.orchestration.happenings import HappeningLog, InferenceFinished, InferenceStarted, TextPiece
+from fumehood_server.orchestration.happenings import HappeningLog, InferenceFinished
+from fumehood_server.orchestration.inferences import Asked, Inferences
 from fumehood_server.orchestration.lifecycle import Lifecycle, State
 from fumehood_server.orchestration.messages import Message, ToolUse, messages_to_json
 from fumehood_server.orchestration.recorded import RecordedRun, Steering
@@ -34,7 +33,7 @@ from fumehood_server.orchestration.recording import RunRecords
 from fumehood_server.orchestration.request import Budget, SystemRequest
 from fumehood_server.orchestration.response import SystemResponse, TokenUsage
 from fumehood_server.orchestration.tools import Calls, RunTools, ToolCalls
-from fumehood_server.telemetry import get_logger
+from fumehood_server.telemetry import RunObserver, get_logger
 
 MAX_STEERED = 256
 """Times that a run may be given further messages."""
@@ -58,6 +57,7 @@ class RunParts:
     payloads: Payloads
     budget: Budget
     quotas: Quotas
+    observer: RunObserver | None
     timeout_s: float
     """The operator's cap."""
     history: tuple[Message, ...] = ()
@@ -124,6 +124,15 @@ class Run:
             log=log,
             deadline=self.deadline,
         )
+        self._inferences = Inferences(
+            request,
+            parts.engine,
+            quotas=parts.quotas,
+            records=self._records,
+            log=log,
+            observer=parts.observer,
+            deadline=self.deadline,
+        )
         self._steering: dict[int, Steering] = {} if recorded is None else dict(recorded.steering)
         self._told: set[int] = set()
         """Numbers of the messages from outside that models were told."""
@@ -159,7 +168,8 @@ class Run:
         asked_hash = input_hash(request)
         answer = self._from_record(name, asked_hash)
         if answer is None:
-            answer = await self._ask(name, request, asked_hash, follows)
+            self._spending.check_inference()
+            answer = await self._inferences.ask(Asked(name, request, asked_hash, follows))
         self._spending.usage += replace(answer.usage, inferences=1)
         return answer
 
@@ -266,6 +276,15 @@ class Run:
         if self._parts.journal.recording:
             said = (*self.request.messages, *result.said) if state is State.COMPLETE else ()
             await self._records.ended(response, said, time.monotonic() - self._began_at)
+        if self._parts.observer is not None:
+            self._parts.observer.run_ended(
+                self.request.request_id,
+                mode=self.request.mode.value,
+                code="OK" if error is None else error.code.value,
+                took_s=time.monotonic() - self._began_at,
+                trace=self.request.trace,
+                session_id=self.request.session_id,
+            )
         return response
 
     # Behind them.
@@ -325,53 +344,6 @@ class Run:
         answer = found.answer
         self._log.put(InferenceFinished(name, answer.finish_reason.value, answer.usage, recorded=True))
         return answer
-
-    async def _ask(self, name: str, request: InferenceRequest, asked_hash: str, follows: str) -> InferenceAnswer:
-        self._spending.check_inference()
-        engine, records, log = self.engine, self._records, self._log
-        attempt = 0
-        while True:
-            attempt += 1
-            started_at = time.monotonic()
-            charges = await self._begin_inference(name, attempt, request, asked_hash, follows=follows)
-            log.put(InferenceStarted(name, engine.name, attempt))
-            try:
-                answer = await engine.infer(request, lambda text: log.put(TextPiece(name, text)))
-            except EngineError as exc:
-                wait_s = None
-                if attempt < engine.attempts:
-                    wait_s = delay_before_retry(exc, attempt, self.deadline)
-                error = CallError(
-                    code=exc.code, message=str(exc), retryable=exc.transient, details={"engine": engine.name}
-                )
-                records.inference_failed(name, attempt, asked_hash, error, started_at, is_last=wait_s is None)
-                log.put(InferenceFinished(name, "error", TokenUsage(), error, retried=wait_s is not None))
-                if wait_s is None:
-                    raise RunFailedError(error) from exc
-                await asyncio.sleep(wait_s)
-            else:
-                await records.inference_answered(name, attempt, asked_hash, answer, started_at, charges=charges)
-                log.put(InferenceFinished(name, answer.finish_reason.value, answer.usage))
-                return answer
-
-    async def _begin_inference(
-        self, name: str, attempt: int, request: InferenceRequest, asked_hash: str, *, follows: str
-    ) -> Sequence[Charge]:
-        """Record its start, where quotas have something left for it. Returns what it takes of them."""
-        asked, engine, records = self.request, self.engine.name, self._records
-        charges = self._parts.quotas.of_inference(engine, asked.caller.name, asked.session_id)
-        event = records.inference_start(name, attempt, engine, request, asked_hash, follows=follows)
-        if not charges:
-            records.inference_started(event)
-            return charges
-        try:
-            await records.counted_inference_started(event, charges)
-        except QuotaExceededError as exc:
-            error = exceeded_error(f"engine {engine} was not asked", exc.exceeded)
-            records.quota_refused(exc.exceeded)
-            records.inference_failed(name, attempt, asked_hash, error, time.monotonic(), is_last=True)
-            raise RunFailedError(error) from exc
-        return charges
 
     def _out_of_time(self) -> CallError:
         text = "The run took longer than it may: by the request's timeout, the caller's deadline or the operator's cap."

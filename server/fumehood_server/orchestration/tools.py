@@ -204,6 +204,7 @@ class ToolCalls:
                     again_after_crash=safe_to_repeat(definition.side_effects, idempotent=definition.idempotent),
                     caller=request.caller.recorded,
                     identity=request.caller,
+                    trace=None if request.trace is None else request.trace.child(),
                 )
             )
         except RefusedError as exc:

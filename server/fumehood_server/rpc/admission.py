@@ -80,7 +80,7 @@ class Admission:
         if not is_named:
             _check_not_again(request, again_after_crash=again_after_crash)
         max_attempts = request.retry.max_attempts if request.HasField("retry") else 0
-        context, trace = self._correlation(request, came_by)
+        context, trace = self.correlation(_context(request.context), came_by)
         return CallRequest(
             call_id=call_id,
             is_named=is_named,
@@ -98,8 +98,8 @@ class Admission:
             trace=trace,
         )
 
-    def _correlation(self, request: pb.CallToolRequest, came_by: CameBy) -> tuple[CallContext, TraceContext | None]:
-        context = _context(request.context)
+    def correlation(self, context: CallContext, came_by: CameBy) -> tuple[CallContext, TraceContext | None]:
+        """What a request belongs to, with its trace. None: requests are not traced."""
         if self._traces is None:
             return context, None
         method, metadata = came_by

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
 
 SERVICE = pb.DESCRIPTOR.services_by_name["OrchestrationService"].full_name
+_RUN, _STREAM_RUN = f"{SERVICE}/Run", f"{SERVICE}/StreamRun"
 
 MAX_STREAMS = 512
 MAX_STREAMS_OF_CONNECTION = 256
@@ -74,7 +76,7 @@ class OrchestrationService:
         """Run it, and tell what happens."""
         self._server.unread.check(context.peer())
         with self._streams.take(context.peer()):
-            run, joined = self._start(request.request, context, join_only=request.join_only)
+            run, joined = self._start(request.request, context, streamed=True, join_only=request.join_only)
             after = request.after_sequence if joined else 0  # what else it counts is another sidecar's
             del request  # likewise
             try:
@@ -113,7 +115,7 @@ class OrchestrationService:
         return found
 
     def _start(
-        self, request: pb.SystemRequest, context: _Context, *, join_only: bool = False
+        self, request: pb.SystemRequest, context: _Context, *, streamed: bool = False, join_only: bool = False
     ) -> tuple[RunHandle, bool]:
         config = self._server.config().orchestration
         read = read_run(
@@ -124,7 +126,9 @@ class OrchestrationService:
             vendor_options=config.vendor_options,
             grammars=config.grammars,
         )
-        return self._server.orchestrator.start(read, join_only=join_only)
+        came_by = (_STREAM_RUN if streamed else _RUN, context.invocation_metadata)
+        correlation, trace = self._server.admission.correlation(read.context, came_by)
+        return self._server.orchestrator.start(replace(read, context=correlation, trace=trace), join_only=join_only)
 
 
 def _leave(run: RunHandle, *, joined: bool) -> None:

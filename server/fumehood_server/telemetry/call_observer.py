@@ -4,31 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
 
 from fumehood_server.model.call import CallOutcome, CallRequest
-from fumehood_server.model.trace import TraceContext
+from fumehood_server.telemetry.ended import Ended, EndedCall
 from fumehood_server.telemetry.metrics import SidecarMetrics
 
 MAX_WAITING_SPANS = 4096
-"""Calls whose spans wait for the collector: some 2 MiB. More are dropped and counted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedCall:
-    """What the spans of one call are made of, in the exporter's thread. Times are Unix nanoseconds."""
-
-    trace: TraceContext
-    call_id: str
-    tool: str
-    plugin: str
-    worker_id: str
-    code: str
-    attempt: int
-    began_ns: int
-    dispatched_ns: int
-    """0: it was sent to no worker."""
-    ended_ns: int
+"""Calls, inferences and runs whose spans wait for the collector: some 2 MiB. More are dropped and counted."""
 
 
 class CallObserver:
@@ -39,7 +21,7 @@ class CallObserver:
     def __init__(self, metrics: SidecarMetrics) -> None:
         """Count in `metrics`."""
         self._metrics = metrics
-        self.spans: deque[EndedCall] = deque()
+        self.spans: deque[Ended] = deque()
         self.calls_dropped = 0
         """Calls whose spans found no room."""
         self.spans_lost = 0
@@ -56,12 +38,9 @@ class CallObserver:
         trace = request.trace
         if trace is None or not trace.is_sampled:
             return
-        if len(self.spans) >= MAX_WAITING_SPANS:
-            self.calls_dropped += 1
-            return
         ended_ns = time.time_ns()
         began_ns = ended_ns - round((time.monotonic() - admitted_at) * 1e9)
-        self.spans.append(
+        self.enqueue(
             EndedCall(
                 trace=trace,
                 call_id=outcome.call_id,
@@ -75,3 +54,10 @@ class CallObserver:
                 ended_ns=ended_ns,
             )
         )
+
+    def enqueue(self, ended: Ended) -> None:
+        """Have spans sent, or count that there is no room for them."""
+        if len(self.spans) >= MAX_WAITING_SPANS:
+            self.calls_dropped += 1
+        else:
+            self.spans.append(ended)

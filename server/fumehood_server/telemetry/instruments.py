@@ -19,6 +19,9 @@ OTHER = "_OTHER"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
 """Upper bounds of buckets, in seconds."""
 
+TOKENS = tuple(float(4**power) for power in range(14))
+"""Upper bounds of buckets of tokens, by OpenTelemetry's conventions for GenAI: from 1 to 67,108,864."""
+
 Key = tuple[str, ...]
 
 
@@ -39,6 +42,8 @@ class Definition:
     unit: str
     description: str
     attributes: Key = ()
+    bounds: tuple[float, ...] = ()
+    """Upper bounds of a histogram's buckets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Distribution:
     """One point of a histogram."""
 
     buckets: tuple[int, ...]
-    """Counts of `SECONDS`, each bucket's own, and of what is above the last."""
+    """Counts of the definition's bounds, each bucket's own, and of what is above the last."""
     sum: float
 
     @property
@@ -112,25 +117,28 @@ class Gauge:
 
 
 class Histogram:
-    """Durations in seconds, by their attributes' values."""
+    """Durations in seconds, or other values, by their attributes' values."""
 
-    __slots__ = ("_points", "definition")
+    __slots__ = ("_bounds", "_points", "definition")
 
-    def __init__(self, name: str, description: str, *attributes: str) -> None:
-        self.definition = Definition(name, Kind.HISTOGRAM, "s", description, attributes)
+    def __init__(
+        self, name: str, description: str, *attributes: str, unit: str = "s", bounds: tuple[float, ...] = SECONDS
+    ) -> None:
+        self.definition = Definition(name, Kind.HISTOGRAM, unit, description, attributes, bounds)
+        self._bounds = bounds
         self._points: dict[Key, list[float]] = {}
         """Counts of the buckets, and the sum after them."""
 
-    def record(self, seconds: float, *key: str) -> None:
-        """Count one duration."""
+    def record(self, value: float, *key: str) -> None:
+        """Count one."""
         points = self._points
         point = points.get(key)
         if point is None:
             if len(points) >= MAX_SERIES:
                 key = (OTHER,) * len(key)
-            point = points.setdefault(key, [0] * (len(SECONDS) + 1) + [0.0])
-        point[bisect_left(SECONDS, seconds)] += 1
-        point[-1] += seconds
+            point = points.setdefault(key, [0] * (len(self._bounds) + 1) + [0.0])
+        point[bisect_left(self._bounds, value)] += 1
+        point[-1] += value
 
     def family(self) -> Family:
         """The points now. For any thread."""

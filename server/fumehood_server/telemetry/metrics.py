@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from fumehood_server.telemetry.instruments import OTHER, Counter, Family, Gauge, Histogram, Instrument
+from fumehood_server.telemetry.instruments import OTHER, TOKENS, Counter, Family, Gauge, Histogram, Instrument
+
+if TYPE_CHECKING:
+    from fumehood_server.telemetry.run_observer import InferenceEnd
 
 TOOL = "gen_ai.tool.name"
+_CHAT = "chat"
 
 
 class SidecarMetrics:
@@ -30,6 +35,19 @@ class SidecarMetrics:
             "Time that a call was with its worker. Without error.type: it succeeded.",
             *("gen_ai.operation.name", TOOL, "error.type"),
         )
+        self.inferences = Histogram(
+            "gen_ai.client.operation.duration",
+            "Time that an engine took to answer. Without error.type: it did.",
+            *("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "error.type"),
+        )
+        self.tokens = Histogram(
+            "gen_ai.client.token.usage",
+            "Tokens that an answer took.",
+            *("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "gen_ai.token.type"),
+            unit="{token}",
+            bounds=TOKENS,
+        )
+        self.runs = Counter("fumehood.runs", "{run}", "Runs that have ended.", "fumehood.mode", "fumehood.code")
         self.calls = Counter("fumehood.calls", "{call}", "Calls that have ended.", TOOL, "fumehood.code")
         self.wait = Histogram("fumehood.call.wait.duration", "Time from admission until a worker had the call.", TOOL)
         self.in_flight = Gauge("fumehood.calls.in_flight", "{call}", "Calls under way.")
@@ -76,6 +94,13 @@ class SidecarMetrics:
             self.wait.record(wait_s, tool)
         if run_s is not None:
             self.executions.record(run_s, "execute_tool", tool, "" if code == "OK" else code)
+
+    def inference_ended(self, provider: str, model: str, end: InferenceEnd) -> None:
+        """One try of an inference has ended."""
+        self.inferences.record(end.took_s, _CHAT, provider, model, "" if end.code == "OK" else end.code)
+        if end.code == "OK":
+            self.tokens.record(end.input_tokens, _CHAT, provider, model, "input")
+            self.tokens.record(end.output_tokens, _CHAT, provider, model, "output")
 
     def families(self) -> list[Family]:
         """All points as they are now."""

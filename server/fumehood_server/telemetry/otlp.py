@@ -33,7 +33,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from fumehood_server.telemetry.call_observer import CallObserver
-from fumehood_server.telemetry.instruments import SECONDS, Distribution, Family, Kind
+from fumehood_server.telemetry.instruments import Distribution, Family, Kind
 from fumehood_server.telemetry.settings import TelemetrySettings
 from fumehood_server.telemetry.spans import spans_of
 
@@ -158,7 +158,7 @@ def _metric(family: Family, began_ns: int, now_ns: int) -> Metric:
                     count=value.count,
                     sum=value.sum,
                     bucket_counts=value.buckets,
-                    explicit_bounds=SECONDS,
+                    explicit_bounds=definition.bounds,
                     min=None,  # type: ignore[arg-type] # not kept; the encoder leaves it out
                     max=None,  # type: ignore[arg-type] # likewise
                 )

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fumehood_server.telemetry.instruments import SECONDS, Distribution, Family, Kind
+from fumehood_server.telemetry.instruments import Distribution, Family, Kind
 
 
 class PrometheusText:
@@ -45,7 +45,7 @@ def _metric(family: Family) -> Metric:
         histogram = HistogramMetricFamily(name, definition.description, labels=labels)
         for key, value in family.points.items():
             if isinstance(value, Distribution):
-                histogram.add_metric(list(key), _cumulative(value), value.sum)
+                histogram.add_metric(list(key), _cumulative(definition.bounds, value), value.sum)
         return histogram
     kind = CounterMetricFamily if definition.kind is Kind.COUNTER else GaugeMetricFamily
     metric = kind(name, definition.description, labels=labels)
@@ -55,9 +55,9 @@ def _metric(family: Family) -> Metric:
     return metric
 
 
-def _cumulative(value: Distribution) -> list[tuple[str, float]]:
+def _cumulative(bounds: Sequence[float], value: Distribution) -> list[tuple[str, float]]:
     total, buckets = 0, []
-    for bound, count in zip((*map(str, SECONDS), "+Inf"), value.buckets, strict=True):
+    for bound, count in zip((*map(str, bounds), "+Inf"), value.buckets, strict=True):
         total += count
         buckets.append((bound, float(total)))
     return buckets
