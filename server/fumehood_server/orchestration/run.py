@@ -32,6 +32,7 @@ from fumehood_server.orchestration.recorded import RecordedRun, Steering
 from fumehood_server.orchestration.recording import RunRecords
 from fumehood_server.orchestration.request import Budget, SystemRequest
 from fumehood_server.orchestration.response import SystemResponse, TokenUsage
+from fumehood_server.orchestration.result_bounds import within_bounds
 from fumehood_server.orchestration.tools import Calls, RunTools, ToolCalls
 from fumehood_server.telemetry import RunObserver, get_logger
 
@@ -241,7 +242,7 @@ class Run:
         try:
             await self._record_start()
             async with asyncio.timeout(max(self.deadline - time.monotonic(), 0.0)):
-                result = await mode(self)
+                result = within_bounds(await mode(self))
             error = result.error
         except (JournalUnavailableError, SuspendedError):
             raise

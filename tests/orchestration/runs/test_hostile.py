@@ -96,3 +96,24 @@ async def test_a_conversation_that_grows_beyond_any_model_ends_the_run(
             response = await run(stub, asked(no_tools=True))
     assert (response.state, response.error.code) == ("FAILED", "INFERENCE_CONTEXT_EXCEEDED")
     assert response.usage.inferences == 10, "those below the bound are answered"
+
+
+async def test_what_a_run_answers_fits_the_message_that_clients_take(
+    scripted_model: ScriptedModel, tmp_path: Path
+) -> None:
+    large = "x" * (2 * 1024 * 1024)
+    scripted_model.says({"a": large}, piece=500_000)
+    scripted_model.says(large, piece=500_000)
+    scripted_model.says(large + large[: len(large) * 3 // 4], piece=500_000)
+    scripted_model.says("Short.")
+    with model_sidecar(scripted_model, tmp_path) as sidecar:
+        async with runs_of(sidecar) as stub:
+            twice = await run(stub, structured('{"type": "object"}'))
+            once = await run(stub, asked())
+            longest = await run(stub, asked(request_id="longest"))
+            assert await run(stub, asked(request_id="longest")) == longest
+            assert (await run(stub, asked())).content == "Short."
+    assert (twice.state, twice.content, json.loads(twice.output_json)) == ("COMPLETE", "", {"a": large})
+    assert (once.state, once.content) == ("COMPLETE", large)
+    assert (longest.state, longest.error.code, longest.content) == ("FAILED", "INFERENCE_MALFORMED_RESPONSE", "")
+    assert json.loads(longest.error.details_json)["reason"] == "response_too_large"
