@@ -4,8 +4,8 @@ Blocks between others are never given back by free(3) alone: a sidecar whose cal
 for good. A low M_MMAP_THRESHOLD does the same, and tripled the processor time of a call with 500 KB of arguments.
 
 What is free at the end of a thread's arena malloc_trim(3) doesn't look at: free(3) itself gives that back, above
-M_TRIM_THRESHOLD. By itself that threshold grows to twice the largest block that was ever freed, which left each arena
-up to 28 MiB after 1 MiB arguments. A lower one than `TOP_BYTES` costs calls with 500 KB page faults each time.
+M_TRIM_THRESHOLD. So that is lowered for `LOW_S` with each trim, in which threads that are at work free something. Were
+it low all the time, calls with 500 KB of arguments would take a third more processor time, for page faults.
 
 Rejected: one arena for all threads (M_ARENA_MAX), with which some 20 MiB less stay after a burst. While it is trimmed
 the event loop waits for its lock: 80 to 330 ms beside hostile callers, where 20 to 30 were seen.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import time
 from collections.abc import AsyncIterator
 
 INTERVAL_S = 5.0
@@ -24,12 +25,13 @@ KEPT_BYTES = 4 * 1024 * 1024
 """Free memory that is left alone: it is used again."""
 
 
-TOP_BYTES = 4 * 1024 * 1024
-"""Free memory at the end of an arena that stays there."""
+LOW_S = 0.1
+"""How long the end of an arena is given back above `_LOW_BYTES`."""
 
-# Parameters of mallopt(3), and the largest value that glibc takes for the second: as much comes from the arenas as may.
+# Parameters of mallopt(3). Setting either has both keep to what was set, here to the most that glibc comes to by itself.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_BYTES = 32 * 1024 * 1024
+_HIGH_BYTES, _LOW_BYTES = 2 * _MMAP_BYTES, 128 * 1024
 
 
 class _Mallinfo(ctypes.Structure):
@@ -49,8 +51,8 @@ async def trimmed_memory() -> AsyncIterator[None]:
         yield
         return
     libc.mallinfo2.restype = _Mallinfo
-    libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)  # setting either has both keep to what was set
-    libc.mallopt(_M_TRIM_THRESHOLD, TOP_BYTES)
+    libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+    libc.mallopt(_M_TRIM_THRESHOLD, _HIGH_BYTES)
 
     async def look() -> None:
         before = 0
@@ -75,4 +77,7 @@ def _trim(libc: ctypes.CDLL, before: int) -> int:
     free: int = libc.mallinfo2().fordblks
     if free > KEPT_BYTES and free != before:
         libc.malloc_trim(0)
+        libc.mallopt(_M_TRIM_THRESHOLD, _LOW_BYTES)
+        time.sleep(LOW_S)
+        libc.mallopt(_M_TRIM_THRESHOLD, _HIGH_BYTES)
     return free
