@@ -28,7 +28,7 @@ KEPT_BYTES = 4 * 1024 * 1024
 LOW_S = 0.1
 """How long the end of an arena is given back above `_LOW_BYTES`."""
 
-# Parameters of mallopt(3). Setting either has both keep to what was set, here to the most that glibc comes to by itself.
+# Parameters of mallopt(3). Setting either has both keep to what was set: the most that glibc comes to by itself.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_BYTES = 32 * 1024 * 1024
 _HIGH_BYTES, _LOW_BYTES = 2 * _MMAP_BYTES, 128 * 1024
