@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import signal
@@ -9,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -143,9 +145,11 @@ async def test_a_sidecar_without_mcp_knows_no_health_of_it_and_ends_in_order(plu
         assert not (sidecar.folder / ".fumehood" / "mcp.sock").exists()
 
 
-def _connection(url: str, authority: trustme.CA) -> http.client.HTTPSConnection:
+def _connection(url: str, authority: trustme.CA, shown: Path | None = None) -> http.client.HTTPSConnection:
     where = urlsplit(url)
     context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    if shown is not None:
+        context.load_cert_chain(shown / "cert.pem", shown / "key.pem")
     return http.client.HTTPSConnection(where.hostname or "", where.port, timeout=BOUND_S, context=context)
 
 
@@ -158,8 +162,8 @@ def _metadata_over_tls(url: str, authority: trustme.CA) -> object:
         connection.close()
 
 
-def _over_tls(url: str, authority: trustme.CA, token: str) -> int:
-    connection = _connection(url, authority)
+def _over_tls(url: str, authority: trustme.CA, token: str, shown: Path | None = None) -> int:
+    connection = _connection(url, authority, shown)
     body, headers = modern("tools/list")
     shown = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json", **headers}
     try:
@@ -198,3 +202,31 @@ def test_tls_takes_up_a_new_certificate_and_ends_with_the_sidecar(plugin_folder:
         sidecar.signal()
         assert sidecar.wait() == 0
         assert not process.is_running()
+
+
+def test_where_clients_need_certificates_mcp_clients_need_them_too(plugin_folder: Path, tmp_path: Path) -> None:
+    serving, first, second = trustme.CA(), trustme.CA(), trustme.CA()
+    write_pair(tmp_path, certified(serving, "127.0.0.1"))
+    for name, authority in (("first", first), ("second", second)):
+        (tmp_path / name).mkdir()
+        write_pair(tmp_path / name, certified(authority, f"{name}.example"))
+    clients = tmp_path / "clients.pem"
+    first.cert_pem.write_to_path(str(clients))
+    tls = f'[server.tls]\ncertificate = "{tmp_path}/cert.pem"\nkey = "{tmp_path}/key.pem"\nclient_ca = "{clients}"\n'
+    with running_sidecar([plugin_folder], more=f'{tls}[mcp]\nlisten = "127.0.0.1:0"\ntls = true\n{CALLER}') as sidecar:
+        url, token = url_of(sidecar), token_of(sidecar.folder, "agent")
+        assert _over_tls(url, serving, token, tmp_path / "first") == 200
+        assert _over_tls(url, serving, "not-a-token", tmp_path / "first") == 401
+        for shown in (None, tmp_path / "second"):
+            with pytest.raises(OSError):  # noqa: PT011 - an alert, a reset or an end, as it comes
+                _over_tls(url, serving, token, shown)
+        second.cert_pem.write_to_path(str(clients))
+        sidecar.logged(event="mcp_ended")
+        deadline = time.monotonic() + BOUND_S
+        while True:  # until the new process serves
+            with contextlib.suppress(OSError):
+                assert _over_tls(url, serving, token, tmp_path / "second") == 200
+                break
+            assert time.monotonic() < deadline
+        with pytest.raises(OSError):  # noqa: PT011 - likewise
+            _over_tls(url, serving, token, tmp_path / "first")

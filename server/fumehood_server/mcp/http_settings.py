@@ -29,6 +29,8 @@ class HttpSettings:
     tls_certificate: str = ""
     """Empty: plain text."""
     tls_key: str = ""
+    tls_client_ca: str = ""
+    """Authorities of which each client must show a certificate. Empty: none is asked for."""
     max_body_bytes: int
     max_sessions: int
     session_idle_s: float

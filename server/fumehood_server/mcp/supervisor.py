@@ -215,6 +215,7 @@ def _settings(config: SidecarConfig, mcp: McpConfig, listen_fd: int, ready_fd: i
         allow_anonymous=mcp.allow_anonymous,
         tls_certificate="" if mcp.tls is None else str(mcp.tls.certificate),
         tls_key="" if mcp.tls is None else str(mcp.tls.key),
+        tls_client_ca="" if mcp.tls is None or mcp.tls.client_ca is None else str(mcp.tls.client_ca),
         # JSON of the arguments with as many escapes as it has characters, and what stands around it.
         max_body_bytes=2 * config.server.max_arguments_bytes + _BODY_OVERHEAD_BYTES,
         max_sessions=mcp.max_sessions,

@@ -61,16 +61,20 @@ def main() -> None:
 
 
 async def _serve(settings: HttpSettings) -> None:
-    tls = ServerTls(settings.tls_certificate, settings.tls_key) if settings.tls_certificate else None
+    tls = None
+    if settings.tls_certificate:
+        tls = ServerTls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
     async with contextlib.AsyncExitStack() as stack:
         link = await stack.enter_async_context(SidecarLink(settings.target))
         app = await stack.enter_async_context(mcp_app(settings, link))
+        server = _Server(_config(settings, app, tls), settings.ready_fd)
         if tls is not None:
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            watching = tasks.create_task(tls.watch())
+            # A context can't forget an authority: the sidecar starts this process anew.
+            watching = tasks.create_task(tls.watch(on_authorities=server.end))
             stack.callback(watching.cancel)
         sock = stack.enter_context(socket.socket(fileno=settings.listen_fd))
-        await _Server(_config(settings, app, tls), settings.ready_fd).serve(sockets=[sock])
+        await server.serve(sockets=[sock])
 
 
 def _config(settings: HttpSettings, app: ASGIApp, tls: ServerTls | None) -> uvicorn.Config:
@@ -115,3 +119,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         os.write(self._ready_fd, b".")
         os.close(self._ready_fd)
+
+    def end(self) -> None:
+        """Take no more requests, and return from `serve` once those under way have ended, or after `GRACE_S`."""
+        self.should_exit = True
