@@ -77,6 +77,10 @@ async def test_as_many_are_asked_at_once_as_there_are_left(scripted_model: Scrip
     with model_sidecar(scripted_model, tmp_path, more=INFERENCES + ELSEWHERE) as sidecar:
         async with runs_of(sidecar) as stub:
             said = await asyncio.gather(*(run(stub, asked()) for _ in range(16)))
+        told = await asyncio.to_thread(fumehood, "run", "Go.", address=sidecar.target)
+    assert told.status != 0
+    assert "quota asks lets 5 inferences" in told.stderr
+    assert "`fumehood policy quotas` shows" in told.stderr
     assert sorted(each.state for each in said) == ["COMPLETE"] * 5 + ["FAILED"] * 11
     assert {why(each) for each in said} == {("", ""), ("TOOL_QUOTA_EXCEEDED", "asks")}
     assert len(scripted_model.requests()) == 5

@@ -53,6 +53,8 @@ def explain(response: pb.SystemResponse) -> None:
     output.say(output.Part("error: ", fg="red", bold=True), "\n".join(lines), err=True)
     again = "It may succeed when it is asked again, with another --id." if error["retryable"] else ""
     todo = _TODO.get(error["code"], again).replace("RUN", response.request_id)
+    if "quota" in (error["details"] or {}):  # and no budget of the run's own
+        todo = "`fumehood policy quotas` shows what is used, and when there is more; [[policy.quota]] says how much."
     if todo:
         output.note(todo)
 
