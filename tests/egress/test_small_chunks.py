@@ -13,7 +13,7 @@ from fumehood_server.egress import EgressLimits, EgressRequest, Reason
 from fumehood_server.egress.chunked import ChunkedDecoder
 from fumehood_server.egress.turns import Turns
 from fumehood_server.model.plugin_requests import MAX_HEADER_FIELDS
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.egress.relaying import ask, relaying
@@ -86,6 +86,7 @@ _bodies = st.tuples(_chunks | _sound, st.sampled_from([b"0\r\n\r\n", b"0\r\nx: y
 
 
 @given(_bodies, st.lists(st.integers(1, 30), max_size=6))
+@example(b"1\r\nx\r\n0\r\n\r0\r\n\r\n", [])
 def test_the_decoder_reads_what_h11_reads_however_it_is_cut(wire: bytes, lengths: list[int]) -> None:
     http = h11.Connection(h11.CLIENT)
     http.send(h11.Request(method="GET", target="/", headers=[("host", "a")]))
@@ -143,7 +144,7 @@ def test_a_trailer_is_read_up_to_its_257th_field() -> None:
     decoder.feed(b"0\r\n" + b"a:\n" * 20_000 + b"\r\n")
     with pytest.raises(h11.RemoteProtocolError):
         decoder.decode_chunks(1)
-    assert decoder._trailer_fields == MAX_HEADER_FIELDS + 1
+    assert decoder._trailer_fields == MAX_HEADER_FIELDS, "no more were taken"
 
 
 async def test_a_program_that_posts_one_byte_chunks_leaves_the_loop_to_others() -> None:

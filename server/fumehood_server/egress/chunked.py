@@ -98,14 +98,15 @@ class ChunkedDecoder:
     def _skip_trailer(self) -> bool:
         while (end := self._data.find(b"\n", self._at)) >= 0:
             line = self._data[self._at : end]
-            self._at = end + 1
             if line in {b"", b"\r"}:
+                self._at = end + 1
                 self.ended = True
                 return False
+            if self._trailer_fields >= MAX_HEADER_FIELDS or b":" not in line:
+                return self._wait_or_refuse(can_go_on=False)  # and again, where what came before it is returned first
+            self._at = end + 1
             self._trailer_fields += 1
             self._trailer_bytes += len(line)
-            if self._trailer_fields > MAX_HEADER_FIELDS or b":" not in line:
-                return self._wait_or_refuse(can_go_on=False)
         unread = len(self._data) - self._at
         return self._wait_or_refuse(can_go_on=self._trailer_bytes + unread <= _MAX_TRAILER_BYTES)
 

@@ -70,7 +70,7 @@ async def test_a_plan_that_a_shutdown_interrupts_goes_on_with_the_steps_that_are
     note = {"path": str(tmp_path / "notes/a"), "text": "one"}
     steps = [
         {"name": "note", "kind": "tool", "tool": "note", "arguments": note},
-        {"name": "wait", "kind": "tool", "tool": "wait", "arguments": {"seconds": 1}, "after": ["note"]},
+        {"name": "wait", "kind": "tool", "tool": "wait", "arguments": {"seconds": 4}, "after": ["note"]},
         {"name": "say", "kind": "infer", "prompt": "Say it.", "after": ["wait"]},
     ]
     plan = json.dumps({"steps": steps, "output": {"$from": "say"}})
@@ -92,7 +92,8 @@ async def test_a_run_whose_journal_cannot_be_written_goes_on_once_it_can(
     scripted_model: ScriptedModel, tmp_path: Path, state: Path, small_disk: Path
 ) -> None:
     note = {"path": str(tmp_path / "notes/a"), "text": "one"}
-    scripted_model.calls(("note", note), ("wait", {"seconds": 1}))
+    scripted_model.calls(("note", note))
+    scripted_model.calls(("wait", {"seconds": 1}))
     scripted_model.says("Noted.")
     server = f'state_dir = "{small_disk}"\nlisten = ["unix:{state}/fh.sock"]\n'
     request = asked(request_id="full")
