@@ -32,6 +32,7 @@ from fumehood_server.mcp.supervisor import McpHealth, open_mcp
 from fumehood_server.model.plugin import WorkerSpec
 from fumehood_server.model.tool import Reason
 from fumehood_server.observation import Sampler
+from fumehood_server.orchestration.call_inferences import CallInferences
 from fumehood_server.orchestration.opening import open_orchestrator
 from fumehood_server.plugin_requests import PluginRequests
 from fumehood_server.plugins.catalog import STORE_NAME, Catalog, Log
@@ -213,6 +214,7 @@ async def _serve_recorded(
                 log.info("environments_removed", paths=[str(path) for path in gone])
         policy = await asyncio.to_thread(RuleSet, config.rules)
         quotas = QuotaSet(config.quotas)
+        models = CallInferences(journal, quotas)
         reloader = ConfigReloader(
             config,
             read_config,
@@ -240,6 +242,7 @@ async def _serve_recorded(
                 policy=policy,
                 quotas=quotas,
                 approvals=approvals,
+                models=models,
                 journal=journal,
                 max_concurrent_calls=server.max_concurrent_calls,
                 journal_required=config.journal.required,
@@ -262,6 +265,7 @@ async def _serve_recorded(
                 journal=journal,
                 reads=journal.reads,
                 telemetry=telemetry,
+                models=models,
             ) as orchestrator,
             serving(
                 ServerContext(

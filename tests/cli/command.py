@@ -6,7 +6,8 @@ import json
 import os
 import pty
 import select
-from collections.abc import Mapping
+import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,17 @@ def fumehood(
     return Done(status, stdout.decode(), stderr.decode())
 
 
-def on_terminal(*arguments: str | Path, address: str = "", folder: Path | None = None) -> tuple[int, str]:
-    """The exit status, and what the command writes to a terminal of its own."""
+def on_terminal(
+    *arguments: str | Path,
+    address: str = "",
+    folder: Path | None = None,
+    typed: Sequence[tuple[str, str | signal.Signals]] = (),
+) -> tuple[int, str]:
+    """The exit status, and what the command writes to a terminal of its own.
+
+    `typed`: what it has to have written before a line is typed or a signal sent, and that.
+    """
+    waiting = list(typed)
     ours, theirs = pty.openpty()
     try:
         with preloaded.Popen(
@@ -78,13 +88,20 @@ def on_terminal(*arguments: str | Path, address: str = "", folder: Path | None =
         ) as process:
             os.close(theirs)
             theirs = -1
-            written = b""
+            written, seen = b"", 0
             while select.select([ours], [], [], TIMEOUT_S)[0]:
                 try:
                     piece = os.read(ours, 65536)
                 except OSError:  # EIO: the last holder of the other side has closed it
                     break
                 written += piece
+                if waiting and waiting[0][0].encode() in written[seen:]:
+                    seen = len(written)
+                    _, told = waiting.pop(0)
+                    if isinstance(told, signal.Signals):
+                        process.send_signal(told)
+                    else:
+                        os.write(ours, f"{told}\n".encode())
             status = process.wait(TIMEOUT_S)
     finally:
         os.close(ours)

@@ -22,7 +22,7 @@ SERVER = {
         "Authenticator", "CallerRules", "CertificateError", "CertificateFiles", "Presented", "TokenFileError",
         "TokenStore", "expiry_of", "read_certificates",
     },
-    "calls": {"Call", "Entry", "Executor", "JoinedCall", "UpdateReader"},
+    "calls": {"Call", "Entry", "Executor", "JoinedCall", "NoVerdictError", "UpdateReader"},
     "cli": {"main"},
     "egress": {
         "MAX_PIECE_BYTES", "Access", "RequestOrigin", "CurrentOrigin", "EgressBroker", "EgressError", "EgressEvent",
@@ -83,7 +83,7 @@ SERVICES = {
     },
     "ToolService": {
         "ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool", "CallTools", "Session",
-        "CancelCall", "GetCall", "ResolveCall",
+        "AnswerQuestion", "CancelCall", "GetCall", "ResolveCall",
     },
     "PluginService": {
         "ListPlugins", "GetPlugin", "ReloadPlugin", "EnablePlugin", "DisablePlugin", "ReloadConfig", "TailPluginLogs",

@@ -15,7 +15,10 @@ from fumehood.v1.mcp_service_pb2_grpc import McpServiceStub
 from tests.mcp.official_table import documented_levels, served_levels
 from tests.mcp.real_servers import node_plugin
 from tests.mcp.support import Caller, reason
+from tests.orchestration.scripted import ScriptedModel, model_server, scripted_model
 from tests.sidecar import Sidecar, running_sidecar
+
+__all__ = ["model_server", "scripted_model"]
 
 ALLOW = "permission = 'allow'"
 READ = tool_pb2.SIDE_EFFECTS_READ
@@ -148,3 +151,35 @@ async def test_thinking_keeps_its_state_in_one_process(caller: Caller) -> None:
         result = await caller.call("sequentialthinking", **thought, thoughtNumber=number)
         lengths.append(json.loads(result.details_json)["thoughtHistoryLength"])
     assert lengths == [1, 2]
+
+
+async def test_everything_asks_a_person_and_a_model(tmp_path: Path, scripted_model: ScriptedModel) -> None:
+    scripted_model.says("A short poem.")
+    allowed = "".join(
+        f'[plugin.tools.{name}]\npermission = "allow"\n'
+        for name in ("trigger_elicitation_request", "trigger_sampling_request")
+    )
+    grants = f'max_side_effects = "external"\nengine = "scripted"\n{allowed}'
+    plugin = node_plugin(tmp_path / "everything", "everything")
+    with running_sidecar([(plugin, grants)], more=scripted_model.engine_table()) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            asked = await caller.text("trigger_sampling_request", prompt="Write a poem.", maxTokens=50)
+            assert "A short poem." in asked
+            request = pb.CallToolRequest(tool="trigger_elicitation_request", takes_questions=True)
+            texts: list[str] = []
+            async for event in caller.stub.StreamTool(pb.StreamToolRequest(call=request)):
+                if event.HasField("question"):
+                    question = event.question
+                    assert "firstLine" in json.loads(question.schema_json)["properties"]
+                    answer = pb.AnswerQuestionRequest(
+                        call_id=question.call_id,
+                        question_id=question.question_id,
+                        action=tool_pb2.ANSWER_ACTION_ACCEPT,
+                        content_json=json.dumps({"name": "Ada", "check": True}),
+                    )
+                    await caller.stub.AnswerQuestion(answer)
+                elif event.HasField("finished"):
+                    assert not event.finished.is_error, event.finished.error
+                    texts = [each.text for each in event.finished.content]
+            assert any("Ada" in text for text in texts)

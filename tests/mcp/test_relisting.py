@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fumehood.v1 import plugin_pb2 as pb
-from fumehood_sdk.adapters.mcp import engine
+from fumehood_sdk.adapters.mcp import engine, relisting
 from fumehood_sdk.adapters.mcp.connection import ServerConnection
 from fumehood_sdk.adapters.mcp.definitions import encode_definitions
 from fumehood_sdk.adapters.mcp.log_lines import LogLines
@@ -83,7 +83,7 @@ class Engine:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "REMOTE_RELIST_S", 0.0)
+    monkeypatch.setattr(relisting, "REMOTE_RELIST_S", 0.0)
 
 
 def running(folder: Path, *, is_remote: bool) -> Iterator[Engine]:

@@ -144,11 +144,17 @@ async def http_client(url: str, mode: str, token: str = "", **options: Any) -> A
 
 
 def request(
-    url: str, method: str = "POST", body: dict[str, Any] | bytes | None = None, *, path: str = "", **headers: str
+    url: str,
+    method: str = "POST",
+    body: dict[str, Any] | bytes | None = None,
+    *,
+    path: str = "",
+    timeout_s: float = BOUND_S,
+    **headers: str,
 ) -> tuple[int, dict[str, str], bytes]:
     """One HTTP request by nobody's SDK: status, headers in lower case, body."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=BOUND_S)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=timeout_s)
     try:
         shown = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
         shown |= {name.replace("_", "-"): value for name, value in headers.items()}

@@ -1,13 +1,14 @@
-"""Encodes requests of calls to the sidecar: `HttpRequest` and `SecretRequest`. Imported when the first one is made."""
+"""Encodes requests of calls to the sidecar, such as `HttpRequest`. Imported when the first one is made."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 
 from fumehood_sdk.wire import varint
 from fumehood_sdk.wire.fields import bytes_field, encode_text, number_field, optional_bytes_field, text_field
 
-HTTP_REQUEST, SECRET_REQUEST = 0x2A, 0x32
+HTTP_REQUEST, SECRET_REQUEST, QUESTION, INFERENCE_REQUEST = 0x2A, 0x32, 0x42, 0x4A
 """Tags of the frames."""
 _NANOS_PER_S = 1_000_000_000
 
@@ -48,3 +49,29 @@ def encode_http_request(
 def encode_secret_request(invocation_id: int, request_id: int, name: str) -> bytes:
     """Encode a `SecretRequest`."""
     return number_field(0x08, invocation_id) + number_field(0x10, request_id) + text_field(0x1A, name)
+
+
+def encode_question(invocation_id: int, request_id: int, message: str, schema_json: bytes) -> bytes:
+    """Encode a `Question`."""
+    out = number_field(0x08, invocation_id) + number_field(0x10, request_id)
+    return out + text_field(0x1A, message) + optional_bytes_field(0x22, schema_json)
+
+
+def encode_inference_request(
+    invocation_id: int,
+    request_id: int,
+    messages: Iterable[tuple[int, str]],
+    *,
+    system_prompt: str,
+    max_tokens: int,
+    temperature: float | None,
+    stop_sequences: Iterable[str],
+) -> bytes:
+    """Encode an `InferenceRequest`. Messages are roles, as `InferenceRole` numbers them, and texts."""
+    out = number_field(0x08, invocation_id) + number_field(0x10, request_id)
+    for role, text in messages:
+        out += bytes_field(0x1A, number_field(0x08, role) + text_field(0x12, text))
+    out += text_field(0x22, system_prompt) + number_field(0x28, max_tokens)
+    if temperature is not None:
+        out += b"\x31" + struct.pack("<d", temperature)
+    return out + b"".join(bytes_field(0x3A, encode_text(each)) for each in stop_sequences)

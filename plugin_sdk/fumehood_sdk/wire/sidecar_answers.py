@@ -1,5 +1,5 @@
 # ruff: noqa: PLR2004 - the numbers are the tags of fields, as in `sidecar_frames`
-"""Decodes the sidecar's answers to requests of calls: `HttpResponse`, `HttpBody` and `SecretResponse`."""
+"""Decodes the sidecar's answers to requests of calls, such as `HttpResponse` and `SecretResponse`."""
 
 from __future__ import annotations
 
@@ -67,6 +67,34 @@ class SecretAnswer(Answer):
         self.problem = ""
 
 
+class QuestionAnswer(Answer):
+    """What a person says, or why nobody does: `Answer` of the wire."""
+
+    __slots__ = ("action", "content_json", "problem", "reason")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action = 0
+        self.content_json = b""
+        self.reason = ""
+        self.problem = ""
+
+
+class InferenceAnswer(Answer):
+    """What a model says, or why none does: `InferenceResponse`."""
+
+    __slots__ = ("finish_reason", "model", "problem", "reason", "retryable", "text")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        self.model = ""
+        self.finish_reason = ""
+        self.reason = ""
+        self.problem = ""
+        self.retryable = 0
+
+
 def decode_http_head(data: bytes, position: int, end: int) -> HttpHead:
     """Decode an `HttpResponse`."""
     frame = HttpHead()
@@ -129,12 +157,50 @@ def decode_secret_answer(data: bytes, position: int, end: int) -> SecretAnswer:
     return frame
 
 
+def decode_question_answer(data: bytes, position: int, end: int) -> QuestionAnswer:
+    """Decode an `Answer`."""
+    frame = QuestionAnswer()
+    while position < end:
+        tag = data[position]
+        if tag in (0x08, 0x10, 0x18):
+            value, position = varint.decode(data, position + 1, end)
+            setattr(frame, "action" if tag == 0x18 else _NUMBER_ATTRIBUTES[tag], value)
+        elif tag in (0x22, 0x2A, 0x32):
+            start, position = value_span(data, position + 1, end)
+            if tag == 0x22:
+                frame.content_json = data[start:position]
+            else:
+                setattr(frame, "reason" if tag == 0x2A else "problem", decode_text(data, start, position))
+        else:
+            position = skip_field(data, position, end)
+    return frame
+
+
+def decode_inference_answer(data: bytes, position: int, end: int) -> InferenceAnswer:
+    """Decode an `InferenceResponse`."""
+    frame = InferenceAnswer()
+    while position < end:
+        tag = data[position]
+        if tag in (0x08, 0x10, 0x40):
+            value, position = varint.decode(data, position + 1, end)
+            setattr(frame, "retryable" if tag == 0x40 else _NUMBER_ATTRIBUTES[tag], value)
+        elif tag in _INFERENCE_TEXTS:
+            start, position = value_span(data, position + 1, end)
+            setattr(frame, _INFERENCE_TEXTS[tag], decode_text(data, start, position))
+        else:
+            position = skip_field(data, position, end)
+    return frame
+
+
 ANSWER_DECODERS: dict[int, Callable[[bytes, int, int], Answer]] = {
     0x2A: decode_http_head,
     0x32: decode_http_piece,
     0x3A: decode_secret_answer,
+    0x4A: decode_question_answer,
+    0x52: decode_inference_answer,
 }
 """By the tag of the frame in `HostFrame`."""
+_INFERENCE_TEXTS = {0x1A: "text", 0x22: "model", 0x2A: "finish_reason", 0x32: "reason", 0x3A: "problem"}
 _NUMBER_ATTRIBUTES = {0x08: "invocation_id", 0x10: "request_id", 0x18: "status", 0x30: "redirects"}
 
 

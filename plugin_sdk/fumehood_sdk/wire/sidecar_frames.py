@@ -25,6 +25,7 @@ class Hello:
         "secrets",
         "side_effects",
         "sidecar_version",
+        "takes_inferences",
         "writable_paths",
     )
 
@@ -37,6 +38,8 @@ class Hello:
         self.max_concurrent_calls = 0
         self.readable_paths: list[str] = []
         self.writable_paths: list[str] = []
+        self.takes_inferences = 0
+        """Not 0: calls may ask a model for answers."""
         self.secrets: list[tuple[str, bytes]] = []
         """Names and values."""
 
@@ -262,6 +265,7 @@ _HELLO_NUMBERS = {
     0x20: "side_effects",
     0x28: "max_frame_bytes",
     0x30: "max_concurrent_calls",
+    0x50: "takes_inferences",
 }
 _HELLO_SPANS = {
     0x0A: "protocol_versions",

@@ -91,6 +91,30 @@ LOG_LEVEL_ERROR: LogLevel.ValueType  # 4
 """Something that is wrong."""
 Global___LogLevel: _TypeAlias = LogLevel  # noqa: Y015
 
+class _InferenceRole:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _InferenceRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_InferenceRole.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    INFERENCE_ROLE_UNSPECIFIED: _InferenceRole.ValueType  # 0
+    """Refused."""
+    INFERENCE_ROLE_USER: _InferenceRole.ValueType  # 1
+    """Whoever asks."""
+    INFERENCE_ROLE_ASSISTANT: _InferenceRole.ValueType  # 2
+    """The model."""
+
+class InferenceRole(_InferenceRole, metaclass=_InferenceRoleEnumTypeWrapper):
+    """Who says something in a conversation with a model."""
+
+INFERENCE_ROLE_UNSPECIFIED: InferenceRole.ValueType  # 0
+"""Refused."""
+INFERENCE_ROLE_USER: InferenceRole.ValueType  # 1
+"""Whoever asks."""
+INFERENCE_ROLE_ASSISTANT: InferenceRole.ValueType  # 2
+"""The model."""
+Global___InferenceRole: _TypeAlias = InferenceRole  # noqa: Y015
+
 @_typing.final
 class HostFrame(_message.Message):
     """One frame from the sidecar to a plugin."""
@@ -105,6 +129,8 @@ class HostFrame(_message.Message):
     HTTP_BODY_FIELD_NUMBER: _builtins.int
     SECRET_RESPONSE_FIELD_NUMBER: _builtins.int
     PREPARE_ARGUMENTS_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    INFERENCE_RESPONSE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First, and once."""
@@ -137,6 +163,14 @@ class HostFrame(_message.Message):
     def prepare_arguments(self) -> Global___PrepareArguments:
         """Asks for the arguments of a call that is yet to be validated. Only for tools that declare it."""
 
+    @_builtins.property
+    def answer(self) -> Global___Answer:
+        """Answers a `Question`."""
+
+    @_builtins.property
+    def inference_response(self) -> Global___InferenceResponse:
+        """Answers an `InferenceRequest`."""
+
     def __init__(
         self,
         *,
@@ -148,12 +182,14 @@ class HostFrame(_message.Message):
         http_body: Global___HttpBody | None = ...,
         secret_response: Global___SecretResponse | None = ...,
         prepare_arguments: Global___PrepareArguments | None = ...,
+        answer: Global___Answer | None = ...,
+        inference_response: Global___InferenceResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "http_body", b"http_body", "http_response", b"http_response", "invoke", b"invoke", "prepare_arguments", b"prepare_arguments", "secret_response", b"secret_response", "shutdown", b"shutdown"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cancel", b"cancel", "frame", b"frame", "hello", b"hello", "http_body", b"http_body", "http_response", b"http_response", "inference_response", b"inference_response", "invoke", b"invoke", "prepare_arguments", b"prepare_arguments", "secret_response", b"secret_response", "shutdown", b"shutdown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "http_body", b"http_body", "http_response", b"http_response", "invoke", b"invoke", "prepare_arguments", b"prepare_arguments", "secret_response", b"secret_response", "shutdown", b"shutdown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cancel", b"cancel", "frame", b"frame", "hello", b"hello", "http_body", b"http_body", "http_response", b"http_response", "inference_response", b"inference_response", "invoke", b"invoke", "prepare_arguments", b"prepare_arguments", "secret_response", b"secret_response", "shutdown", b"shutdown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["hello", "invoke", "cancel", "shutdown", "http_response", "http_body", "secret_response", "prepare_arguments"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["hello", "invoke", "cancel", "shutdown", "http_response", "http_body", "secret_response", "prepare_arguments", "answer", "inference_response"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -172,6 +208,8 @@ class PluginFrame(_message.Message):
     HTTP_REQUEST_FIELD_NUMBER: _builtins.int
     SECRET_REQUEST_FIELD_NUMBER: _builtins.int
     RECORDED_VALUES_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    INFERENCE_REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ready(self) -> Global___Ready:
         """Answers `Hello`. First, and once."""
@@ -200,6 +238,14 @@ class PluginFrame(_message.Message):
     def recorded_values(self) -> Global___RecordedValues:
         """Tells what a call was given that another run of it would not be given again."""
 
+    @_builtins.property
+    def question(self) -> Global___Question:
+        """Asks whoever made the call something, or an approver."""
+
+    @_builtins.property
+    def inference_request(self) -> Global___InferenceRequest:
+        """Asks a model for an answer."""
+
     def __init__(
         self,
         *,
@@ -210,12 +256,14 @@ class PluginFrame(_message.Message):
         http_request: Global___HttpRequest | None = ...,
         secret_request: Global___SecretRequest | None = ...,
         recorded_values: Global___RecordedValues | None = ...,
+        question: Global___Question | None = ...,
+        inference_request: Global___InferenceRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "http_request", b"http_request", "log", b"log", "ready", b"ready", "recorded_values", b"recorded_values", "result", b"result", "secret_request", b"secret_request", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "http_request", b"http_request", "inference_request", b"inference_request", "log", b"log", "question", b"question", "ready", b"ready", "recorded_values", b"recorded_values", "result", b"result", "secret_request", b"secret_request", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "http_request", b"http_request", "log", b"log", "ready", b"ready", "recorded_values", b"recorded_values", "result", b"result", "secret_request", b"secret_request", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "http_request", b"http_request", "inference_request", b"inference_request", "log", b"log", "question", b"question", "ready", b"ready", "recorded_values", b"recorded_values", "result", b"result", "secret_request", b"secret_request", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["ready", "update", "log", "result", "http_request", "secret_request", "recorded_values"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["ready", "update", "log", "result", "http_request", "secret_request", "recorded_values", "question", "inference_request"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -236,6 +284,7 @@ class Hello(_message.Message):
     READABLE_PATHS_FIELD_NUMBER: _builtins.int
     WRITABLE_PATHS_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    TAKES_INFERENCES_FIELD_NUMBER: _builtins.int
     sidecar_version: _builtins.str
     """The sidecar's own version, for the log."""
     plugin: _builtins.str
@@ -251,6 +300,10 @@ class Hello(_message.Message):
     """
     max_concurrent_calls: _builtins.int
     """Most calls that the sidecar will have under way here at a time, before the plugin's own wish in `Ready`."""
+    takes_inferences: _builtins.bool
+    """Whether calls here may ask a model for answers: the operator has granted the plugin an engine. Each may still be
+    refused.
+    """
     @_builtins.property
     def protocol_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Versions of this wire that the sidecar speaks, best first. This page describes version 1."""
@@ -283,10 +336,11 @@ class Hello(_message.Message):
         readable_paths: _abc.Iterable[_builtins.str] | None = ...,
         writable_paths: _abc.Iterable[_builtins.str] | None = ...,
         secrets: _abc.Iterable[Global___HandedSecret] | None = ...,
+        takes_inferences: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_concurrent_calls", b"max_concurrent_calls", "max_frame_bytes", b"max_frame_bytes", "plugin", b"plugin", "protocol_versions", b"protocol_versions", "readable_paths", b"readable_paths", "secrets", b"secrets", "side_effects", b"side_effects", "sidecar_version", b"sidecar_version", "writable_paths", b"writable_paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_concurrent_calls", b"max_concurrent_calls", "max_frame_bytes", b"max_frame_bytes", "plugin", b"plugin", "protocol_versions", b"protocol_versions", "readable_paths", b"readable_paths", "secrets", b"secrets", "side_effects", b"side_effects", "sidecar_version", b"sidecar_version", "takes_inferences", b"takes_inferences", "writable_paths", b"writable_paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1091,3 +1145,216 @@ class RecordedValue(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecordedValue: _TypeAlias = RecordedValue  # noqa: Y015
+
+@_typing.final
+class Question(_message.Message):
+    """Asks a person something in the middle of a call: the caller, in the stream of the call, where it takes questions; an
+    approver, where it takes none and there is nothing to fill in. Answered with one `Answer`. While a call has a question
+    open its tool's own timeout stands still; the caller's deadline does not.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    invocation_id: _builtins.int
+    """The call that asks. A frame for a call that is not under way ends the process."""
+    request_id: _builtins.int
+    """Identifies the request among those of the call: never 0, never used twice."""
+    message: _builtins.str
+    """What is asked, for a person. Required, at most 8 KiB."""
+    schema_json: _builtins.str
+    """What is to be filled in: a JSON Schema of type `object` whose properties are strings, numbers, booleans, choices or
+    lists of choices, as MCP's elicitation has it. At most 16 KiB. Empty: nothing is, and the question is one for a yes.
+    """
+    def __init__(
+        self,
+        *,
+        invocation_id: _builtins.int = ...,
+        request_id: _builtins.int = ...,
+        message: _builtins.str = ...,
+        schema_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["invocation_id", b"invocation_id", "message", b"message", "request_id", b"request_id", "schema_json", b"schema_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Question: _TypeAlias = Question  # noqa: Y015
+
+@_typing.final
+class Answer(_message.Message):
+    """Answers a `Question`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    CONTENT_JSON_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    invocation_id: _builtins.int
+    """The call."""
+    request_id: _builtins.int
+    """The request."""
+    action: _tool_pb2.AnswerAction.ValueType
+    """What the person does. Unspecified where there is a `problem`."""
+    content_json: _builtins.str
+    """What was filled in: a JSON object, valid by the question's schema. Empty unless it is accepted, and where there was
+    nothing to fill in.
+    """
+    reason: _builtins.str
+    """Why nobody was asked, or nobody has answered: a stable word in lower_snake_case, such as `nobody_to_ask`. Empty:
+    somebody has.
+    """
+    problem: _builtins.str
+    """The same in one sentence."""
+    def __init__(
+        self,
+        *,
+        invocation_id: _builtins.int = ...,
+        request_id: _builtins.int = ...,
+        action: _tool_pb2.AnswerAction.ValueType = ...,
+        content_json: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "content_json", b"content_json", "invocation_id", b"invocation_id", "problem", b"problem", "reason", b"reason", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Answer: _TypeAlias = Answer  # noqa: Y015
+
+@_typing.final
+class InferenceRequest(_message.Message):
+    """Asks the engine that the operator granted to the plugin for one answer of a model. It is counted as the caller's own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    SYSTEM_PROMPT_FIELD_NUMBER: _builtins.int
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    STOP_SEQUENCES_FIELD_NUMBER: _builtins.int
+    invocation_id: _builtins.int
+    """The call that asks. A frame for a call that is not under way ends the process."""
+    request_id: _builtins.int
+    """Identifies the request among those of the call: never 0, never used twice."""
+    system_prompt: _builtins.str
+    """What the model is told first. May be empty."""
+    max_tokens: _builtins.int
+    """Most tokens of the answer, at least 1. The operator's own limits stand."""
+    temperature: _builtins.float
+    """Absent takes the engine's own."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___InferenceMessage]:
+        """What was said so far. 1 to 256, of at most 1 MiB together."""
+
+    @_builtins.property
+    def stop_sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Texts at which the answer ends. At most 16."""
+
+    def __init__(
+        self,
+        *,
+        invocation_id: _builtins.int = ...,
+        request_id: _builtins.int = ...,
+        messages: _abc.Iterable[Global___InferenceMessage] | None = ...,
+        system_prompt: _builtins.str = ...,
+        max_tokens: _builtins.int = ...,
+        temperature: _builtins.float | None = ...,
+        stop_sequences: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "temperature", b"temperature"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "invocation_id", b"invocation_id", "max_tokens", b"max_tokens", "messages", b"messages", "request_id", b"request_id", "stop_sequences", b"stop_sequences", "system_prompt", b"system_prompt", "temperature", b"temperature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
+    _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+
+Global___InferenceRequest: _TypeAlias = InferenceRequest  # noqa: Y015
+
+@_typing.final
+class InferenceMessage(_message.Message):
+    """One message of a conversation with a model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    role: Global___InferenceRole.ValueType
+    """Who says it."""
+    text: _builtins.str
+    """What, as text."""
+    def __init__(
+        self,
+        *,
+        role: Global___InferenceRole.ValueType = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InferenceMessage: _TypeAlias = InferenceMessage  # noqa: Y015
+
+@_typing.final
+class InferenceResponse(_message.Message):
+    """Answers an `InferenceRequest`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVOCATION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    RETRYABLE_FIELD_NUMBER: _builtins.int
+    invocation_id: _builtins.int
+    """The call."""
+    request_id: _builtins.int
+    """The request."""
+    text: _builtins.str
+    """What the model says."""
+    model: _builtins.str
+    """The model's own name, as its provider has it."""
+    finish_reason: _builtins.str
+    """Why it stopped, as `gen_ai.response.finish_reasons` of OpenTelemetry has it, such as `stop` or `length`."""
+    reason: _builtins.str
+    """Why there is no answer: a stable word in lower_snake_case, such as `engine_not_granted`. Empty: there is one."""
+    problem: _builtins.str
+    """The same in one sentence."""
+    retryable: _builtins.bool
+    """Whether the same request may succeed later, unchanged."""
+    def __init__(
+        self,
+        *,
+        invocation_id: _builtins.int = ...,
+        request_id: _builtins.int = ...,
+        text: _builtins.str = ...,
+        model: _builtins.str = ...,
+        finish_reason: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        problem: _builtins.str = ...,
+        retryable: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "invocation_id", b"invocation_id", "model", b"model", "problem", b"problem", "reason", b"reason", "request_id", b"request_id", "retryable", b"retryable", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InferenceResponse: _TypeAlias = InferenceResponse  # noqa: Y015

@@ -520,6 +520,7 @@ class PluginGrants(_message.Message):
     HOSTS_FIELD_NUMBER: _builtins.int
     DENIED_HOSTS_FIELD_NUMBER: _builtins.int
     PRIVATE_ADDRESSES_FIELD_NUMBER: _builtins.int
+    ENGINES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def readable_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Paths that may be read, absolute."""
@@ -542,6 +543,10 @@ class PluginGrants(_message.Message):
         leads to.
         """
 
+    @_builtins.property
+    def engines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the engines that its tools may ask for inferences: one at most."""
+
     def __init__(
         self,
         *,
@@ -550,10 +555,11 @@ class PluginGrants(_message.Message):
         hosts: _abc.Iterable[_builtins.str] | None = ...,
         denied_hosts: _abc.Iterable[_builtins.str] | None = ...,
         private_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        engines: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["denied_hosts", b"denied_hosts", "hosts", b"hosts", "private_addresses", b"private_addresses", "readable_paths", b"readable_paths", "writable_paths", b"writable_paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["denied_hosts", b"denied_hosts", "engines", b"engines", "hosts", b"hosts", "private_addresses", b"private_addresses", "readable_paths", b"readable_paths", "writable_paths", b"writable_paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -622,6 +628,7 @@ class EffectiveSandbox(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
     PRIVATE_ADDRESSES_FIELD_NUMBER: _builtins.int
+    ENGINES_FIELD_NUMBER: _builtins.int
     side_effects: _tool_pb2.SideEffects.ValueType
     """The level."""
     @_builtins.property
@@ -658,6 +665,10 @@ class EffectiveSandbox(_message.Message):
         plugin is granted included.
         """
 
+    @_builtins.property
+    def engines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the engines that its tools may ask for inferences: one at most."""
+
     def __init__(
         self,
         *,
@@ -670,10 +681,11 @@ class EffectiveSandbox(_message.Message):
         receipt: _tool_pb2.SandboxReceipt | None = ...,
         secrets: _abc.Iterable[_builtins.str] | None = ...,
         private_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        engines: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "hosts", b"hosts", "limits", b"limits", "private_addresses", b"private_addresses", "readable_paths", b"readable_paths", "receipt", b"receipt", "secrets", b"secrets", "side_effects", b"side_effects", "writable_paths", b"writable_paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engines", b"engines", "environment", b"environment", "hosts", b"hosts", "limits", b"limits", "private_addresses", b"private_addresses", "readable_paths", b"readable_paths", "receipt", b"receipt", "secrets", b"secrets", "side_effects", b"side_effects", "writable_paths", b"writable_paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

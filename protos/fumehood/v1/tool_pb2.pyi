@@ -137,6 +137,34 @@ EXECUTION_MODE_SEQUENTIAL: ExecutionMode.ValueType  # 2
 """One call of this tool at a time; within a batch it makes the whole batch sequential."""
 Global___ExecutionMode: _TypeAlias = ExecutionMode  # noqa: Y015
 
+class _AnswerAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AnswerActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnswerAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ANSWER_ACTION_UNSPECIFIED: _AnswerAction.ValueType  # 0
+    """INVALID_ARGUMENT."""
+    ANSWER_ACTION_ACCEPT: _AnswerAction.ValueType  # 1
+    """Says yes, and fills in what there is."""
+    ANSWER_ACTION_DECLINE: _AnswerAction.ValueType  # 2
+    """Says no."""
+    ANSWER_ACTION_CANCEL: _AnswerAction.ValueType  # 3
+    """Puts it aside."""
+
+class AnswerAction(_AnswerAction, metaclass=_AnswerActionEnumTypeWrapper):
+    """What a person does with a question."""
+
+ANSWER_ACTION_UNSPECIFIED: AnswerAction.ValueType  # 0
+"""INVALID_ARGUMENT."""
+ANSWER_ACTION_ACCEPT: AnswerAction.ValueType  # 1
+"""Says yes, and fills in what there is."""
+ANSWER_ACTION_DECLINE: AnswerAction.ValueType  # 2
+"""Says no."""
+ANSWER_ACTION_CANCEL: AnswerAction.ValueType  # 3
+"""Puts it aside."""
+Global___AnswerAction: _TypeAlias = AnswerAction  # noqa: Y015
+
 @_typing.final
 class ToolDefinition(_message.Message):
     """What a plugin's author declares of one tool. It is a ceiling that is asked for; the operator's grants are the one
@@ -588,6 +616,54 @@ class ApprovalAwaited(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApprovalAwaited: _TypeAlias = ApprovalAwaited  # noqa: Y015
+
+@_typing.final
+class ToolQuestion(_message.Message):
+    """A tool asks whoever made the call something, and waits: AnswerQuestion answers it. Who joins the call is told of what is
+    open then, so one question may come more than once.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    QUESTION_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call."""
+    tool: _builtins.str
+    """The tool."""
+    question_id: _builtins.str
+    """Identifies the question among those of the call."""
+    message: _builtins.str
+    """What is asked, for a person. It is a third party's text: it may ask for what it should not have."""
+    schema_json: _builtins.str
+    """What is to be filled in: JSON Schema of type `object`, whose properties are strings, numbers, booleans, choices or
+    lists of choices. Empty: nothing is, and the question is one for a yes.
+    """
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long it may still take. Then it counts as `CANCEL`."""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        tool: _builtins.str = ...,
+        question_id: _builtins.str = ...,
+        message: _builtins.str = ...,
+        schema_json: _builtins.str = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "message", b"message", "question_id", b"question_id", "schema_json", b"schema_json", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolQuestion: _TypeAlias = ToolQuestion  # noqa: Y015
 
 @_typing.final
 class ToolResult(_message.Message):

@@ -368,6 +368,7 @@ class CallToolRequest(_message.Message):
     RETRY_FIELD_NUMBER: _builtins.int
     RETURN_IF_APPROVAL_REQUIRED_FIELD_NUMBER: _builtins.int
     CONTINUE_IF_DISCONNECTED_FIELD_NUMBER: _builtins.int
+    TAKES_QUESTIONS_FIELD_NUMBER: _builtins.int
     tool: _builtins.str
     """The tool's name. Required."""
     arguments_json: _builtins.str
@@ -389,6 +390,11 @@ class CallToolRequest(_message.Message):
     is gone, or by the gRPC deadline, which does not bound it then. It ends by itself, by `timeout` and the other
     timeouts, or by CancelCall. Needs a `call_id`, by which StreamTool joins it again and GetCall waits for it. False:
     it is cancelled.
+    """
+    takes_questions: _builtins.bool
+    """Whether somebody is there to answer what the tool asks in the middle of the call. Each question is then an event of
+    the call's stream, for AnswerQuestion: of StreamTool and Session alone, whether or not updates were asked for. False:
+    a question that asks for a yes becomes an approval, and any other is refused to the tool.
     """
     @_builtins.property
     def context(self) -> _tool_pb2.CallContext:
@@ -415,10 +421,11 @@ class CallToolRequest(_message.Message):
         retry: Global___RetryPolicy | None = ...,
         return_if_approval_required: _builtins.bool = ...,
         continue_if_disconnected: _builtins.bool = ...,
+        takes_questions: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "retry", b"retry", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "context", b"context", "continue_if_disconnected", b"continue_if_disconnected", "retry", b"retry", "return_if_approval_required", b"return_if_approval_required", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "context", b"context", "continue_if_disconnected", b"continue_if_disconnected", "retry", b"retry", "return_if_approval_required", b"return_if_approval_required", "takes_questions", b"takes_questions", "timeout", b"timeout", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -524,6 +531,7 @@ class StreamToolResponse(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
     APPROVAL_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___CallStarted:
         """The call was admitted. First, and once."""
@@ -544,6 +552,10 @@ class StreamToolResponse(_message.Message):
     def approval(self) -> _tool_pb2.ApprovalAwaited:
         """The call waits for a person. Kept and dropped as updates are."""
 
+    @_builtins.property
+    def question(self) -> _tool_pb2.ToolQuestion:
+        """The tool asks something, and waits. Comes where the call takes questions."""
+
     def __init__(
         self,
         *,
@@ -552,12 +564,13 @@ class StreamToolResponse(_message.Message):
         finished: _tool_pb2.ToolResult | None = ...,
         retry: Global___CallRetry | None = ...,
         approval: _tool_pb2.ApprovalAwaited | None = ...,
+        question: _tool_pb2.ToolQuestion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "event", b"event", "finished", b"finished", "retry", b"retry", "started", b"started", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "event", b"event", "finished", b"finished", "question", b"question", "retry", b"retry", "started", b"started", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "event", b"event", "finished", b"finished", "retry", b"retry", "started", b"started", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "event", b"event", "finished", b"finished", "question", b"question", "retry", b"retry", "started", b"started", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "update", "finished", "retry", "approval"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "update", "finished", "retry", "approval", "question"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -844,6 +857,7 @@ class SessionResponse(_message.Message):
     COMBINED_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
     APPROVAL_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def update(self) -> _tool_pb2.ToolUpdate:
         """A call's tool said something."""
@@ -870,6 +884,10 @@ class SessionResponse(_message.Message):
     def approval(self) -> _tool_pb2.ApprovalAwaited:
         """A call waits for a person. As `retry`."""
 
+    @_builtins.property
+    def question(self) -> _tool_pb2.ToolQuestion:
+        """A call's tool asks something, and waits. Comes where the call takes questions."""
+
     def __init__(
         self,
         *,
@@ -879,12 +897,13 @@ class SessionResponse(_message.Message):
         combined: Global___SessionResponses | None = ...,
         retry: Global___CallRetry | None = ...,
         approval: _tool_pb2.ApprovalAwaited | None = ...,
+        question: _tool_pb2.ToolQuestion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "retry", b"retry", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "combined", b"combined", "event", b"event", "finished", b"finished", "question", b"question", "refused", b"refused", "retry", b"retry", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "combined", b"combined", "event", b"event", "finished", b"finished", "refused", b"refused", "retry", b"retry", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "combined", b"combined", "event", b"event", "finished", b"finished", "question", b"question", "refused", b"refused", "retry", b"retry", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["update", "finished", "refused", "combined", "retry", "approval"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["update", "finished", "refused", "combined", "retry", "approval", "question"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -995,6 +1014,59 @@ class CancelCallResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelCallResponse: _TypeAlias = CancelCallResponse  # noqa: Y015
+
+@_typing.final
+class AnswerQuestionRequest(_message.Message):
+    """Answers a question of a call's tool."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    QUESTION_ID_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    CONTENT_JSON_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call's id. Required."""
+    question_id: _builtins.str
+    """The question's id. Required."""
+    action: _tool_pb2.AnswerAction.ValueType
+    """What the person does. Required."""
+    content_json: _builtins.str
+    """What was filled in, where it is accepted: a JSON object that is valid by the question's schema, at most 64 KiB. Empty
+    means `{}`. INVALID_ARGUMENT says what is wrong with it, and the question stays open.
+    """
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        question_id: _builtins.str = ...,
+        action: _tool_pb2.AnswerAction.ValueType = ...,
+        content_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "call_id", b"call_id", "content_json", b"content_json", "question_id", b"question_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerQuestionRequest: _TypeAlias = AnswerQuestionRequest  # noqa: Y015
+
+@_typing.final
+class AnswerQuestionResponse(_message.Message):
+    """Says that an answer is on its way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerQuestionResponse: _TypeAlias = AnswerQuestionResponse  # noqa: Y015
 
 @_typing.final
 class GetCallRequest(_message.Message):

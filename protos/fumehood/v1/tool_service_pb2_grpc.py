@@ -82,6 +82,11 @@ class ToolServiceStub:
                 request_serializer=fumehood_dot_v1_dot_tool__service__pb2.CancelCallRequest.SerializeToString,
                 response_deserializer=fumehood_dot_v1_dot_tool__service__pb2.CancelCallResponse.FromString,
                 _registered_method=True)
+        self.AnswerQuestion = channel.unary_unary(
+                '/fumehood.v1.ToolService/AnswerQuestion',
+                request_serializer=fumehood_dot_v1_dot_tool__service__pb2.AnswerQuestionRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_tool__service__pb2.AnswerQuestionResponse.FromString,
+                _registered_method=True)
         self.GetCall = channel.unary_unary(
                 '/fumehood.v1.ToolService/GetCall',
                 request_serializer=fumehood_dot_v1_dot_tool__service__pb2.GetCallRequest.SerializeToString,
@@ -168,6 +173,15 @@ class ToolServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AnswerQuestion(self, request, context):
+        """Answers what a call's tool has asked whoever made it: for the caller of the call alone, and operators. Returns once the
+        answer is on its way to the tool. NOT_FOUND when no such question is open, which includes one that was answered, has
+        run out of time, or whose call is over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetCall(self, request, context):
         """Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
         again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
@@ -226,6 +240,11 @@ def add_ToolServiceServicer_to_server(servicer, server):
                     servicer.CancelCall,
                     request_deserializer=fumehood_dot_v1_dot_tool__service__pb2.CancelCallRequest.FromString,
                     response_serializer=fumehood_dot_v1_dot_tool__service__pb2.CancelCallResponse.SerializeToString,
+            ),
+            'AnswerQuestion': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnswerQuestion,
+                    request_deserializer=fumehood_dot_v1_dot_tool__service__pb2.AnswerQuestionRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_tool__service__pb2.AnswerQuestionResponse.SerializeToString,
             ),
             'GetCall': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCall,
@@ -462,6 +481,33 @@ class ToolService:
             '/fumehood.v1.ToolService/CancelCall',
             fumehood_dot_v1_dot_tool__service__pb2.CancelCallRequest.SerializeToString,
             fumehood_dot_v1_dot_tool__service__pb2.CancelCallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnswerQuestion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fumehood.v1.ToolService/AnswerQuestion',
+            fumehood_dot_v1_dot_tool__service__pb2.AnswerQuestionRequest.SerializeToString,
+            fumehood_dot_v1_dot_tool__service__pb2.AnswerQuestionResponse.FromString,
             options,
             channel_credentials,
             insecure,

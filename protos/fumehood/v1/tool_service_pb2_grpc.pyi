@@ -68,6 +68,11 @@ class ToolServiceStub:
     own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
     finished.
     """
+    AnswerQuestion: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.AnswerQuestionRequest, _tool_service_pb2.AnswerQuestionResponse]
+    """Answers what a call's tool has asked whoever made it: for the caller of the call alone, and operators. Returns once the
+    answer is on its way to the tool. NOT_FOUND when no such question is open, which includes one that was answered, has
+    run out of time, or whose call is over.
+    """
     GetCall: _grpc.UnaryUnaryMultiCallable[_tool_service_pb2.GetCallRequest, _tool_service_pb2.GetCallResponse]
     """Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
     again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
@@ -116,6 +121,11 @@ class ToolServiceAsyncStub(ToolServiceStub):
     """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
     own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
     finished.
+    """
+    AnswerQuestion: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.AnswerQuestionRequest, _tool_service_pb2.AnswerQuestionResponse]  # type: ignore[assignment]
+    """Answers what a call's tool has asked whoever made it: for the caller of the call alone, and operators. Returns once the
+    answer is on its way to the tool. NOT_FOUND when no such question is open, which includes one that was answered, has
+    run out of time, or whose call is over.
     """
     GetCall: _aio.UnaryUnaryMultiCallable[_tool_service_pb2.GetCallRequest, _tool_service_pb2.GetCallResponse]  # type: ignore[assignment]
     """Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
@@ -210,6 +220,17 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         """Cancels a call that is under way, whoever started it. Returns once the cancellation is on its way; the call's
         own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
         finished.
+        """
+
+    @_abc_1.abstractmethod
+    def AnswerQuestion(
+        self,
+        request: _tool_service_pb2.AnswerQuestionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_service_pb2.AnswerQuestionResponse, _abc.Awaitable[_tool_service_pb2.AnswerQuestionResponse]]:
+        """Answers what a call's tool has asked whoever made it: for the caller of the call alone, and operators. Returns once the
+        answer is on its way to the tool. NOT_FOUND when no such question is open, which includes one that was answered, has
+        run out of time, or whose call is over.
         """
 
     @_abc_1.abstractmethod

@@ -10,6 +10,7 @@ from fumehood_server.calls.dependencies import CallDependencies
 from fumehood_server.calls.errors import EndedEarlyError, StepFailedError
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.steps.acquire import acquire_worker
+from fumehood_server.calls.steps.inputs import StepInputs
 from fumehood_server.calls.steps.invoke import invoke_tool
 from fumehood_server.calls.steps.retry import attempts_allowed, delay_s, is_transient, wait_before_retry
 from fumehood_server.errors import WorkerUnavailableError
@@ -81,6 +82,7 @@ async def _attempt(
             progress,
             linger_s=needs.linger_s,
             max_recorded_bytes=needs.records.max_value_bytes(tool),
+            inputs=StepInputs(call, tool, progress, needs.inputs),
         )
     progress.spent.add(result)
     return result

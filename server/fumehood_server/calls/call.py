@@ -10,6 +10,7 @@ from typing import TypeVar
 from fumehood_server.calls.cancellation import Cancellation
 from fumehood_server.calls.deadlines import Bound, Deadline, first_deadline
 from fumehood_server.calls.errors import EndedEarlyError
+from fumehood_server.calls.questions import CallQuestions
 from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.updates import UpdateLog
 from fumehood_server.errors import RefusedError
@@ -42,6 +43,7 @@ class Call:
         "admitted_at",
         "awaits_approval",
         "is_abandoned",
+        "questions",
         "ready_at",
         "request",
         "updates",
@@ -51,6 +53,7 @@ class Call:
         """One that no task runs yet."""
         self.request = request
         self.updates = UpdateLog()
+        self.questions = CallQuestions(self.updates)
         self.admitted_at = self.ready_at = time.monotonic()
         """When our own bounds on its waits begin: once it is approved, where it had to be."""
         self.awaits_approval = False

@@ -13,6 +13,7 @@ from fumehood_server.calls.records import CallRecords
 from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.result_cache import ResultCache
 from fumehood_server.calls.steps.find import Tools
+from fumehood_server.calls.steps.inputs import InputParts
 from fumehood_server.calls.steps.intercept import InterceptionParts
 from fumehood_server.calls.turns import Turns
 from fumehood_server.model.approvals import Approvals
@@ -37,6 +38,7 @@ class CallDependencies:
     approvals: Approvals | None
     """None: none can be kept."""
     pools: WorkerPools
+    inputs: InputParts
     checks: DocumentChecks
     turns: Turns
     repeats: Repeats

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Self
@@ -18,16 +19,19 @@ from fumehood_server.calls.repeats import Repeats
 from fumehood_server.calls.result_cache import ResultCache
 from fumehood_server.calls.run import run_call
 from fumehood_server.calls.steps.approve import is_current
+from fumehood_server.calls.steps.ask import AskParts
 from fumehood_server.calls.steps.find import Tools
+from fumehood_server.calls.steps.inputs import InputParts
 from fumehood_server.calls.steps.intercept import DEFAULT_MAX_ARGUMENTS_BYTES, InterceptionParts
 from fumehood_server.calls.steps.invoke import LINGER_S
 from fumehood_server.calls.steps.recall import check_repeats
 from fumehood_server.calls.turns import Turns
 from fumehood_server.errors import RefusedError
 from fumehood_server.model.approvals import Approval, Approvals, Subject
-from fumehood_server.model.call import CallOutcome, CallRequest
+from fumehood_server.model.call import CallOutcome, CallQuestion, CallRequest
 from fumehood_server.model.caller import CallerRights, UnrestrictedRights
 from fumehood_server.model.hooks import NO_HOOKS, Hooks
+from fumehood_server.model.inferences import Models
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.policy import NO_RULES, Policy
 from fumehood_server.model.quotas import NO_QUOTAS, Quotas
@@ -35,6 +39,7 @@ from fumehood_server.model.retries import RetryConfig
 from fumehood_server.model.tool import Payloads
 from fumehood_server.model.worker import CancelReason, WorkerPools
 from fumehood_server.telemetry import CallObserver, call_lines, get_logger
+from fumehood_server.validation.documents import Document, Kind, Verdict
 
 
 class Executor:
@@ -53,6 +58,7 @@ class Executor:
         policy: Policy = NO_RULES,
         quotas: Quotas = NO_QUOTAS,
         approvals: Approvals | None = None,
+        models: Models | None = None,
         linger_s: float = LINGER_S,
         journal_required: bool = True,
         configuration: Callable[[], str] = str,
@@ -68,6 +74,8 @@ class Executor:
 
         `journal_required`: whether calls without effects are refused as well while the journal can't be written.
         `configuration`, `payloads`, `redactor_of`: see `CallRecords`.
+
+        `models` answers what plugins ask of engines.
 
         `observer` is told of each call that has ended. `rights` are those of callers; None: each may do everything.
         `retries` gives what the operator has of attempts. `max_arguments_bytes` bounds what hooks may make of them.
@@ -86,6 +94,7 @@ class Executor:
             quotas=quotas,
             approvals=approvals,
             pools=pools,
+            inputs=InputParts(AskParts(journal=journal, approvals=approvals, policy=policy), models),
             checks=checks,
             turns=Turns(),
             repeats=self.repeats,
@@ -168,6 +177,13 @@ class Executor:
     def find(self, call_id: str) -> Call | None:
         """The call of this id that is under way."""
         return self._registry.find_call(call_id)
+
+    async def check_answer(self, question: CallQuestion, content_json: str, caller: str) -> Verdict:
+        """What is wrong with what was filled in, or how it is handed on. Raises NoVerdictError."""
+        digest = hashlib.sha256(question.schema_json.encode()).hexdigest()
+        document = Document(Kind.ARGUMENTS, f"question {digest}", question.schema_json, content_json)
+        found = self._needs.checks.check_now(document)
+        return found if found is not None else await self._needs.checks.check(f"{caller} {question.tool}", document)
 
     def cancel(self, call_id: str, note: str = "", by: str = "") -> bool:
         """Cancel the call of this id on a caller's word. False: none is under way. `by` names who asks."""

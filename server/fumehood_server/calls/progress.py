@@ -76,6 +76,8 @@ class Progress:
     """Takes the secrets of the tool's plugin out of what is recorded. None: it has none, or was not asked for yet."""
     decided: list[tuple[HookDecided, tuple[bytes, ...]]] = field(default_factory=list)
     """What hooks have said and is not recorded yet, with what is put beside it."""
+    inferences: int = 0
+    """How often its tool has asked for a model's answer."""
     updates: int = 0
     """Updates that the tool has sent."""
     earlier_attempts: int = 0

@@ -7,12 +7,14 @@ an old one that may not be known to be dead.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 
-from fumehood_server.model.call import CallApproval, CallRetry, CallUpdate
+from fumehood_server.model.call import CallApproval, CallQuestion, CallRetry, CallUpdate
 
-Entry = CallUpdate | CallRetry | CallApproval
+Kept = CallUpdate | CallRetry | CallApproval
+Entry = Kept | CallQuestion
 
 WINDOW = 64
 WINDOW_CHARS = 128 * 1024
@@ -24,13 +26,26 @@ KEPT_CHARS = 256 * 1024
 
 
 class UpdateLog:
-    """The updates of a call that is under way. Nothing is kept until somebody reads. For one event loop."""
+    """The updates of a call that is under way. Nothing is kept until somebody reads. For one event loop.
 
-    __slots__ = ("_chars", "_entries", "_keeps", "_last_sequence", "_next", "_readers", "_throttle", "held")
+    A question that is open is told to each reader, whoever comes when, and is not dropped.
+    """
+
+    __slots__ = (
+        "_chars",
+        "_entries",
+        "_keeps",
+        "_last_sequence",
+        "_next",
+        "_questions",
+        "_readers",
+        "_throttle",
+        "held",
+    )
 
     def __init__(self) -> None:
         """Empty, and read by nobody."""
-        self._entries: deque[tuple[Entry, int]] = deque()
+        self._entries: deque[tuple[Kept, int]] = deque()
         """Each with the characters of all up to it."""
         self._next = 0
         """The number of the next entry, from 0."""
@@ -38,6 +53,7 @@ class UpdateLog:
         self._keeps = False
         self._last_sequence = 0
         self._readers: list[UpdateReader] = []
+        self._questions: dict[str, CallQuestion] = {}
         self._throttle: Callable[[bool], None] | None = None
         self.held = False
         """Whether the sender should wait."""
@@ -53,7 +69,7 @@ class UpdateLog:
         if hold is not None and self.held:
             hold(True)
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: Kept) -> None:
         """Keep an update, and wake whoever reads."""
         if isinstance(entry, CallUpdate):
             self._last_sequence = entry.sequence
@@ -69,6 +85,20 @@ class UpdateLog:
             reader.wake()
         self._set_held()
 
+    def ask(self, question: CallQuestion) -> None:
+        """Tell each reader of a question, until `close_question`."""
+        self._questions[question.question_id] = question
+        for reader in tuple(self._readers):
+            reader.questions.append(question)
+            reader.wake()
+
+    def close_question(self, question_id: str) -> None:
+        """Nobody waits for its answer any more: who has not been told of it is not."""
+        question = self._questions.pop(question_id)
+        for reader in self._readers:
+            if question in reader.questions:
+                reader.questions.remove(question)
+
     def read(self, wake: Callable[[], None], after: int = 0) -> UpdateReader:
         """Read what is kept beyond this sequence number, and what comes. `wake` is called for each that comes.
 
@@ -83,8 +113,16 @@ class UpdateLog:
                 break
         missed = (self._last_sequence if first is None else first - 1) - after
         reader = UpdateReader(self, wake, place, max(missed, 0))
+        reader.questions.extend(self._questions.values())
         self._readers.append(reader)
         self._set_held()
+        return reader
+
+    def read_questions(self, wake: Callable[[], None]) -> UpdateReader:
+        """Read the questions that are open, and those that come, and no update. As `read`."""
+        reader = UpdateReader(self, wake, sys.maxsize, 0)
+        reader.questions.extend(self._questions.values())
+        self._readers.insert(0, reader)  # the last one sets the pace
         return reader
 
     @property
@@ -118,7 +156,7 @@ class UpdateLog:
         """Whether there is something beyond the reader's place."""
         return reader.place < self._next
 
-    def take(self, reader: UpdateReader) -> Entry:
+    def take(self, reader: UpdateReader) -> Kept:
         """The next entry that is kept. There must be one."""
         place = max(reader.place, self._first)
         entry = self._entries[place - self._first][0]
@@ -136,7 +174,7 @@ class UpdateLog:
 class UpdateReader:
     """One reader's place in an `UpdateLog`."""
 
-    __slots__ = ("_log", "missed", "place", "wake")
+    __slots__ = ("_log", "missed", "place", "questions", "wake")
 
     def __init__(self, log: UpdateLog, wake: Callable[[], None], place: int, missed: int) -> None:
         """Use `UpdateLog.read`."""
@@ -145,22 +183,24 @@ class UpdateReader:
         self.place = place
         self.missed = missed
         """How many updates it asked for that are no longer kept, or never were."""
+        self.questions: deque[CallQuestion] = deque()
+        """Those that it was not told of yet."""
 
     @property
     def ready(self) -> bool:
         """Whether there is something to take."""
-        return self._log.has_more(self)
+        return bool(self.questions) or self._log.has_more(self)
 
     def take(self) -> Entry:
-        """The next update, or the oldest that is kept where that is gone. There must be one."""
-        return self._log.take(self)
+        """The next update, or the oldest that is kept where that is gone. Questions come first. There must be one."""
+        return self.questions.popleft() if self.questions else self._log.take(self)
 
     def close(self) -> None:
         """Read no more. Idempotent."""
         self._log.leave(self)
 
 
-def _chars(entry: Entry) -> int:
+def _chars(entry: Kept) -> int:
     if isinstance(entry, CallRetry):
         return len(entry.error.message)
     if isinstance(entry, CallApproval):

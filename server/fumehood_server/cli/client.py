@@ -211,6 +211,10 @@ class SidecarClient:
         request = pb.CancelCallRequest(call_id=call_id)
         self._ask(lambda: self._tools.CancelCall(request, timeout=CANCEL_TIMEOUT_S))
 
+    def answer_question(self, request: pb.AnswerQuestionRequest) -> None:
+        """Answer what a call's tool asks."""
+        self._ask(lambda: self._tools.AnswerQuestion(request, timeout=LOOKUP_TIMEOUT_S))
+
     def call_tools(self, calls: list[pb.CallToolRequest]) -> Iterator[pb.BatchAnswer]:
         """Make a batch of calls and yield the answers in their order. Leaving the iterator cancels the calls."""
         for message in self._stream(self._tools.CallTools(pb.CallToolsRequest(calls=calls))):

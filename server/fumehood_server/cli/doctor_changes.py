@@ -81,4 +81,5 @@ _GRANTS = (
     ("hosts", "host"),
     ("denied_hosts", "denied host"),
     ("private_addresses", "private address"),
+    ("engines", "engine"),
 )

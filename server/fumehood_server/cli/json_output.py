@@ -158,6 +158,18 @@ def update_json(message: tool_pb2.ToolUpdate) -> JsonObject:
     }
 
 
+def question_json(message: tool_pb2.ToolQuestion) -> JsonObject:
+    """What a call's tool asks."""
+    return {
+        "call_id": message.call_id,
+        "tool": message.tool,
+        "question_id": message.question_id,
+        "message": message.message,
+        "schema": json_or_text(message.schema_json),
+        "timeout_s": duration_s(message.timeout),
+    }
+
+
 def plugin_json(message: plugin_service_pb2.Plugin, *, full: bool = False) -> JsonObject:
     """A plugin; `full` adds its tools, workers and sandboxes."""
     shape: JsonObject = {
@@ -179,7 +191,7 @@ def plugin_json(message: plugin_service_pb2.Plugin, *, full: bool = False) -> Js
     return shape
 
 
-_GRANTS = ("readable_paths", "writable_paths", "hosts", "denied_hosts", "private_addresses")
+_GRANTS = ("readable_paths", "writable_paths", "hosts", "denied_hosts", "private_addresses", "engines")
 
 
 def _worker(message: plugin_service_pb2.Worker) -> JsonObject:
@@ -201,6 +213,7 @@ def _sandbox(message: plugin_service_pb2.EffectiveSandbox) -> JsonObject:
         "writable_paths": list(message.writable_paths),
         "hosts": list(message.hosts),
         "private_addresses": list(message.private_addresses),
+        "engines": list(message.engines),
         "secrets": list(message.secrets),
         "environment": list(message.environment),
         "limits": limits_json(message.limits),

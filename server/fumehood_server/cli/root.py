@@ -39,6 +39,7 @@ STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the 
         "reload": (f"{_COMMANDS}.reload:reload", "Have the sidecar take up fumehood.toml."),
         "tools": (f"{_COMMANDS}.tools:tools", "List tools, or show one with its parameters."),
         "call": (f"{_COMMANDS}.call:call", "Call a tool."),
+        "answer": (f"{_COMMANDS}.answer:answer", "Answer what a call's tool asks."),
         "run": (f"{_COMMANDS}.run:run", "Run a model with your tools."),
         "mcp": (f"{_COMMANDS}.mcp:mcp", "Serve the sidecar's tools to an MCP client over stdio."),
         "approvals": (f"{_COMMANDS}.approvals:approvals", "Approve and deny calls that wait for it."),

@@ -12,18 +12,27 @@ from fumehood_server.cli.client import SidecarClient
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.cli.output import note, print_json
 from fumehood_server.cli.progress import PlainWatcher, Watcher, make_watcher
+from fumehood_server.cli.question_prompt import answer_on_terminal
 from fumehood_server.cli.resumed_stream import stream_call
 
 
 def streamed(
-    client: SidecarClient, request: pb.CallToolRequest, started: list[str], *, as_json: bool, no_wait: bool
+    client: SidecarClient,
+    request: pb.CallToolRequest,
+    started: list[str],
+    *,
+    as_json: bool,
+    no_wait: bool,
+    quiet: bool = False,
 ) -> tool_pb2.ToolResult:
     """Run a streamed call and show it. Puts the call's id into `started` once it is known.
+
+    `quiet`: nothing is shown of it but what its tool asks.
 
     Raises:
         CommandError: the call was refused, or its sidecar was lost.
     """
-    watcher = PlainWatcher() if as_json else make_watcher(request.tool)
+    watcher = PlainWatcher() if as_json or quiet else make_watcher(request.tool)
     is_again = False
 
     def on_lost() -> None:
@@ -35,9 +44,11 @@ def streamed(
         for event in events:
             if event.HasField("started"):
                 started[:] = [event.started.call_id]
-            if as_json:
+            if event.HasField("question") and not as_json:
+                answer_on_terminal(client, event.question)
+            elif as_json:
                 _print(event, is_again=is_again, asks_again=not no_wait)
-            else:
+            elif not quiet:
                 _show(event, watcher, is_again=is_again)
             if event.HasField("finished"):
                 return event.finished
@@ -65,5 +76,7 @@ def _print(event: pb.StreamToolResponse, *, is_again: bool, asks_again: bool) ->
         print_json({"event": "started", "call_id": event.started.call_id, "tool": event.started.tool}, compact=True)
     elif event.HasField("update"):
         print_json({"event": "update", **json_output.update_json(event.update)}, compact=True)
+    elif event.HasField("question"):
+        print_json({"event": "question", **json_output.question_json(event.question)}, compact=True)
     elif event.HasField("finished") and not (asks_again and event.finished.error.code == "TOOL_APPROVAL_REQUIRED"):
         print_json({"event": "finished", "result": json_output.result_json(event.finished)}, compact=True)

@@ -245,6 +245,7 @@ class PluginTable(Table):
     allow_private: list[str] = Field(default=[], max_length=MAX_HOSTS)
     max_workers: int = Field(default=2, ge=1, le=64)
     secrets: list[str] = Field(default=[], max_length=MAX_SECRETS)
+    engine: str | None = Field(default=None, min_length=1)
     one_process: bool = False
     tools: dict[str, ToolGrantTable] = Field(default={})
 

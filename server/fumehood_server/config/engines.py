@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fumehood_server.config.config_file import ConfigFile
+from fumehood_server.config.config_file import ConfigFile, PluginTable
 from fumehood_server.config.engine_tables import Constraint, EngineTable, GrammarDialect, OrchestrationTable, Provider
 from fumehood_server.config.secrets import granted_secrets
 from fumehood_server.config.toml_source import Key, TomlSource
@@ -128,6 +128,9 @@ def read_engines(
     return tuple(found)
 
 
+_NONE = "write [[engine]] with its `name`, `provider` and `model`"
+
+
 def read_orchestration(
     table: OrchestrationTable, source: TomlSource, folder: Path, *, engines: Sequence[EngineConfig]
 ) -> OrchestrationConfig:
@@ -139,8 +142,7 @@ def read_orchestration(
     names = [each.name for each in engines]
     if table.engine is not None and table.engine not in names:
         problem = f'there is no [[engine]] "{table.engine}" for `engine` in [orchestration]'
-        hint = nearest(table.engine, names) if names else "write [[engine]] with its `name`, `provider` and `model`"
-        raise source.problem(("orchestration", "engine"), problem, hint)
+        raise source.problem(("orchestration", "engine"), problem, nearest(table.engine, names) if names else _NONE)
     return OrchestrationConfig(
         engine=table.engine or (names[0] if names else ""),
         max_runs=table.max_runs,
@@ -154,6 +156,20 @@ def read_orchestration(
         history_messages=table.history_messages,
         history_bytes=table.history_bytes,
     )
+
+
+def check_granted(plugins: Sequence[PluginTable], source: TomlSource, engines: Sequence[EngineConfig]) -> None:
+    """Check the engines that plugins are granted.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    names = [each.name for each in engines]
+    for index, plugin in enumerate(plugins):
+        if plugin.engine is not None and plugin.engine not in names:
+            problem = f'there is no [[engine]] "{plugin.engine}" for `engine` in [[plugin]]'
+            hint = nearest(plugin.engine, names) if names else _NONE
+            raise source.problem(("plugin", index, "engine"), problem, hint)
 
 
 def grammar_files(table: OrchestrationTable, folder: Path) -> tuple[Path, ...]:

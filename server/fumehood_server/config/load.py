@@ -40,7 +40,7 @@ from fumehood_server.config.config_file import (
 )
 from fumehood_server.config.database import Database, read_database
 from fumehood_server.config.egress import read_denied, read_egress, read_granted, read_private
-from fumehood_server.config.engines import grammar_files, read_engines, read_orchestration
+from fumehood_server.config.engines import check_granted, grammar_files, read_engines, read_orchestration
 from fumehood_server.config.grants import (
     GrantError,
     Protected,
@@ -125,6 +125,7 @@ def _convert(
     database = read_database(file.journal, source, folder)
     mcp = read_mcp(file.mcp, source, state_dir=server.state_dir, tls=server.tls, callers=callers)
     engines = read_engines(file, source, secrets=secrets)
+    check_granted(file.plugin, source, engines)
     orchestration = read_orchestration(file.orchestration, source, folder, engines=engines)
     secret_files = {name: each.file for name, each in secrets.items() if each.file is not None}
     if database is not None and database.password_file is not None:
@@ -318,6 +319,7 @@ def _plugin(
             hosts=read_granted(table.hosts, (*key, "hosts"), source),
             deny_hosts=read_denied(table.deny_hosts, (*key, "deny_hosts"), source),
             private=read_private(table.allow_private, (*key, "allow_private"), source),
+            engine=table.engine or "",
         ),
         build_hosts=read_granted(table.build_hosts, (*key, "build_hosts"), source),
         max_workers=table.max_workers,

@@ -28,7 +28,6 @@ from fumehood_server.model.events import (
     Event,
     EventsLost,
     ExecuteEnd,
-    ExecuteStart,
     ExecuteTakenOver,
     SidecarStopped,
 )
@@ -211,7 +210,7 @@ class StoredJournal:
         await self._written(*entries)
 
     async def commit_approved(
-        self, start: ExecuteStart, about: About, payloads: tuple[bytes, ...], use: Change | UseStanding, used: Event
+        self, start: Event, about: About, payloads: tuple[bytes, ...], use: Change | UseStanding, used: Event
     ) -> None:
         """See `fumehood_server.model.journal.Journal`."""
         first = self.entry(start, about, payloads)

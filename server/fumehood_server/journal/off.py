@@ -8,7 +8,7 @@ from typing import Self
 
 from fumehood_server.model.approval_changes import Change
 from fumehood_server.model.approvals import ApprovalRefusedError
-from fumehood_server.model.events import NOBODY, About, Document, Event, ExecuteStart
+from fumehood_server.model.events import NOBODY, About, Document, Event
 from fumehood_server.model.forks import Fork
 from fumehood_server.model.recorded import RecordedCall
 from fumehood_server.model.standing_changes import StandingChange, UseStanding
@@ -63,7 +63,7 @@ class NoJournal:
 
     async def commit_approved(
         self,
-        start: ExecuteStart,  # noqa: ARG002 - as in the protocol
+        start: Event,  # noqa: ARG002 - as in the protocol
         about: About,  # noqa: ARG002 - likewise
         payloads: tuple[bytes, ...],  # noqa: ARG002 - likewise
         use: Change | UseStanding,  # noqa: ARG002 - likewise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar, cast
 
@@ -102,7 +102,9 @@ class SidecarLink:
         """Call and wait. Cancelling this cancels the call."""
         return (await _answer(self._tools.CallTool(request, metadata=caller.metadata))).result
 
-    async def stream_tool(self, request: pb.CallToolRequest, caller: McpCaller) -> AsyncIterator[pb.StreamToolResponse]:
+    async def stream_tool(
+        self, request: pb.CallToolRequest, caller: McpCaller
+    ) -> AsyncGenerator[pb.StreamToolResponse, None]:
         """Call, and yield what happens. Leaving the iterator cancels the call."""
         stream = self._tools.StreamTool(pb.StreamToolRequest(call=request), metadata=caller.metadata)
         try:
@@ -112,6 +114,15 @@ class SidecarLink:
             raise refused(error) from error
         finally:
             stream.cancel()
+
+    async def answer_question(self, request: pb.AnswerQuestionRequest, caller: McpCaller) -> None:
+        """Answer what a call's tool asks."""
+        await _answer(self._tools.AnswerQuestion(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
+
+    async def cancel_call(self, call_id: str, caller: McpCaller) -> None:
+        """Cancel a call, if it is under way."""
+        request = pb.CancelCallRequest(call_id=call_id, reason="the MCP client has gone away")
+        await _answer(self._tools.CancelCall(request, metadata=caller.metadata, timeout=LOOKUP_TIMEOUT_S))
 
     async def mcp_servers(self, caller: McpCaller) -> Sequence[mcp_pb.McpServer]:
         """The hosted MCP servers that the caller may read anything of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import secrets
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 from fumehood.v1 import approval_service_pb2 as approval_pb
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
@@ -30,12 +32,16 @@ from fumehood_server.mcp.call_events import CallEvents
 from fumehood_server.mcp.callers import McpCaller
 from fumehood_server.mcp.log_levels import LogLevels, session_id
 from fumehood_server.mcp.open_calls import OpenCalls
+from fumehood_server.mcp.questions import answered, ask, request_of
 from fumehood_server.mcp.results import CALL_ID_KEY, Json, call_result, protocol_error
 from fumehood_server.mcp.sidecar_link import SidecarLink, SidecarRefusedError
 from fumehood_server.mcp.tool_list import ToolList
 
 _QUESTION = "approval"
 """Names the one question in an `input_required` result, and its answer in the request that follows."""
+
+CANCEL_TIMEOUT_S = 5.0
+"""To have a call cancelled whose client has gone away."""
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 """W3C Trace Context, level 1."""
@@ -49,6 +55,7 @@ class _State:
 
     call_id: str
     approval_id: str
+    """Of the approval that was asked for. Empty: the call's tool has asked something."""
     digest: str
 
     def text(self) -> str:
@@ -99,11 +106,13 @@ class ToolCalls:
                 context=call_context(context),
                 return_if_approval_required=True,
             )
-            answered = "" if state is None else await self._decide_as_answered(state, params, caller)
+            decided = "" if state is None else await self._take_answers(state, params, caller)
             result = await self._run(request, context, caller, joins=bool(given))
+            if isinstance(result, InputRequiredResult):
+                return result
             if _waits(result):
                 self._open.keep(caller, key, request.call_id)
-                asked = await self._ask(request, result, context, caller, answered)
+                asked = await self._ask(request, result, context, caller, decided)
                 if isinstance(asked, InputRequiredResult):
                     return asked
                 result = asked
@@ -118,15 +127,52 @@ class ToolCalls:
 
     async def _run(
         self, request: pb.CallToolRequest, context: _Context, caller: McpCaller, *, joins: bool
-    ) -> tool_pb2.ToolResult:
-        """The call's result. `joins`: whether one of this id may be under way, which only a stream joins."""
+    ) -> tool_pb2.ToolResult | InputRequiredResult:
+        """The call's result, or what its tool asks the client first.
+
+        `joins`: whether one of this id may be under way, which only a stream joins.
+        """
         events = CallEvents(context, request.tool, self._levels)
-        if not (joins or events.wanted):
+        stateless = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        request.takes_questions = approvals.can_be_asked(context.session.client_capabilities) and (
+            stateless or context.session.can_send_request
+        )
+        if not (joins or events.wanted or request.takes_questions):
             return await self._link.call_tool(request, caller)
-        async for event in self._link.stream_tool(request, caller):
-            if event.WhichOneof("event") == "finished":
-                return event.finished
-            await events.tell(event)
+        if not (stateless and request.takes_questions):
+            return await self._followed(request, context, events, caller)
+        # The call goes on beyond this request, which ends with the tool's question. It ends where the client goes away.
+        request.continue_if_disconnected = True
+        try:
+            return await self._followed(request, context, events, caller)
+        except asyncio.CancelledError:
+            with anyio.move_on_after(CANCEL_TIMEOUT_S, shield=True), contextlib.suppress(SidecarRefusedError):
+                await self._link.cancel_call(request.call_id, caller)
+            raise
+
+    async def _followed(
+        self, request: pb.CallToolRequest, context: _Context, events: CallEvents, caller: McpCaller
+    ) -> tool_pb2.ToolResult | InputRequiredResult:
+        """As `_run`, from the call's stream."""
+        asked: list[asyncio.Task[None]] = []
+        try:
+            async with contextlib.aclosing(self._link.stream_tool(request, caller)) as stream:
+                async for event in stream:
+                    match event.WhichOneof("event"):
+                        case "finished":
+                            return event.finished
+                        case "question" if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                            return _input_required(event.question)
+                        case "question":  # beside the stream, which may end before somebody answers
+                            asking = ask(event.question, context, self._link, caller)
+                            asked.append(asyncio.create_task(asking))
+                        case _:
+                            await events.tell(event)
+        finally:
+            for each in asked:
+                each.cancel()
+            if asked:
+                await asyncio.wait(asked)
         raise MCPError(INVALID_PARAMS, "the sidecar ended the call's stream without a result")
 
     async def _ask(
@@ -135,14 +181,14 @@ class ToolCalls:
         result: tool_pb2.ToolResult,
         context: _Context,
         caller: McpCaller,
-        answered: str,
+        decided_id: str,
     ) -> tool_pb2.ToolResult | InputRequiredResult:
         """Have the client asked, where its answer would count: what came of the call then, or the question.
 
-        Not about the approval `answered` again, of which it has said what it had to say.
+        Not about the approval `decided_id` again, of which it has said what it had to say.
         """
         approval_id = json.loads(result.error.details_json or "{}").get("approval_id", "")
-        if approval_id == answered or not approvals.can_be_asked(context.session.client_capabilities):
+        if approval_id == decided_id or not approvals.can_be_asked(context.session.client_capabilities):
             return result
         approval = await self._link.approval(approval_id, caller)
         if approval is None or not approvals.may_decide(approval):
@@ -154,13 +200,19 @@ class ToolCalls:
                 input_requests={_QUESTION: ElicitRequest(params=form)},
                 request_state=_State(request.call_id, approval_id, approval.digest).text(),
             )
-        decided = await _answered(context, text, approval)
+        decided = await _decided(context, text, approval)
         if decided is None or not await self._decide(decided, caller):
             return result
         return await self._run(request, context, caller, joins=True)
 
-    async def _decide_as_answered(self, state: _State, params: CallToolRequestParams, caller: McpCaller) -> str:
-        """The approval that the request answers a question about. Empty: it answers none."""
+    async def _take_answers(self, state: _State, params: CallToolRequestParams, caller: McpCaller) -> str:
+        """Hand on what the request answers. Returns the approval that it answers a question about; empty: none."""
+        if not state.approval_id:
+            for question_id, each in (params.input_responses or {}).items():
+                if isinstance(each, ElicitResult):
+                    with contextlib.suppress(SidecarRefusedError):  # where it is open still, it is asked again
+                        await self._link.answer_question(answered(state.call_id, question_id, each), caller)
+            return ""
         answer = (params.input_responses or {}).get(_QUESTION)
         if not isinstance(answer, ElicitResult):
             return ""
@@ -180,7 +232,14 @@ class ToolCalls:
         return True
 
 
-async def _answered(
+def _input_required(question: tool_pb2.ToolQuestion) -> InputRequiredResult:
+    return InputRequiredResult(
+        input_requests={question.question_id: request_of(question)},
+        request_state=_State(question.call_id, "", "").text(),
+    )
+
+
+async def _decided(
     context: _Context, text: str, approval: approval_pb.Approval
 ) -> approval_pb.DecideApprovalRequest | None:
     """What the client answers on a connection that waits for it. None: it can't be asked, or says nothing."""

@@ -57,6 +57,8 @@ class CallRequest:
     """Whether it is answered at once where it would wait for an approval."""
     continues: bool = False
     """Whether it goes on when its caller goes away."""
+    takes_questions: bool = False
+    """Whether somebody reads its stream who answers what the tool asks."""
     trace: TraceContext | None = None
     """None: calls are not traced."""
 
@@ -110,6 +112,19 @@ class CallApproval:
 
     approval_id: str
     tool: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallQuestion:
+    """A call's tool asks whoever made the call something, and waits."""
+
+    question_id: str
+    tool: str
+    message: str
+    schema_json: str
+    """What is to be filled in. Empty: nothing is."""
+    until: float
+    """When it counts as put aside, on the clock of `time.monotonic`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from fumehood_server.model.events import NOBODY, About, Document, Event, ExecuteStart
+from fumehood_server.model.events import NOBODY, About, Document, Event
 from fumehood_server.model.recorded import RecordedCall
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Journal(Protocol):
         """
 
     async def commit_approved(
-        self, start: ExecuteStart, about: About, payloads: tuple[bytes, ...], use: Change | UseStanding, used: Event
+        self, start: Event, about: About, payloads: tuple[bytes, ...], use: Change | UseStanding, used: Event
     ) -> None:
         """Have a call's start on disk now, and in the same transaction that it has used its approval.
 

@@ -70,6 +70,8 @@ class Grants:
     """Hosts that may not, whatever `hosts` says."""
     private: tuple[str, ...] = ()
     """Addresses that are not public and may be reached: `ADDRESS` as such, or `NAME=ADDRESS` by that name alone."""
+    engine: str = ""
+    """Name of the engine that its tools may ask. Empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,8 @@ class WorkerSpec:
     """Hosts that it does not reach for them, whatever `hosts` says."""
     private: tuple[str, ...] = ()
     """Addresses that are not public and that it reaches for them, as in `Grants.private`."""
+    engine: str = ""
+    """Name of the engine that its tools may ask. Empty: none."""
     recognise: Recognise | None = None
     """Awaited for each process that declares definitions, before it gets a call. None: nothing was accepted yet, or the
     definitions are in the manifest."""
@@ -162,6 +166,8 @@ class WorkerSpec:
             "deny_hosts": self.deny_hosts,
             "private": self.private,
         }
+        if self.engine:
+            fields["engine"] = self.engine
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode(errors="surrogatepass")).hexdigest()
 
 

@@ -103,6 +103,22 @@ class InferenceEnd(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class CallInferenceStart(InferenceStart):
+    """An engine is asked for a call's tool, by the operator's grant."""
+
+    TYPE: ClassVar[str] = "call_inference_start"
+    request: Digested | None
+    """JSON with `messages`, `system_prompt` and `max_tokens`. None: it is not recorded."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CallInferenceEnd(InferenceEnd):
+    """An engine has answered a call's tool, or failed."""
+
+    TYPE: ClassVar[str] = "call_inference_end"
+
+
+@dataclass(slots=True, kw_only=True)
 class RunToolRefused(Event):
     """A model asked for a tool that it may not call in this run. Nothing was called."""
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fumehood_sandbox import Receipt
 
     from fumehood_server.model.call import Block, CallContext, CallError, CallUpdate
+    from fumehood_server.model.call_inputs import CallInputs
     from fumehood_server.model.events import About
     from fumehood_server.model.plugin import WorkerSpec
     from fumehood_server.model.plugin_requests import EgressUsage
@@ -58,6 +59,8 @@ class Invocation:
     """Whether the arguments are to be prepared, rather than the tool run."""
     about: About | None = None
     """What the journal's events of its requests are about. None: it is not recorded."""
+    inputs: CallInputs | None = None
+    """Answers what its tool asks people and models. None: nobody does."""
 
 
 @dataclass(frozen=True, slots=True)

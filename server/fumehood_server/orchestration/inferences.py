@@ -1,21 +1,21 @@
-"""The inferences of one run: each is asked of its engine, tried again where that may help, recorded and counted."""
+"""The inferences of one run, or of one call: each is asked of its engine, tried again, recorded and counted."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fumehood_server.calls.steps.quota import exceeded_error
 from fumehood_server.model.call import CallError
 from fumehood_server.model.quotas import Charge, QuotaExceededError, Quotas
+from fumehood_server.model.trace import TraceContext
 from fumehood_server.orchestration.engines.engine import Engine, EngineError, InferenceAnswer, InferenceRequest
 from fumehood_server.orchestration.engines.retrying import delay_before_retry
 from fumehood_server.orchestration.failures import RunFailedError
-from fumehood_server.orchestration.happenings import HappeningLog, InferenceFinished, InferenceStarted, TextPiece
-from fumehood_server.orchestration.recording import RunRecords
-from fumehood_server.orchestration.request import SystemRequest
+from fumehood_server.orchestration.happenings import Happening, InferenceFinished, InferenceStarted, TextPiece
+from fumehood_server.orchestration.inference_records import InferenceRecords
 from fumehood_server.orchestration.response import TokenUsage
 from fumehood_server.telemetry import InferenceEnd, RunObserver
 
@@ -34,26 +34,36 @@ class Asked:
     """The inference whose answer has led to this one. Empty: none has."""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose inferences they are."""
+
+    caller: str
+    """Name."""
+    session_id: str
+    trace: TraceContext | None
+
+
 class Inferences:
     """For one event loop."""
 
     def __init__(
         self,
-        run: SystemRequest,
+        origin: Origin,
         engine: Engine,
         *,
         quotas: Quotas,
-        records: RunRecords,
-        log: HappeningLog,
+        records: InferenceRecords,
+        tell: Callable[[Happening], None],
         observer: RunObserver | None,
         deadline: float,
     ) -> None:
-        """`deadline` is the run's, on the clock of `time.monotonic`."""
-        self._run = run
+        """`tell` is told of what happens. `deadline` is on the clock of `time.monotonic`."""
+        self._origin = origin
         self._engine = engine
         self._quotas = quotas
         self._records = records
-        self._log = log
+        self._tell = tell
         self._observer = observer
         self._deadline = deadline
 
@@ -64,48 +74,46 @@ class Inferences:
             RunFailedError: there is none, or a quota has nothing left for it.
             JournalUnavailableError: it can't be recorded.
         """
-        engine, records, log, name = self._engine, self._records, self._log, asked.name
+        engine, records, tell, name = self._engine, self._records, self._tell, asked.name
         attempt = 0
         while True:
             attempt += 1
             started_at = time.monotonic()
             charges = await self._begin(asked, attempt)
-            log.put(InferenceStarted(name, engine.name, attempt))
+            tell(InferenceStarted(name, engine.name, attempt))
             try:
-                answer = await engine.infer(asked.request, lambda text: log.put(TextPiece(name, text)))
+                answer = await engine.infer(asked.request, lambda text: tell(TextPiece(name, text)))
             except EngineError as exc:
                 wait_s = delay_before_retry(exc, attempt, self._deadline) if attempt < engine.attempts else None
                 error = CallError(
                     code=exc.code, message=str(exc), retryable=exc.transient, details={"engine": engine.name}
                 )
-                records.inference_failed(name, attempt, asked.input_hash, error, started_at, is_last=wait_s is None)
+                records.failed(name, attempt, asked.input_hash, error, started_at, is_last=wait_s is None)
                 self._observe(started_at, code=exc.code.value)
-                log.put(InferenceFinished(name, "error", TokenUsage(), error, retried=wait_s is not None))
+                tell(InferenceFinished(name, "error", TokenUsage(), error, retried=wait_s is not None))
                 if wait_s is None:
                     raise RunFailedError(error) from exc
                 await asyncio.sleep(wait_s)
             else:
-                await records.inference_answered(name, attempt, asked.input_hash, answer, started_at, charges=charges)
-                log.put(InferenceFinished(name, answer.finish_reason.value, answer.usage))
+                await records.answered(name, attempt, asked.input_hash, answer, started_at, charges=charges)
+                tell(InferenceFinished(name, answer.finish_reason.value, answer.usage))
                 self._observe(started_at, answer)
                 return answer
 
     async def _begin(self, asked: Asked, attempt: int) -> Sequence[Charge]:
         """Record its start, where quotas have something left for it. Returns what it takes of them."""
-        run, engine, records = self._run, self._engine.name, self._records
-        charges = self._quotas.of_inference(engine, run.caller.name, run.session_id)
-        event = records.inference_start(
-            asked.name, attempt, engine, asked.request, asked.input_hash, follows=asked.follows
-        )
+        origin, engine, records = self._origin, self._engine.name, self._records
+        charges = self._quotas.of_inference(engine, origin.caller, origin.session_id)
+        event = records.start(asked.name, attempt, engine, asked.request, asked.input_hash, follows=asked.follows)
         if not charges:
-            records.inference_started(event)
+            records.started(event)
             return charges
         try:
-            await records.counted_inference_started(event, charges)
+            await records.counted_started(event, charges)
         except QuotaExceededError as exc:
             error = exceeded_error(f"engine {engine} was not asked", exc.exceeded)
             records.quota_refused(exc.exceeded)
-            records.inference_failed(asked.name, attempt, asked.input_hash, error, time.monotonic(), is_last=True)
+            records.failed(asked.name, attempt, asked.input_hash, error, time.monotonic(), is_last=True)
             raise RunFailedError(error) from exc
         return charges
 
@@ -122,4 +130,4 @@ class Inferences:
                 input_tokens=answer.usage.input_tokens,
                 output_tokens=answer.usage.output_tokens,
             )
-        self._observer.inference_ended(end, trace=self._run.trace, session_id=self._run.session_id)
+        self._observer.inference_ended(end, trace=self._origin.trace, session_id=self._origin.session_id)

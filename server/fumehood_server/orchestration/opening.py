@@ -13,6 +13,7 @@ from fumehood_server.journal.reads import JournalReads
 from fumehood_server.model.caller import CallerRights
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.quotas import Quotas
+from fumehood_server.orchestration.call_inferences import CallInferences
 from fumehood_server.orchestration.engines.opening import open_engines
 from fumehood_server.orchestration.orchestrator import OrchestrationParts, Orchestrator, Tools
 from fumehood_server.secrets import SecretStore
@@ -32,9 +33,11 @@ async def open_orchestrator(
     journal: Journal,
     reads: JournalReads | None,
     telemetry: Telemetry | None,
+    models: CallInferences,
 ) -> AsyncIterator[Orchestrator]:
     """Runs of models within the block. Leaving it ends those that are under way.
 
+    `models` has the engines for calls meanwhile.
     `config` and `digest` give the configuration in force and its SHA-256. Engines are those of the first one.
     """
     first = config()
@@ -43,6 +46,7 @@ async def open_orchestrator(
         # A process apart from that of calls: text that a model wrote can take it for seconds, and calls would wait.
         DocumentChecks(get_logger()) as checks,
     ):
+        observer = None if telemetry is None else _observer(telemetry, first.engines)
         parts = OrchestrationParts(
             engines=engines,
             tools=tools,
@@ -50,7 +54,7 @@ async def open_orchestrator(
             checks=checks,
             rights=rights,
             quotas=quotas,
-            observer=None if telemetry is None else _observer(telemetry, first.engines),
+            observer=observer,
             journal=journal,
             reads=reads,
             window_s=first.journal.call_id_window_s,
@@ -59,8 +63,10 @@ async def open_orchestrator(
             batch=lambda: config().batch,
             settings=lambda: config().orchestration,
         )
-        async with Orchestrator(parts) as orchestrator:
-            yield orchestrator
+        configs = {each.name: each for each in first.engines}
+        with models.serving(engines, configs, observer):
+            async with Orchestrator(parts) as orchestrator:
+                yield orchestrator
 
 
 def _observer(telemetry: Telemetry, engines: Sequence[EngineConfig]) -> RunObserver:

@@ -25,7 +25,7 @@ from fumehood_server.orchestration.context import ModeResult, RunContext, ToolBa
 from fumehood_server.orchestration.engines.engine import Engine, InferenceAnswer, InferenceRequest
 from fumehood_server.orchestration.failures import RunFailedError, SuspendedError, failed
 from fumehood_server.orchestration.happenings import HappeningLog, InferenceFinished
-from fumehood_server.orchestration.inferences import Asked, Inferences
+from fumehood_server.orchestration.inferences import Asked, Inferences, Origin
 from fumehood_server.orchestration.lifecycle import Lifecycle, State
 from fumehood_server.orchestration.messages import Message, ToolUse, messages_to_json
 from fumehood_server.orchestration.recorded import RecordedRun, Steering
@@ -126,11 +126,11 @@ class Run:
             deadline=self.deadline,
         )
         self._inferences = Inferences(
-            request,
+            Origin(request.caller.name, request.session_id, request.trace),
             parts.engine,
             quotas=parts.quotas,
-            records=self._records,
-            log=log,
+            records=self._records.inferences,
+            tell=log.put,
             observer=parts.observer,
             deadline=self.deadline,
         )

@@ -242,6 +242,8 @@ async def _describe(
         raise invalid(manifest.name, (exc,)) from exc
     if manifest.remote is not None:
         maker = replace(maker, grants=granted.grants)
+    elif granted.grants.engine:  # of which a server is told, that may then have more tools
+        maker = replace(maker, grants=replace(maker.grants, engine=granted.grants.engine))
     spec = maker.describing_spec(granted.secrets)
     return await _ready(manifest, stored, spec, describe, "could not be asked for its tools")
 

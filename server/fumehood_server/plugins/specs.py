@@ -173,6 +173,7 @@ class SpecMaker:
             "hosts": hosts,
             "deny_hosts": deny_hosts,
             "private": private,
+            "engine": self.grants.engine,
             "definitions": self.verifier.key if self.verifier else "",
         }
         return WorkerSpec(
@@ -194,6 +195,7 @@ class SpecMaker:
             hosts=hosts,
             deny_hosts=deny_hosts,
             private=private,
+            engine=self.grants.engine,
             recognise=self.verifier,
         )
 

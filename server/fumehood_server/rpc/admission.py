@@ -95,6 +95,7 @@ class Admission:
             identity=caller,
             return_if_approval_required=request.return_if_approval_required,
             continues=request.continue_if_disconnected,
+            takes_questions=_takes_questions(request, came_by),
             trace=trace,
         )
 
@@ -148,6 +149,12 @@ def _check_not_again(request: pb.CallToolRequest, *, again_after_crash: bool) ->
     ):
         if asked:
             raise _invalid(f"{name} needs a call_id, by which the call is sent again")
+
+
+def _takes_questions(request: pb.CallToolRequest, came_by: CameBy) -> bool:
+    if request.takes_questions and came_by[0] not in (STREAM_TOOL, SESSION):
+        raise _invalid("takes_questions needs a stream that the questions come by: StreamTool or Session")
+    return request.takes_questions
 
 
 def _invalid(message: str) -> RefusedError:

@@ -31,7 +31,7 @@ FOR_EVERY_CALLER: Final = frozenset(
             f"/fumehood.v1.ToolService/{name}"
             for name in (
                 *("ListTools", "GetTool", "CheckAvailability", "CallTool", "StreamTool"),
-                *("CallTools", "Session", "GetCall", "CancelCall"),
+                *("CallTools", "Session", "GetCall", "CancelCall", "AnswerQuestion"),
             )
         ),
         *(f"/fumehood.v1.ApprovalService/{name}" for name in ("ListApprovals", "WatchApprovals", "DecideApproval")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,15 @@ import orjson
 from fumehood.v1 import content_pb2, error_pb2, tool_pb2, tool_service_pb2
 from fumehood_sandbox import Receipt
 
-from fumehood_server.model.call import Block, CallApproval, CallError, CallOutcome, CallRetry, CallUpdate
+from fumehood_server.model.call import (
+    Block,
+    CallApproval,
+    CallError,
+    CallOutcome,
+    CallQuestion,
+    CallRetry,
+    CallUpdate,
+)
 from fumehood_server.model.durations import set_duration
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.text import printable
@@ -110,6 +119,19 @@ def retry_message(call_id: str, retry: CallRetry) -> tool_service_pb2.CallRetry:
 def approval_awaited(call_id: str, approval: CallApproval) -> tool_pb2.ApprovalAwaited:
     """A call that waits for a person."""
     return tool_pb2.ApprovalAwaited(approval_id=approval.approval_id, call_id=call_id, tool=approval.tool)
+
+
+def question_message(call_id: str, question: CallQuestion) -> tool_pb2.ToolQuestion:
+    """What a call's tool asks."""
+    message = tool_pb2.ToolQuestion(
+        call_id=call_id,
+        tool=question.tool,
+        question_id=question.question_id,
+        message=question.message,
+        schema_json=question.schema_json,
+    )
+    set_duration(message.timeout, max(question.until - time.monotonic(), 0.0))
+    return message
 
 
 def receipt_message(receipt: Receipt) -> tool_pb2.SandboxReceipt:

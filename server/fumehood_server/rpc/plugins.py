@@ -69,6 +69,7 @@ def grants_message(grants: Grants) -> pb.PluginGrants:
         hosts=grants.hosts,
         denied_hosts=grants.deny_hosts,
         private_addresses=grants.private,
+        engines=[grants.engine] if grants.engine else [],
     )
 
 
@@ -130,6 +131,7 @@ def _sandbox(spec: WorkerSpec, receipt: Receipt | None) -> pb.EffectiveSandbox:
         receipt=receipt_message(receipt) if receipt is not None else None,
         secrets=spec.secrets,
         private_addresses=spec.private,
+        engines=[spec.engine] if spec.engine else [],
     )
 
 

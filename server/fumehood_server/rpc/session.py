@@ -10,11 +10,11 @@ from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.calls import Call, Entry, UpdateReader
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
-from fumehood_server.model.call import CallApproval, CallRetry
+from fumehood_server.model.call import CallApproval, CallQuestion, CallRetry
 from fumehood_server.rpc.admission import SESSION, caller_deadline
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.cancelling import cancel_call
-from fumehood_server.rpc.outcomes import approval_awaited, retry_message, update_message
+from fumehood_server.rpc.outcomes import approval_awaited, question_message, retry_message, update_message
 from fumehood_server.rpc.parsing import NOT_UNDERSTOOD
 from fumehood_server.rpc.send_queue import SendQueue
 from fumehood_server.rpc.status import first_refusal, refusal_error, status_number
@@ -180,8 +180,8 @@ class Session:
             return
         self._calls.add(call)
         self._tasks.create_task(self._answer(call))
-        if updates:
-            self._read_updates(call)
+        if updates or admitted.takes_questions:
+            self._read_updates(call, updates=updates)
 
     async def _answer(self, call: Call) -> None:
         try:
@@ -198,12 +198,13 @@ class Session:
         self._server.results.fill(response.finished, outcome)
         self._send(response)
 
-    def _read_updates(self, call: Call) -> None:
+    def _read_updates(self, call: Call, *, updates: bool) -> None:
         def wake() -> None:
             self._speaking[call] = None
             self._wake_writer()
 
-        reader = self._readers[call] = call.updates.read(wake)
+        log = call.updates
+        reader = self._readers[call] = log.read(wake) if updates else log.read_questions(wake)
         if reader.ready:
             wake()
 
@@ -214,7 +215,7 @@ class Session:
             del self._speaking[call]
             reader = self._readers[call]
             if reader.ready:
-                self._queue.put_update(_update(call.request.call_id, reader.take()))
+                self._queue_update(call, reader.take())
             if reader.ready:
                 self._speaking[call] = None
 
@@ -224,8 +225,15 @@ class Session:
         if reader is not None:
             self._speaking.pop(call, None)
             while reader.ready:
-                self._queue.put_update(_update(call.request.call_id, reader.take()))
+                self._queue_update(call, reader.take())
             reader.close()
+
+    def _queue_update(self, call: Call, entry: Entry) -> None:
+        response = _update(call.request.call_id, entry)
+        if isinstance(entry, CallQuestion):  # which is not dropped: somebody waits for its answer
+            self._queue.put_answer(response)
+        else:
+            self._queue.put_update(response)
 
     def _refuse(
         self,
@@ -254,4 +262,6 @@ def _update(call_id: str, entry: Entry) -> pb.SessionResponse:
         return pb.SessionResponse(retry=retry_message(call_id, entry))
     if isinstance(entry, CallApproval):
         return pb.SessionResponse(approval=approval_awaited(call_id, entry))
+    if isinstance(entry, CallQuestion):
+        return pb.SessionResponse(question=question_message(call_id, entry))
     return pb.SessionResponse(update=update_message(call_id, entry))

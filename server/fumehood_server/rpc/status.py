@@ -41,6 +41,7 @@ REFUSALS: dict[RefusalReason, Row] = {
     RefusalReason.PAGE_TOKEN_INVALID: Row(grpc.StatusCode.INVALID_ARGUMENT, retryable=False, category=Category.TOOL),
     RefusalReason.TOOL_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
     RefusalReason.PLUGIN_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
+    RefusalReason.QUESTION_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
     RefusalReason.CALL_NOT_FOUND: Row(grpc.StatusCode.NOT_FOUND, retryable=False, category=Category.TOOL),
     RefusalReason.CALL_ID_IN_USE: Row(grpc.StatusCode.ALREADY_EXISTS, retryable=False, category=Category.TOOL),
     RefusalReason.RETRY_REFUSED: Row(grpc.StatusCode.FAILED_PRECONDITION, retryable=False, category=Category.TOOL),

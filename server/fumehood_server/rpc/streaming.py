@@ -11,9 +11,9 @@ from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_server.calls import JoinedCall
 from fumehood_server.calls.updates import Entry
 from fumehood_server.errors import RefusedError
-from fumehood_server.model.call import CallApproval, CallOutcome, CallRequest, CallRetry
+from fumehood_server.model.call import CallApproval, CallOutcome, CallQuestion, CallRequest, CallRetry
 from fumehood_server.rpc.hang_up import hang_ups_end_it
-from fumehood_server.rpc.outcomes import approval_awaited, retry_message, update_message
+from fumehood_server.rpc.outcomes import approval_awaited, question_message, retry_message, update_message
 from fumehood_server.rpc.unread import STREAM_BYTES
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def _event(call_id: str, update: Entry) -> pb.StreamToolResponse:
         return pb.StreamToolResponse(retry=retry_message(call_id, update))
     if isinstance(update, CallApproval):
         return pb.StreamToolResponse(approval=approval_awaited(call_id, update))
+    if isinstance(update, CallQuestion):
+        return pb.StreamToolResponse(question=question_message(call_id, update))
     return pb.StreamToolResponse(update=update_message(call_id, update))
 
 

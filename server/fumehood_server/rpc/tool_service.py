@@ -15,6 +15,7 @@ from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.batch import Batch
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.parsing import parser
+from fumehood_server.rpc.questions import answer_question
 from fumehood_server.rpc.recorded_calls import get_call, resolve_call
 from fumehood_server.rpc.session import Session, SessionContext
 from fumehood_server.rpc.status import aborting
@@ -49,6 +50,7 @@ class ToolService:
             "Session": grpc.stream_stream_rpc_method_handler(aborting(self.session), parser(pb.SessionRequest)),
             "GetCall": reader.unary(self.get_call, pb.GetCallRequest),
             "ResolveCall": reader.unary(self.resolve_call, pb.ResolveCallRequest),
+            "AnswerQuestion": reader.unary(self.answer_question, pb.AnswerQuestionRequest),
             "CancelCall": reader.unary(self.cancel_call, pb.CancelCallRequest),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
@@ -133,6 +135,13 @@ class ToolService:
             caller = asking().admitted.recorded
             self._server.refusals.about_call("ResolveCall", exc.refusal, request.call_id, caller)
             raise
+
+    async def answer_question(
+        self, request: pb.AnswerQuestionRequest, _context: _Context[pb.AnswerQuestionRequest]
+    ) -> bytes:
+        """Answer what a call's tool asks."""
+        await answer_question(self._server, request, asking().admitted)
+        return b""
 
     async def cancel_call(self, request: pb.CancelCallRequest, _context: _Context[pb.CancelCallRequest]) -> bytes:
         """Cancel one call."""

@@ -104,7 +104,7 @@ TOOLS: list[dict[str, Any]] = [
         "description": "Asks its client, and fails without an answer where that is told.",
         "inputSchema": {
             **OBJECT,
-            "properties": {"method": TEXT, "or_fail": {"type": "boolean"}},
+            "properties": {"method": TEXT, "or_fail": {"type": "boolean"}, "of": TEXT},
             "required": ["method"],
         },
         "annotations": READ_ONLY,
@@ -112,7 +112,31 @@ TOOLS: list[dict[str, Any]] = [
     {"name": "change", "description": "Changes the tool `count`.", "inputSchema": OBJECT, "annotations": READ_ONLY},
 ]
 PAGE = 5
-QUESTION = {"message": "Which colour?", "requestedSchema": {**OBJECT, "properties": {"colour": TEXT}}}
+FORM = {**OBJECT, "properties": {"colour": TEXT}}
+PARAMS: dict[str, dict[str, Any]] = {
+    "elicitation/create": {"message": "Which colour?", "requestedSchema": FORM},
+    "sampling/createMessage": {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "Which colour?"}}],
+        "systemPrompt": "You name colours.",
+        "maxTokens": 16,
+    },
+    "yes": {"message": "Go on?", "requestedSchema": OBJECT},
+    "choice": {
+        "message": "Which one?",
+        "requestedSchema": {
+            **OBJECT,
+            "properties": {"colour": {"type": "string", "enum": ["red", "blue"]}, "count": {"type": "integer"}},
+            "required": ["colour"],
+        },
+    },
+    "image": {
+        "messages": [{"role": "user", "content": {"type": "image", "data": "", "mimeType": "image/png"}}],
+        "maxTokens": 16,
+    },
+    "url": {"mode": "url", "message": "Sign in", "url": "https://example.com/", "elicitationId": "1"},
+    "nothing": {},
+}
+"""By what a test wants asked, or the method."""
 
 lock = threading.Lock()
 counted = 0
@@ -130,6 +154,10 @@ def send(message: dict[str, Any]) -> None:
 
 def text(value: object) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": str(value)}]}
+
+
+def asked(given: dict[str, Any]) -> dict[str, Any]:
+    return PARAMS.get(given.get("of") or given["method"], {})
 
 
 def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
@@ -220,12 +248,12 @@ def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any], pa
         if STATELESS:
             if "inputResponses" in params:
                 return text(json.dumps(params["inputResponses"]))
-            request = {"method": given["method"], "params": QUESTION}
+            request = {"method": given["method"], "params": asked(given)}
             return {"resultType": "input_required", "inputRequests": {"it": request}, "requestState": "s"}
         key = f"ask-{number}"
         waiting[key] = threading.Event()
-        send({"id": key, "method": given["method"], "params": QUESTION})
-        waiting[key].wait(10)
+        send({"id": key, "method": given["method"], "params": asked(given)})
+        waiting[key].wait(60)
         if given.get("or_fail") and "error" in answers[key]:
             raise ValueError("it can't go on without an answer")
         return text(json.dumps(answers[key]))
@@ -290,7 +318,7 @@ def change_forever() -> None:
 
 def ask_forever() -> None:
     while True:
-        send({"id": "asks", "method": "elicitation/create", "params": QUESTION})
+        send({"id": "asks", "method": "elicitation/create", "params": PARAMS["elicitation/create"]})
         time.sleep(0)
 
 

@@ -1,4 +1,4 @@
-"""What a server asks of its client and is not offered (sampling, elicitation): named, refused, told to the caller."""
+"""What a server asks of its client and does not get (elicitation, sampling): named, refused, told to the caller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.wire.plugin_frames import Failure
 
-REFUSED = {
+CLIENT_FEATURES = {
     "sampling/createMessage": "sampling",
     "elicitation/create": "elicitation",
 }
@@ -22,7 +22,18 @@ MAX_MESSAGE_CHARACTERS = 4096
 """What fumehood/v1/plugin.proto keeps of a failure's message."""
 
 
-def shown_request(method: str, params: object) -> dict[str, Any]:
+class RefusedInput:
+    """Why a request of a server's has no answer."""
+
+    __slots__ = ("problem", "reason")
+
+    def __init__(self, reason: str, problem: str) -> None:
+        """`reason` is a stable word, `problem` one sentence for people."""
+        self.reason = reason
+        self.problem = problem
+
+
+def shown_request(method: str, params: object, refused: RefusedInput | None = None) -> dict[str, Any]:
     """A request as the details of a failure tell it: the question to a person, its form and its address, in bounds."""
     shown: dict[str, Any] = {"method": method[:MAX_METHOD_CHARACTERS]}
     given: Mapping[str, Any] = params if isinstance(params, dict) and method == "elicitation/create" else {}
@@ -32,19 +43,23 @@ def shown_request(method: str, params: object) -> dict[str, Any]:
     schema = given.get("requestedSchema")
     if isinstance(schema, dict) and len(dumps(schema)) <= MAX_SCHEMA_BYTES:
         shown["requested_schema"] = schema
+    if refused is not None:
+        shown["refused"] = refused.reason
+        shown["problem"] = refused.problem[:MAX_TEXT_CHARACTERS]
     return shown
 
 
 def refused_text(shown: Mapping[str, Any]) -> str:
     """What is said of one request, to people."""
-    text = f"the tool asks its client for {REFUSED.get(shown['method'], 'input')}, which is not offered here"
-    return f"{text}: {shown['message']}" if shown.get("message") else text
+    text = f"the tool asks its client for {CLIENT_FEATURES.get(shown['method'], 'input')}, which is refused"
+    text = f"{text}: {shown['problem']}" if shown.get("problem") else text
+    return f"{text}. It asks: {shown['message']}" if shown.get("message") else text
 
 
 def refusal(requests: Sequence[Mapping[str, Any]], said: str = "") -> Failure:
     """The outcome of a call that came to nothing for what it asked. `said` is what its server said at its end."""
-    known = next((each for each in requests if each["method"] in REFUSED), None)
+    known = next((each for each in requests if each["method"] in CLIENT_FEATURES), None)
     text = refused_text(known or {"method": ""})
     text = f"{text}; it ended with: {said}" if said else text
-    reason = f"{REFUSED[known['method']] if known else 'input'}_refused"
+    reason = f"{CLIENT_FEATURES[known['method']] if known else 'input'}_refused"
     return Failure(text[:MAX_MESSAGE_CHARACTERS], reason, details_json=dumps({"requests": [*requests]}))

@@ -8,15 +8,18 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from fumehood_sdk.adapters.mcp.client_requests import REFUSED
+from fumehood_sdk.adapters.mcp.client_requests import CLIENT_FEATURES, RefusedInput
 from fumehood_sdk.adapters.mcp.faults import ServerFault
 from fumehood_sdk.adapters.mcp.server_process import ServerProcess
 
 Message = dict[str, Any]
 Answered = Callable[[Message], None]
 """Takes a response: a message with `result` or with `error`."""
+Respond = Callable[["bytes | RefusedInput"], None]
+"""Takes the result that a server's request is answered with, as JSON, or why there is none."""
 
 READ_BYTES = 65536
 MAX_UNSENT_BYTES = 48 * 1024 * 1024
@@ -28,6 +31,8 @@ MAX_ABANDONED = 1024
 EXIT_WAIT_S = 1.0
 """From the end of a server's stdout to its exit."""
 METHOD_NOT_FOUND = -32601
+REFUSED = -1
+"""What the protocol's own examples answer where a person says no."""
 
 
 class ServerConnection:
@@ -46,7 +51,7 @@ class ServerConnection:
         "_unsent_bytes",
         "log",
         "on_notification",
-        "on_refused",
+        "on_request",
         "process",
     )
 
@@ -55,8 +60,8 @@ class ServerConnection:
         self.process = process
         self.log = log
         self.on_notification: Callable[[Message], None] = lambda _: None
-        self.on_refused: Callable[[str, object], None] = lambda _method, _params: None
-        """Told of each request for what a client may have and this one doesn't: method and parameters."""
+        self.on_request: Callable[[Message, Respond], None] = _refuse
+        """Takes each request for one of `CLIENT_FEATURES`, and what its answer is given to, once."""
         self._max_line_bytes = max_line_bytes
         self._roots = roots
         self._pending: dict[int, Answered] = {}
@@ -192,7 +197,7 @@ class ServerConnection:
                 self._stray = 0
                 self.on_notification(message)
             else:
-                self._answer(message["method"], message.get("params"), number)
+                self._answer(message)
             return
         answered = self._pending.pop(number, None) if type(number) is int else None
         if answered is not None:
@@ -209,18 +214,32 @@ class ServerConnection:
             raise ServerFault(f"{problem}; that is the {self._stray}th such line in a row")
         self.log(problem)
 
-    def _answer(self, method: object, params: object, number: object) -> None:
-        """Answer a request of the server's."""
-        shown = json.dumps(number)
+    def _answer(self, message: Message) -> None:
+        """Answer a request of the server's, or have it answered."""
+        method, number = message["method"], message["id"]
+        if str(method) in CLIENT_FEATURES:
+            self.on_request(message, partial(self._respond, number, str(method)))
+            return
         if method == "ping":
             outcome = '"result":{}'
         elif method == "roots/list":
             outcome = f'"result":{self._roots}'
         else:
-            what = REFUSED.get(str(method))
-            text = f"{what} is refused: this client doesn't offer it" if what else f"no method {str(method)[:80]}"
+            text = f"no method {str(method)[:80]}"
             outcome = f'"error":{{"code":{METHOD_NOT_FOUND},"message":{json.dumps(text)}}}'
             self.log(f"the MCP server asked for {str(method)[:80]}: {text}")
-            if what:
-                self.on_refused(str(method), params)
-        self._send(f'{{"jsonrpc":"2.0","id":{shown},{outcome}}}\n'.encode())
+        self._send(f'{{"jsonrpc":"2.0","id":{json.dumps(number)},{outcome}}}\n'.encode())
+
+    def _respond(self, number: object, method: str, answer: bytes | RefusedInput) -> None:
+        shown = json.dumps(number).encode()
+        if isinstance(answer, RefusedInput):
+            text = f"{CLIENT_FEATURES[method]} is refused ({answer.reason}): {answer.problem}"
+            self.log(f"the MCP server asked for {method}: {text}")
+            error = json.dumps({"code": REFUSED, "message": text}).encode()
+            self._send(b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (shown, error))
+        else:
+            self._send(b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (shown, answer))
+
+
+def _refuse(_message: Message, respond: Respond) -> None:
+    respond(RefusedInput("no_call", "no call is under way that it could be for"))

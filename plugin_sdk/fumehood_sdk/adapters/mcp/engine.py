@@ -11,28 +11,31 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from fumehood_sdk.adapters.mcp import definitions, negotiation
-from fumehood_sdk.adapters.mcp.client_requests import MAX_SHOWN_REQUESTS, refusal, refused_text, shown_request
-from fumehood_sdk.adapters.mcp.connection import Message, ServerConnection
-from fumehood_sdk.adapters.mcp.faults import ServerFault
+from fumehood_sdk.adapters.mcp import negotiation
+from fumehood_sdk.adapters.mcp.client_requests import (
+    MAX_SHOWN_REQUESTS,
+    RefusedInput,
+    refusal,
+    refused_text,
+    shown_request,
+)
+from fumehood_sdk.adapters.mcp.connection import Message, Respond, ServerConnection
+from fumehood_sdk.adapters.mcp.inputs import InputRound, Inputs
 from fumehood_sdk.adapters.mcp.log_lines import LogLines
 from fumehood_sdk.adapters.mcp.readings import READINGS, Reading
-from fumehood_sdk.adapters.mcp.results import convert_answer, refused_input, wants_roots_alone
+from fumehood_sdk.adapters.mcp.relisting import Relisting
+from fumehood_sdk.adapters.mcp.remote import REQUEST_KEY
+from fumehood_sdk.adapters.mcp.results import convert_answer, input_required, refused_input
 from fumehood_sdk.wire import plugin_frames, sidecar_frames
 from fumehood_sdk.wire.framing import FrameReader
 from fumehood_sdk.wire.plugin_frames import Failure, Sent
+from fumehood_sdk.wire.sidecar_answers import Answer
 
 UPDATE_INTERVAL_S = 0.005
 """Between two updates of one call; what comes sooner is dropped, but its place is taken by the next one."""
-RELIST_INTERVAL_S = 1.0
-"""Between two looks at a list that its server says has changed."""
-REMOTE_RELIST_S = 30.0
-"""Between two looks at the list of a server over HTTP, where calls come: it changes without a word."""
-RELIST_TIMEOUT_S = 10.0
-"""Calls wait for a look at the list; what is not listed by then has changed."""
 MAX_UPDATE_CHARACTERS = 2048
 MAX_ROUNDS = 10
-"""Rounds in which one call may ask for its roots."""
+"""Rounds in which one call may ask its client for something."""
 EOF_GRACE_S = 0.5
 """From the end of stdin to the end of the server."""
 REASONS = {1: "deadline", 2: "caller", 3: "shutdown", 4: "limit"}
@@ -102,18 +105,12 @@ class McpEngine:
         self._calls: dict[int, McpCall] = {}
         self._by_request: dict[int, McpCall] = {}
         self._out: list[bytes] = []
+        self._inputs = Inputs(self._out.append)
         self._cancelled: set[McpCall] = set()
-        self._differing: dict[str, str] = {}
-        """Tools that the server lists otherwise by now, or no more, and how they differ."""
-        self._held: list[sidecar_frames.Invoke] | None = None
-        """Calls that wait for a look at the list. None: nobody looks."""
-        self._looked_at = -math.inf
-        self._look_at = math.inf
-        self._look_ends_at = math.inf
-        self._page: list[dict[str, Any]] = []
+        self._list = Relisting(connection, session, tools, log)
         self._ends_at = math.inf
         connection.on_notification = self._take_notification
-        connection.on_refused = self._take_refused
+        connection.on_request = self._take_request
 
     def run(self) -> float:
         """Serve until the sidecar's frames end or a shutdown is over. Returns how long the server may take to exit.
@@ -122,9 +119,7 @@ class McpEngine:
             ServerFault: the server is gone or broke the protocol.
             WireError: the sidecar's bytes are not the wire.
         """
-        if self._session.is_remote:
-            self._looked_at = time.monotonic()
-        elif self._session.is_stateless and self._session.lists_change:
+        if not self._session.is_remote and self._session.is_stateless and self._session.lists_change:
             fields = b'"notifications":{"toolsListChanged":true},'
             self._connection.request("subscriptions/listen", self._session.params(fields), lambda _: None)
         process = self._connection.process
@@ -150,6 +145,8 @@ class McpEngine:
                 else:
                     self._connection.flush()
             self._run_due(time.monotonic())
+            for frame in self._list.take_released():
+                self._invoke(frame)
         self._flush()
         return max(0.0, self._ends_at - time.monotonic())
 
@@ -161,26 +158,23 @@ class McpEngine:
         while (data := self._frames.next_buffered_frame()) is not None:
             frame = sidecar_frames.decode_frame(data)
             if isinstance(frame, sidecar_frames.Invoke):
-                now = time.monotonic()
-                if self._session.is_remote and self._held is None and now >= self._looked_at + REMOTE_RELIST_S:
-                    self._begin_look(now)
-                self._invoke(frame)
+                if not self._list.holds(frame):
+                    self._invoke(frame)
             elif isinstance(frame, sidecar_frames.Cancel):
                 self._cancel(frame.invocation_id, REASONS.get(frame.reason, "unspecified"), frame.grace_s)
+            elif isinstance(frame, Answer):
+                self._inputs.take(frame)
             elif isinstance(frame, sidecar_frames.Shutdown):
                 self._ends_at = min(self._ends_at, time.monotonic() + frame.grace_s / 2)
         return True
 
     def _invoke(self, frame: sidecar_frames.Invoke) -> None:
-        if self._held is not None:
-            self._held.append(frame)
-            return
         reading = READINGS.get(frame.tool)
         found = self._tools.get(frame.tool)
         if reading is None and found is None:
             self._answer(frame.invocation_id, Failure(f"this plugin has no tool {frame.tool!r}", "unknown_tool"))
-        elif frame.tool in self._differing:
-            changed = self._differing[frame.tool]
+        elif frame.tool in self._list.differing:
+            changed = self._list.differing[frame.tool]
             text = f"the MCP server has changed {frame.tool} since it was pinned: {changed}"
             details = json.dumps({"changed": changed}).encode()
             self._answer(frame.invocation_id, Failure(text, "definition_changed", details_json=details))
@@ -213,16 +207,16 @@ class McpEngine:
         self._connection.request(call.method, params, partial(self._take_answer, call))
 
     def _cancel(self, invocation_id: int, reason: str, grace_s: float) -> None:
-        if self._held:
-            for frame in self._held:
-                if frame.invocation_id == invocation_id:
-                    self._held.remove(frame)
-                    self._answer(invocation_id, Failure(f"the call was cancelled ({reason})", "cancelled"))
-                    return
+        if self._list.release(invocation_id):
+            self._answer(invocation_id, Failure(f"the call was cancelled ({reason})", "cancelled"))
+            return
         call = self._calls.get(invocation_id)
         if call is None or call.cancel_reason:
             return
         call.cancel_reason = reason
+        if not call.request_id:  # it waits for an answer of its client's: its server has nothing to do
+            self._finish(call, _cancelled(call))
+            return
         # A server that stops needn't answer: half of the grace is its time to say how far it came.
         call.give_up_at = time.monotonic() + grace_s / 2
         self._cancelled.add(call)
@@ -234,37 +228,66 @@ class McpEngine:
     def _take_answer(self, call: McpCall, answer: Message) -> None:
         self._by_request.pop(call.request_id, None)
         outcome: Sent | Failure
-        wanted = wants_roots_alone(answer)
+        wanted = input_required(answer)
         if call.cancel_reason:
-            outcome = Failure(f"the call was cancelled ({call.cancel_reason})", "cancelled")
+            outcome = _cancelled(call)
         elif wanted is None:
             outcome = call.convert(answer)
             if call.asked and isinstance(outcome, Failure):
                 outcome = refusal(call.asked, outcome.message)
         elif call.rounds < MAX_ROUNDS:
             call.rounds += 1
-            self._request(call, fields=self._input_of(wanted))
+            self._begin_round(call, wanted)
             return
         else:
             outcome = refused_input(wanted)
         self._finish(call, outcome)
 
-    def _input_of(self, wanted: Mapping[str, Any]) -> bytes:
-        """What answers a result that asks for roots: the granted folders, and the state that came with it."""
-        names = ",".join(f"{json.dumps(name)}:{self._roots}" for name in wanted.get("inputRequests") or {})
-        fields = f'"inputResponses":{{{names}}},'
-        if isinstance(wanted.get("requestState"), str):
-            fields += f'"requestState":{json.dumps(wanted["requestState"])},'
-        return fields.encode()
+    def _begin_round(self, call: McpCall, wanted: Mapping[str, Any]) -> None:
+        """Have everything answered that a result asks for, and then go on with the call."""
+        call.request_id = 0
+        current = InputRound(wanted)
+        for name, request in (wanted.get("inputRequests") or {}).items():
+            take = partial(self._take_input, call, current, name, request)
+            if request["method"] == "roots/list":
+                take(self._roots.encode())
+            else:
+                self._inputs.ask(call.invocation_id, request["method"], request.get("params"), take)
+        if not wanted.get("inputRequests"):
+            self._request(call, fields=current.fields())
 
-    def _take_refused(self, method: str, params: object) -> None:
-        """Tell the caller what its call was refused. Of several calls under way nobody knows which one asks."""
-        if len(self._calls) != 1:
+    def _take_input(
+        self, call: McpCall, current: InputRound, name: str, request: Message, answer: bytes | RefusedInput
+    ) -> None:
+        current.take(name, request, answer)
+        if not current.is_over or call.invocation_id not in self._calls:
             return
-        (call,) = self._calls.values()
-        if len(call.asked) < MAX_SHOWN_REQUESTS:
-            call.asked.append(shown_request(method, params))
-            self._update(call, refused_text(call.asked[-1])[:MAX_UPDATE_CHARACTERS], None, None)
+        if current.refused:
+            self._finish(call, refusal(current.refused))
+        else:
+            self._request(call, fields=current.fields())
+
+    def _take_request(self, message: Message, respond: Respond) -> None:
+        """Have a request of the server's answered (up to 2025-11-25). Most often it doesn't say what call it is for."""
+        call = self._by_request.get(message.get(REQUEST_KEY, 0)) if self._session.is_remote else None
+        if call is None and len(self._calls) == 1:
+            (call,) = self._calls.values()
+        if call is None:
+            several = (
+                'several calls are under way, and it doesn\'t say which one it is for: isolation = "call" parts them'
+            )
+            respond(RefusedInput("call_unknown", several if self._calls else "no call is under way"))
+            return
+        self._inputs.ask(
+            call.invocation_id, message["method"], message.get("params"), partial(self._respond, call, message, respond)
+        )
+
+    def _respond(self, call: McpCall, message: Message, respond: Respond, answer: bytes | RefusedInput) -> None:
+        if isinstance(answer, RefusedInput) and len(call.asked) < MAX_SHOWN_REQUESTS:
+            call.asked.append(shown_request(message["method"], message.get("params"), answer))
+            if call.invocation_id in self._calls:
+                self._update(call, refused_text(call.asked[-1])[:MAX_UPDATE_CHARACTERS], None, None)
+        respond(answer)
 
     def _take_notification(self, message: Message) -> None:
         params = message.get("params")
@@ -273,8 +296,7 @@ class McpEngine:
         if method == "notifications/progress":
             self._take_progress(params)
         elif method == "notifications/tools/list_changed":
-            self._look_at = min(self._look_at, self._looked_at + RELIST_INTERVAL_S)
-            self._run_due(time.monotonic())
+            self._list.has_changed()
         elif method == "notifications/message":
             self._log.write_message(params)
 
@@ -294,42 +316,6 @@ class McpEngine:
         body = plugin_frames.encode_update(call.invocation_id, text, progress, total, b"")
         self._out.append(plugin_frames.delimited_frame(plugin_frames.UPDATE, body))
 
-    # The list, once more.
-
-    def _begin_look(self, now: float) -> None:
-        self._looked_at, self._look_at, self._look_ends_at = now, math.inf, now + RELIST_TIMEOUT_S
-        self._held = []
-        self._page = []
-        self._ask_page(b"")
-
-    def _ask_page(self, fields: bytes) -> None:
-        self._connection.request("tools/list", self._session.params(fields), self._take_page)
-
-    def _take_page(self, answer: Message) -> None:
-        if self._held is None:
-            return
-        cursor = negotiation.take_page(answer, self._page)
-        if cursor is not None:
-            self._ask_page(b'"cursor":%b,' % json.dumps(cursor).encode())
-            return
-        now = definitions.encode_definitions(self._page, self._session.server) if self._page else {}
-        self._end_look(
-            {
-                name: definitions.changed_fields(was, now.get(name))
-                for name, was in self._tools.items()
-                if now.get(name) != was
-            }
-        )
-
-    def _end_look(self, differing: dict[str, str]) -> None:
-        if differing != self._differing:
-            shown = "; ".join(f"{name}: {changed}" for name, changed in sorted(differing.items())) or "none"
-            self._log.warn(f"the MCP server lists its tools anew; those that are not as they were pinned: {shown}")
-        self._differing = differing
-        held, self._held, self._page, self._look_ends_at = self._held or [], None, [], math.inf
-        for frame in held:
-            self._invoke(frame)
-
     # Time, and the wire out.
 
     def _run_due(self, now: float) -> None:
@@ -337,15 +323,12 @@ class McpEngine:
             for call in [each for each in self._cancelled if each.give_up_at <= now]:
                 self._connection.abandon(call.request_id)
                 self._by_request.pop(call.request_id, None)
-                self._finish(call, Failure(f"the call was cancelled ({call.cancel_reason})", "cancelled"))
-        if self._held is None and now >= self._look_at:
-            self._begin_look(now)
-        if now >= self._look_ends_at:
-            raise ServerFault("the MCP server says that its tools have changed, and doesn't list them")
+                self._finish(call, _cancelled(call))
+        self._list.look_if_due(now)
 
     def _wait_ms(self) -> float | None:
         due = min((each.give_up_at for each in self._cancelled), default=math.inf)
-        due = min(due, self._ends_at, self._look_ends_at, self._look_at if self._held is None else math.inf)
+        due = min(due, self._ends_at, self._list.due_at)
         return None if due == math.inf else max(0.0, math.ceil((due - time.monotonic()) * 1000))
 
     def _is_over(self) -> bool:
@@ -355,6 +338,7 @@ class McpEngine:
         self._cancelled.discard(call)
         if self._calls.pop(call.invocation_id, None) is not None:
             self._answer(call.invocation_id, outcome)
+            self._inputs.forget(call.invocation_id)
 
     def _answer(self, invocation_id: int, outcome: Sent | Failure) -> None:
         limit = self._frames.max_frame_bytes
@@ -378,6 +362,10 @@ def _encode(invocation_id: int, outcome: Sent | Failure) -> bytes:
         return plugin_frames.encode_failure(invocation_id, outcome)
     content, details_json, terminate = outcome
     return plugin_frames.encode_result(invocation_id, content, details_json, terminate=terminate)
+
+
+def _cancelled(call: McpCall) -> Failure:
+    return Failure(f"the call was cancelled ({call.cancel_reason})", "cancelled")
 
 
 def _one_line(arguments_json: bytes) -> bytes:

@@ -93,7 +93,7 @@ def _connect(
         started.append(process)
         connection = ServerConnection(process, max_line_bytes=2 * frames_limit(hello), roots=roots, log=log.warn)
         try:
-            return connection, negotiate(connection, stateless=stateless)
+            return connection, negotiate(connection, stateless=stateless, samples=bool(hello.takes_inferences))
         except ServerFault:
             if not stateless or process.is_running:
                 raise

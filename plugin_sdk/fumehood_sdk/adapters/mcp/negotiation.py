@@ -21,6 +21,9 @@ LIST_TIMEOUT_S = 30.0
 """For one page; likewise."""
 MAX_TOOLS = 1024
 UNSUPPORTED_VERSION = -32022
+CAPABILITIES: dict[str, Any] = {"roots": {}, "elicitation": {"form": {}}}
+"""What a server may ask for: and for sampling, where the operator has granted its plugin an engine. Whether somebody
+answers is the sidecar's to say, call by call."""
 CLIENT_INFO = {"name": "fumehood", "version": "0.1.0"}
 
 
@@ -29,7 +32,7 @@ class Session:
 
     __slots__ = ("is_remote", "lists_change", "meta", "offers", "revision", "server")
 
-    def __init__(self, revision: str, answer: dict[str, Any]) -> None:
+    def __init__(self, revision: str, answer: dict[str, Any], meta: bytes) -> None:
         self.revision = revision
         self.is_remote = False
         """Whether it is over HTTP, where nobody tells of changes between calls."""
@@ -40,7 +43,7 @@ class Session:
         self.lists_change = isinstance(tools, dict) and tools.get("listChanged") is True
         server = answer.get("serverInfo") or (answer.get("_meta") or {}).get("io.modelcontextprotocol/serverInfo")
         self.server = str(server.get("name", ""))[:64] if isinstance(server, dict) else ""
-        self.meta = _META if self.is_stateless else b""
+        self.meta = meta if self.is_stateless else b""
         """Fields of each request's `_meta`, each after a comma."""
 
     @property
@@ -53,24 +56,26 @@ class Session:
         return b"{%b" % fields + b'"_meta":{%b}}' % self.meta[1:]
 
 
-def negotiate(connection: ServerConnection, *, stateless: bool = True) -> Session:
-    """Agree on a revision. Without `stateless` only older ones are asked for.
+def negotiate(connection: ServerConnection, *, stateless: bool = True, samples: bool = False) -> Session:
+    """Agree on a revision. Without `stateless` only older ones are asked for. `samples`: whether to offer sampling.
 
     Raises:
         ServerFault: there is none that both speak, or the server is gone or breaks the protocol.
     """
     probes: list[Message] = []
+    capabilities = {**CAPABILITIES, **({"sampling": {}} if samples else {})}
+    meta = _META % tuple(json.dumps(each).encode() for each in (STATELESS, CLIENT_INFO, capabilities))
     if stateless:
-        connection.request("server/discover", b'{"_meta":{%b}}' % _META[1:], probes.append)
+        connection.request("server/discover", b'{"_meta":{%b}}' % meta[1:], probes.append)
         connection.wait_for(lambda: bool(probes), PROBE_TIMEOUT_S)
-        if (found := _stateless(probes)) is not None:
+        if (found := _stateless(probes, meta)) is not None:
             return found
-    params = {"protocolVersion": HANDSHAKES[0], "capabilities": {"roots": {}}, "clientInfo": CLIENT_INFO}
+    params = {"protocolVersion": HANDSHAKES[0], "capabilities": capabilities, "clientInfo": CLIENT_INFO}
     answers: list[Message] = []
     connection.request("initialize", json.dumps(params).encode(), answers.append)
     # One that is slow to start may yet answer the probe, and refuse what came after it.
-    connection.wait_for(lambda: bool(answers) or _stateless(probes) is not None, HANDSHAKE_TIMEOUT_S)
-    if (found := _stateless(probes)) is not None:
+    connection.wait_for(lambda: bool(answers) or _stateless(probes, meta) is not None, HANDSHAKE_TIMEOUT_S)
+    if (found := _stateless(probes, meta)) is not None:
         return found
     if not answers:
         raise ServerFault("the MCP server doesn't answer `initialize`")
@@ -82,10 +87,10 @@ def negotiate(connection: ServerConnection, *, stateless: bool = True) -> Sessio
     if revision not in HANDSHAKES:
         raise ServerFault(f"the MCP server speaks the revision {str(revision)[:80]}, which is not spoken here")
     connection.notify("notifications/initialized", b"{}")
-    return Session(str(revision), result)
+    return Session(str(revision), result, meta)
 
 
-def _stateless(probes: Sequence[Message]) -> Session | None:
+def _stateless(probes: Sequence[Message], meta: bytes) -> Session | None:
     """The session that a probe's answer begins. None: there is no answer, or it calls for `initialize`.
 
     Raises:
@@ -95,7 +100,7 @@ def _stateless(probes: Sequence[Message]) -> Session | None:
         return None
     result, error = probes[0].get("result"), probes[0].get("error")
     if isinstance(result, dict) and STATELESS in _strings(result.get("supportedVersions")):
-        return Session(STATELESS, result)
+        return Session(STATELESS, result, meta)
     if isinstance(error, dict) and error.get("code") == UNSUPPORTED_VERSION:
         data = error.get("data")
         supported = _strings(data.get("supported")) if isinstance(data, dict) else []
@@ -171,5 +176,5 @@ def _strings(value: object) -> list[str]:
 _META = (
     b',"io.modelcontextprotocol/protocolVersion":%b'
     b',"io.modelcontextprotocol/clientInfo":%b'
-    b',"io.modelcontextprotocol/clientCapabilities":{"roots":{}}'
-) % (json.dumps(STATELESS).encode(), json.dumps(CLIENT_INFO).encode())
+    b',"io.modelcontextprotocol/clientCapabilities":%b'
+)

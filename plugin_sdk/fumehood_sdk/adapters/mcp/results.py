@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fumehood_sdk.adapters.mcp.client_requests import (
+    CLIENT_FEATURES,
     MAX_MESSAGE_CHARACTERS,
     MAX_SHOWN_REQUESTS,
     refusal,
@@ -20,6 +21,8 @@ MAX_DETAILS_BYTES = 60_000
 LINK_TYPE = "application/vnd.modelcontextprotocol.resource-link+json"
 """Media type of a `resource_link`, which is told as the JSON that the server sent."""
 INVALID_PARAMS = -32602
+ASKABLE = frozenset({"roots/list", *CLIENT_FEATURES})
+"""What an `input_required` result may ask for."""
 
 
 class InvalidResultError(Exception):
@@ -55,16 +58,16 @@ def refused_input(result: Mapping[str, Any]) -> Failure:
     return refusal([shown_request(str(each.get("method")), each.get("params")) for each in asked[:MAX_SHOWN_REQUESTS]])
 
 
-def wants_roots_alone(answer: Message) -> Mapping[str, Any] | None:
-    """The requests of a result that asks for nothing but roots, or for nothing and another try. None: another one."""
+def input_required(answer: Message) -> Mapping[str, Any] | None:
+    """A result that asks for what can be had, or for nothing and another try. None: any other one."""
     result = answer.get("result")
     if not isinstance(result, dict) or result.get("resultType") != "input_required":
         return None
     requests = result.get("inputRequests") or {}
     if not isinstance(requests, dict):
         return None
-    roots = all(isinstance(each, dict) and each.get("method") == "roots/list" for each in requests.values())
-    return result if roots else None
+    known = all(isinstance(each, dict) and each.get("method") in ASKABLE for each in requests.values())
+    return result if known else None
 
 
 def content_block(block: object) -> Block:

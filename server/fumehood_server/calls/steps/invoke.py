@@ -11,12 +11,15 @@ from fumehood_server.calls.cancellation import after_dispatch
 from fumehood_server.calls.deadlines import Bound, Deadline
 from fumehood_server.calls.errors import EndedEarlyError
 from fumehood_server.calls.progress import Progress
-from fumehood_server.calls.updates import UpdateLog
 from fumehood_server.model.call import CallContext, CallError, CallRequest, CallUpdate
+from fumehood_server.model.call_inputs import CallInputs
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import safe_to_repeat
 from fumehood_server.model.worker import Attempt, CancelReason, Invocation, InvocationResult, Worker
+
+_LOOK_AGAIN_S = 1.0
+"""Between two looks at a call that waits for people, and whose tool's timeout stands still."""
 
 LINGER_S = 15.0
 """How long a call waits for its worker to let go of it: above a worker's own bounds, so reached by a fault of ours."""
@@ -30,6 +33,7 @@ async def invoke_tool(
     *,
     linger_s: float,
     max_recorded_bytes: int = 0,
+    inputs: CallInputs | None = None,
 ) -> InvocationResult:
     """Send the call and wait for its result. A call that is cancelled or meets its deadline is ended at the worker.
 
@@ -43,7 +47,7 @@ async def invoke_tool(
     deadline = call.deadline(Bound.TOOL, now, tool.timeout_s)
     call.raise_if_over(deadline)
     updates, wanted, earlier_updates = call.updates, True, progress.updates
-    idle = None if tool.idle_timeout_s is None else IdleTimer(tool.idle_timeout_s, now, updates)
+    idle = None if tool.idle_timeout_s is None else IdleTimer(tool.idle_timeout_s, now, call)
 
     def hand_on(update: CallUpdate) -> None:
         if idle is not None:
@@ -64,6 +68,7 @@ async def invoke_tool(
             max_recorded_bytes=max_recorded_bytes,
             trace=call.request.trace,
             about=call.about,
+            inputs=inputs,
         )
     )
     progress.worker_id, progress.receipt = worker.worker_id, worker.receipt
@@ -71,7 +76,7 @@ async def invoke_tool(
     progress.sent += 1
     updates.throttle(attempt.hold_updates)
     try:
-        return await _result(call, attempt, deadline, idle)
+        return await _result(call, attempt, ToolTimer(call, now, tool.timeout_s), idle)
     except EndedEarlyError as early:
         if attempt.ended:  # in the same iteration of the loop: its result stands
             return await attempt.result()
@@ -86,37 +91,65 @@ async def invoke_tool(
     return replace(result, content=(), details_json="", terminate=False, error=after_dispatch(tool, error, told))
 
 
+class ToolTimer:
+    """When the attempt's time is over. The tool's own timeout stands still while the call waits for people."""
+
+    __slots__ = ("_call", "_since", "_timeout_s", "_waited_s")
+
+    def __init__(self, call: Call, since: float, timeout_s: float) -> None:
+        """`since` is on the event loop's clock."""
+        self._call = call
+        self._since = since
+        self._timeout_s = timeout_s
+        self._waited_s = call.questions.waited_s
+
+    def deadline(self) -> Deadline:
+        """When it is over unless somebody is asked before: while somebody is, it is looked at again in a while."""
+        questions = self._call.questions
+        since = self._since + questions.waited_s - self._waited_s
+        if questions.waits:
+            since += _LOOK_AGAIN_S
+        return self._call.deadline(Bound.TOOL, since, self._timeout_s)
+
+
 class IdleTimer:
     """When the attempt's tool was last heard of."""
 
-    __slots__ = ("_updates", "limit_s", "since")
+    __slots__ = ("_call", "limit_s", "since")
 
-    def __init__(self, limit_s: float, since: float, updates: UpdateLog) -> None:
-        """`since` is on the event loop's clock. `updates` tells whether the tool is held."""
-        self._updates = updates
+    def __init__(self, limit_s: float, since: float, call: Call) -> None:
+        """`since` is on the event loop's clock."""
+        self._call = call
         self.limit_s = limit_s
         self.since = since
 
     def deadline(self) -> Deadline:
-        """When it is over unless the tool is heard of before. One that is held can't be heard."""
-        if self._updates.held:
+        """When it is over unless the tool is heard of before. One that is held, or waits for people, can't be heard."""
+        if self._call.updates.held or self._call.questions.waits:
             self.since = time.monotonic()
         return Deadline(self.since + self.limit_s, Bound.IDLE, self.limit_s)
 
 
-async def _result(call: Call, attempt: Attempt, deadline: Deadline, idle: IdleTimer | None) -> InvocationResult:
-    """Wait for the result until the deadline, and no longer without an update than `idle` allows.
+async def _result(call: Call, attempt: Attempt, timer: ToolTimer, idle: IdleTimer | None) -> InvocationResult:
+    """Wait for the result as long as `timer` says, and no longer without an update than `idle` allows.
 
     Raises:
         EndedEarlyError: the call was cancelled or met either of them.
     """
-    while idle is not None and (silent := idle.deadline()).at < deadline.at:
+    while True:
+        deadline = _first(timer, idle)
         try:
-            return await call.wait_for(attempt.result, silent)
+            return await call.wait_for(attempt.result, deadline)
         except EndedEarlyError:
-            if call.cancellation is not None or idle.deadline().at == silent.at or attempt.ended:
+            if call.cancellation is not None or attempt.ended or _first(timer, idle).at <= deadline.at:
                 raise
-    return await call.wait_for(attempt.result, deadline)
+
+
+def _first(timer: ToolTimer, idle: IdleTimer | None) -> Deadline:
+    deadline = timer.deadline()
+    if idle is not None and (silent := idle.deadline()).at < deadline.at:
+        return silent
+    return deadline
 
 
 def _context(request: CallRequest) -> CallContext:

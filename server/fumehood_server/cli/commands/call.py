@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     help="What the call belongs to (its request_id), such as a run that `journal replay RUN --from` made.",
 )
 @click.option("--no-wait", is_flag=True, help="Do not wait for an approval: call again with the same --call-id.")
+@click.option(
+    "--ask/--no-ask",
+    "asks",
+    default=None,
+    help="Take what the tool asks meanwhile. Without either: on a terminal, where you are then asked.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON; with --stream a line an event.")
 @address_option
 def call(
@@ -56,6 +62,7 @@ def call(
     call_id: str,
     run: str,
     no_wait: bool,
+    asks: bool | None,
     as_json: bool,
     address: str | None,
 ) -> int:
@@ -92,6 +99,7 @@ def call(
             call_id=call_id or f"call-{secrets.token_hex(_ID_BYTES)}",
             arguments_json=_arguments_json(tool, pairs, whole, schema),
             return_if_approval_required=True,
+            takes_questions=(sys.stdin.isatty() and sys.stderr.isatty() and not as_json) if asks is None else asks,
         )
         if run:
             request.context.request_id = run
@@ -99,12 +107,12 @@ def call(
             request.timeout.FromNanoseconds(round(timeout_s * 1e9))
         started: list[str] = [call_id] if call_id else []
         call_it = (
-            functools.partial(streamed, started=started, as_json=as_json, no_wait=no_wait)
-            if stream
+            functools.partial(streamed, started=started, as_json=as_json and stream, no_wait=no_wait, quiet=not stream)
+            if stream or request.takes_questions
             else SidecarClient.call_tool
         )
         try:
-            with interrupts() if stream else contextlib.nullcontext():
+            with interrupts() if stream or request.takes_questions else contextlib.nullcontext():
                 result = call_it(client, request)
                 if result.error.code == _APPROVAL_REQUIRED and not no_wait:
                     output.note(_waits(result))
@@ -313,6 +321,8 @@ def _todo_by_details(error: JsonObject, again: str) -> str:
         return "Give it more with --timeout, up to what the tool and the operator allow."
     if bound == "tool":
         return "Its author can declare more in timeout_s, and the operator allow more in fumehood.toml."
+    if details.get("reason") == "elicitation_refused":
+        return "It asks for something in the middle of the call: call it on a terminal, or with --ask."
     if error["code"] == "TOOL_UNAVAILABLE" and "phase" in details:
         return f"`fumehood plugin logs {details.get('plugin', '')}` shows what the plugin wrote. {again}".rstrip()
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fumehood_server.model.inferences import MAX_MESSAGES
 from fumehood_server.workers.output.logs import without_secrets
 from fumehood_server.workers.wire.messages import MAX_BLOCKS
 
@@ -18,6 +19,19 @@ def scrub_update(message: plugin_pb2.Update, redactor: Redactor) -> None:
     message.message = redactor.text(message.message)
     message.unit = redactor.text(message.unit)
     message.data_json = without_secrets(message.data_json, redactor)
+
+
+def scrub_question(message: plugin_pb2.Question, redactor: Redactor) -> None:
+    """Take them out of a question, in place. A schema that is no JSON afterwards is refused as such."""
+    message.message = redactor.text(message.message)
+    message.schema_json = redactor.text(message.schema_json)
+
+
+def scrub_inference(message: plugin_pb2.InferenceRequest, redactor: Redactor) -> None:
+    """Take them out of what a model is to be asked, in place."""
+    message.system_prompt = redactor.text(message.system_prompt)
+    for each in message.messages[:MAX_MESSAGES]:
+        each.text = redactor.text(each.text)
 
 
 def scrub_result(message: plugin_pb2.Result, redactor: Redactor) -> None:

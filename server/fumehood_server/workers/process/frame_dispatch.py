@@ -12,7 +12,7 @@ from fumehood.v1 import plugin_pb2
 from fumehood_server.model.worker import WorkerState
 from fumehood_server.workers import faults
 from fumehood_server.workers.faults import EscalationStep, Violation
-from fumehood_server.workers.output.scrubbing import scrub_result, scrub_update
+from fumehood_server.workers.output.scrubbing import scrub_inference, scrub_question, scrub_result, scrub_update
 from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.process.lifecycle import EndRequest
 from fumehood_server.workers.process.value_collector import MAX_FRAMES, ValueCollector
@@ -33,6 +33,9 @@ MAX_ELEMENTS = 8192
 """Fields of a frame. The largest result, of 1,024 blobs with their media types, has half of them."""
 MAX_READY_ELEMENTS = 20_480
 """Fields of `Ready`: 1,024 tools that set every field and require eight things."""
+
+_REQUESTS = frozenset({"http_request", "secret_request", "question", "inference_request"})
+"""Frames by which a call requests something of the sidecar."""
 
 _LEVELS = {
     plugin_pb2.LOG_LEVEL_DEBUG: "debug",
@@ -105,10 +108,8 @@ class FrameDispatcher:
             self._take_log_line(frame.log, size)
         elif kind == "ready":
             self._take_ready(frame.ready)
-        elif kind == "http_request":
-            self._take_http(frame.http_request, size)
-        elif kind == "secret_request":
-            self._take_secret(frame.secret_request, size)
+        elif kind in _REQUESTS:
+            self._take_request(frame, kind, size)
         elif kind == "recorded_values":
             self._take_values(frame.recorded_values, size)
         elif not self._unknown.take():
@@ -171,15 +172,23 @@ class FrameDispatcher:
                 scrub_update(message, to.log.redactor)
             attempt.invocation.on_update(messages.update(message, attempt.updates))
 
-    def _take_http(self, message: plugin_pb2.HttpRequest, size: int) -> None:
-        attempt = self._requesting(message.invocation_id, size)
-        if attempt is not None:
-            self._to.requests.take_http(attempt, message, size)
-
-    def _take_secret(self, message: plugin_pb2.SecretRequest, size: int) -> None:
-        attempt = self._requesting(message.invocation_id, size)
-        if attempt is not None:
-            self._to.requests.take_secret(attempt, message)
+    def _take_request(self, frame: plugin_pb2.PluginFrame, kind: str, size: int) -> None:
+        requests, redactor = self._to.requests, self._to.log.redactor
+        attempt = self._requesting(getattr(frame, kind).invocation_id, size)
+        if attempt is None:
+            return
+        if kind == "http_request":
+            requests.take_http(attempt, frame.http_request, size)
+        elif kind == "secret_request":
+            requests.take_secret(attempt, frame.secret_request)
+        elif kind == "question":
+            if redactor.active:
+                scrub_question(frame.question, redactor)
+            requests.take_question(attempt, frame.question, size)
+        else:
+            if redactor.active:
+                scrub_inference(frame.inference_request, redactor)
+            requests.take_inference(attempt, frame.inference_request, size)
 
     def _take_values(self, message: plugin_pb2.RecordedValues, size: int) -> None:
         attempt = self._to.table.under_way.get(message.invocation_id)

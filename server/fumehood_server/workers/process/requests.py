@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fumehood_server.errors import PluginRequestError
 from fumehood_server.model.plugin_requests import RequestingCall
-from fumehood_server.secrets import SecretUnavailableError
 from fumehood_server.telemetry import get_logger
 from fumehood_server.workers.faults import Violation
-from fumehood_server.workers.wire import messages
+from fumehood_server.workers.process.request_kinds import (
+    HttpRequest,
+    InferenceRequest,
+    QuestionRequest,
+    Request,
+    SecretRequest,
+)
 
 if TYPE_CHECKING:
     from fumehood.v1 import plugin_pb2
@@ -30,8 +35,6 @@ MAX_REQUESTS = 10_000
 """Requests of one call. The numbers of all of them are kept, since none may be used twice."""
 MAX_ASKED_BYTES = 16 * 1024 * 1024
 """Frames with requests that are under way, of all calls of a process: four of the largest."""
-HIGH_WATER_BYTES = 256 * 1024
-"""Answers that wait for a process to read them, before the next part of one is made: four times what a pipe holds."""
 MAX_UNREAD_BYTES = 4 * 1024 * 1024
 """Refusals are answered at once. A process that asks on and on without reading them is ended when so much waits."""
 
@@ -53,16 +56,6 @@ class _CallRequests:
         """Whether the call was told to end: nothing more is done for it."""
         self.ended = False
         """Whether it has: nothing more may be said of it."""
-
-
-class _Request(Protocol):
-    """One request: how it is performed and how it is refused."""
-
-    def refusal(self, error: PluginRequestError) -> bytes:
-        """The frame that says that there is no answer, or no more of it."""
-
-    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, writer: PipeWriter) -> None:
-        """Have it done, and send the answer. Raises `PluginRequestError`."""
 
 
 class RequestRouter:
@@ -104,11 +97,19 @@ class RequestRouter:
 
     def take_secret(self, attempt: WorkerAttempt, message: plugin_pb2.SecretRequest) -> None:
         """A call requests a secret."""
-        self._take(attempt, message.request_id, _SecretRequest(attempt, message, self._redactor), 0)
+        self._take(attempt, message.request_id, SecretRequest(attempt, message, self._redactor), 0)
 
     def take_http(self, attempt: WorkerAttempt, message: plugin_pb2.HttpRequest, size: int) -> None:
         """A call requests an HTTP request, in a frame of `size` bytes."""
-        self._take(attempt, message.request_id, _HttpRequest(attempt, message), size)
+        self._take(attempt, message.request_id, HttpRequest(attempt, message), size)
+
+    def take_question(self, attempt: WorkerAttempt, message: plugin_pb2.Question, size: int) -> None:
+        """A call has a person asked something, in a frame of `size` bytes."""
+        self._take(attempt, message.request_id, QuestionRequest(attempt, message), size)
+
+    def take_inference(self, attempt: WorkerAttempt, message: plugin_pb2.InferenceRequest, size: int) -> None:
+        """A call asks for a model's answer, in a frame of `size` bytes."""
+        self._take(attempt, message.request_id, InferenceRequest(attempt, message), size)
 
     def end(self, invocation_id: int) -> None:
         """A call is over: nothing more is done or said for it. Idempotent."""
@@ -130,7 +131,7 @@ class RequestRouter:
         if self._relay is not None:
             self._relay.cancel()
 
-    def _take(self, attempt: WorkerAttempt, request_id: int, request: _Request, size: int) -> None:
+    def _take(self, attempt: WorkerAttempt, request_id: int, request: Request, size: int) -> None:
         requests = self._of(attempt)
         if request_id == 0 or request_id in requests.seen:
             problem = f"it numbered a request {request_id}, which is 0 or was used before"
@@ -198,7 +199,7 @@ class RequestRouter:
             return PluginRequestError("too_many_requests", problem, retryable=True)
         return None
 
-    async def _perform(self, plugin_requests: PluginRequestHandler, requests: _CallRequests, request: _Request) -> None:
+    async def _perform(self, plugin_requests: PluginRequestHandler, requests: _CallRequests, request: Request) -> None:
         """See to it that the request gets its answer, and nobody hears of it once its call is over."""
         try:
             await request.perform(plugin_requests, requests.caller, self._writer)
@@ -212,7 +213,7 @@ class RequestRouter:
         if not requests.ended:
             self._send_refusal(request.refusal(error))
 
-    def _finish(self, requests: _CallRequests, request: _Request, size: int, task: asyncio.Task[None]) -> None:
+    def _finish(self, requests: _CallRequests, request: Request, size: int, task: asyncio.Task[None]) -> None:
         requests.tasks.discard(task)
         self._asked_bytes -= size
         if task.cancelled() and not requests.ended:
@@ -229,61 +230,6 @@ def _give_up(requests: _CallRequests) -> None:
     requests.gave_up = True
     for task in tuple(requests.tasks):
         task.cancel()
-
-
-class _SecretRequest:
-    """A request for a secret. It is answered with one frame."""
-
-    __slots__ = ("_invocation_id", "_name", "_redactor", "_request_id")
-
-    def __init__(self, attempt: WorkerAttempt, message: plugin_pb2.SecretRequest, redactor: Redactor) -> None:
-        self._invocation_id = attempt.invocation_id
-        self._request_id = message.request_id
-        self._name = message.name
-        self._redactor = redactor
-
-    def refusal(self, error: PluginRequestError) -> bytes:
-        """See `_Request`."""
-        return messages.secret_response(self._invocation_id, self._request_id, problem=error.message)
-
-    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, writer: PipeWriter) -> None:
-        """See `_Request`."""
-        await writer.drained(HIGH_WATER_BYTES)
-        try:
-            value = await plugin_requests.secret(caller, self._name)
-        except SecretUnavailableError as error:
-            # The remedy is the operator's; a model that reads this can do nothing with it.
-            raise PluginRequestError(error.code, error.problem) from error
-        self._redactor.learn(self._name, value)
-        writer.send(messages.secret_response(self._invocation_id, self._request_id, value=value))
-
-
-class _HttpRequest:
-    """An HTTP request. It is answered with a head and pieces of the body, or with a failure in place of either."""
-
-    __slots__ = ("_after_head", "_invocation_id", "_message", "_request_id")
-
-    def __init__(self, attempt: WorkerAttempt, message: plugin_pb2.HttpRequest) -> None:
-        self._invocation_id = attempt.invocation_id
-        self._request_id = message.request_id
-        self._message = message
-        self._after_head = False
-
-    def refusal(self, error: PluginRequestError) -> bytes:
-        """See `_Request`."""
-        return messages.http_failure(self._invocation_id, self._request_id, error, after_head=self._after_head)
-
-    async def perform(self, plugin_requests: PluginRequestHandler, caller: RequestingCall, writer: PipeWriter) -> None:
-        """See `_Request`."""
-        await writer.drained(HIGH_WATER_BYTES)
-        async with plugin_requests.http(caller, messages.http_ask(self._message)) as answer:
-            writer.send(messages.http_response(self._invocation_id, self._request_id, answer))
-            self._after_head = True
-            async for piece in answer.body():
-                # Nothing more is read from the network while the process doesn't read.
-                await writer.drained(HIGH_WATER_BYTES)
-                writer.send(messages.http_body(self._invocation_id, self._request_id, piece, end=False))
-        writer.send(messages.http_body(self._invocation_id, self._request_id, b"", end=True))
 
 
 def _cancelled() -> PluginRequestError:

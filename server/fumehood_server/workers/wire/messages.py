@@ -7,10 +7,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import orjson
-from fumehood.v1 import content_pb2, plugin_pb2
+from fumehood.v1 import content_pb2, plugin_pb2, tool_pb2
 
 from fumehood_server.model.call import Block, CallError, CallUpdate
+from fumehood_server.model.inferences import (
+    MAX_MESSAGES,
+    MAX_STOP_SEQUENCES,
+    AskedInference,
+    GivenInference,
+)
 from fumehood_server.model.plugin_requests import MAX_HEADER_FIELDS, OutboundRequest
+from fumehood_server.model.questions import Answer, AnswerAction, Question
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.worker import CancelReason, InvocationResult
@@ -54,6 +61,12 @@ MAX_FAILURE_DEPTH = 64
 MAX_MEDIA_TYPE_CHARACTERS = 255
 """`Blob.media_type`: RFC 6838 has no longer ones. The cap on results doesn't count it."""
 
+_ANSWERS = {
+    AnswerAction.ACCEPT: tool_pb2.ANSWER_ACTION_ACCEPT,
+    AnswerAction.DECLINE: tool_pb2.ANSWER_ACTION_DECLINE,
+    AnswerAction.CANCEL: tool_pb2.ANSWER_ACTION_CANCEL,
+}
+_ROLES = {plugin_pb2.INFERENCE_ROLE_USER: "user", plugin_pb2.INFERENCE_ROLE_ASSISTANT: "assistant"}
 _REASONS = {
     CancelReason.DEADLINE: plugin_pb2.CANCEL_REASON_DEADLINE,
     CancelReason.CALLER: plugin_pb2.CANCEL_REASON_CALLER,
@@ -76,6 +89,7 @@ def hello(spec: WorkerSpec, *, max_frame_bytes: int, secrets: Mapping[str, bytes
     message.max_concurrent_calls = spec.max_concurrent_calls
     message.readable_paths.extend(spec.policy.read)
     message.writable_paths.extend(spec.policy.write)
+    message.takes_inferences = bool(spec.engine)
     for name, value in secrets.items():
         message.secrets.add(name=name, value=value)
     return prefixed(frame.SerializeToString())
@@ -152,6 +166,68 @@ def secret_response(invocation_id: int, request_id: int, *, value: bytes = b"", 
     message.request_id = request_id
     message.value = value
     message.problem = problem
+    return prefixed(frame.SerializeToString())
+
+
+def asked_question(message: plugin_pb2.Question) -> Question:
+    """A plugin's question, as it is."""
+    return Question(message.message, message.schema_json)
+
+
+def answer(invocation_id: int, request_id: int, given: Answer) -> bytes:
+    """The frame with a person's answer."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.answer
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    message.action = _ANSWERS[given.action]
+    message.content_json = given.content_json
+    return prefixed(frame.SerializeToString())
+
+
+def no_answer(invocation_id: int, request_id: int, error: PluginRequestError) -> bytes:
+    """The frame that says why a question has no answer."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.answer
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    message.reason = error.reason
+    message.problem = error.message
+    return prefixed(frame.SerializeToString())
+
+
+def asked_inference(message: plugin_pb2.InferenceRequest) -> AskedInference:
+    """A plugin's request for a model's answer, as it is. Of too many of a thing so many are left that it is refused."""
+    return AskedInference(
+        messages=tuple((_ROLES.get(each.role, ""), each.text) for each in message.messages[: MAX_MESSAGES + 1]),
+        system_prompt=message.system_prompt,
+        max_tokens=message.max_tokens,
+        temperature=message.temperature if message.HasField("temperature") else None,
+        stop_sequences=tuple(message.stop_sequences[: MAX_STOP_SEQUENCES + 1]),
+    )
+
+
+def inference_response(invocation_id: int, request_id: int, given: GivenInference) -> bytes:
+    """The frame with a model's answer."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.inference_response
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    message.text = given.text
+    message.model = given.model
+    message.finish_reason = given.finish_reason
+    return prefixed(frame.SerializeToString())
+
+
+def no_inference(invocation_id: int, request_id: int, error: PluginRequestError) -> bytes:
+    """The frame that says why no model has answered."""
+    frame = plugin_pb2.HostFrame()
+    message = frame.inference_response
+    message.invocation_id = invocation_id
+    message.request_id = request_id
+    message.reason = error.reason
+    message.problem = error.message
+    message.retryable = error.retryable
     return prefixed(frame.SerializeToString())
 
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fumehood_sdk.adapters.mcp.remote import REQUEST_KEY
 from fumehood_sdk.adapters.mcp.remote.event_stream import TooLongError, events
 from fumehood_sdk.adapters.mcp.remote.relay_connection import RelayConnections
 from fumehood_sdk.adapters.mcp.remote.routing_headers import RoutingHeaders
@@ -147,6 +148,7 @@ class Exchange:
             for data in events(response, limit):
                 for message in _messages(data):
                     answered = answered or self._answers(message)
+                    message[REQUEST_KEY] = self.message.get("id")
                     self._learn(message, response, session, routing)
                     emit(message)
                 if answered:

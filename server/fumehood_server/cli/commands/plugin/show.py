@@ -102,6 +102,8 @@ def _sandbox(console: Console, sandbox: JsonObject) -> None:
     facts.add_row("  reaches", output.styled(", ".join(sandbox["hosts"]) or "nobody"))
     if sandbox["private_addresses"]:
         facts.add_row("  also private", output.styled(", ".join(sandbox["private_addresses"])))
+    if sandbox["engines"]:
+        facts.add_row("  asks models of", output.styled(", ".join(sandbox["engines"])))
     if sandbox["secrets"]:
         facts.add_row("  may ask for", output.styled(", ".join(sandbox["secrets"])))
     facts.add_row("  environment", output.styled(", ".join(sandbox["environment"]) or "empty"))

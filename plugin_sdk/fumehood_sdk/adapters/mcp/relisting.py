@@ -1,0 +1,140 @@
+"""Looks at a server's list of tools once more: where it says that it has changed; over HTTP, now and then."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fumehood_sdk.adapters.mcp import definitions, negotiation
+from fumehood_sdk.adapters.mcp.connection import Message, ServerConnection
+from fumehood_sdk.adapters.mcp.faults import ServerFault
+from fumehood_sdk.adapters.mcp.log_lines import LogLines
+from fumehood_sdk.wire import sidecar_frames
+
+RELIST_INTERVAL_S = 1.0
+"""Between two looks at a list that its server says has changed."""
+REMOTE_RELIST_S = 30.0
+"""Between two looks at the list of a server over HTTP, where calls come: it changes without a word."""
+RELIST_TIMEOUT_S = 10.0
+"""Calls wait for a look at the list; what is not listed by then has changed."""
+
+
+class Relisting:
+    """What differs from the tools of `Ready`, and the calls that wait for a look. For one thread."""
+
+    __slots__ = (
+        "_connection",
+        "_held",
+        "_log",
+        "_look_at",
+        "_look_ends_at",
+        "_looked_at",
+        "_page",
+        "_released",
+        "_session",
+        "_tools",
+        "differing",
+    )
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        session: negotiation.Session,
+        tools: Mapping[str, tuple[str, bytes]],
+        log: LogLines,
+    ) -> None:
+        """`tools` are those of `Ready`, as `encode_definitions` returns them."""
+        self._connection = connection
+        self._session = session
+        self._tools = tools
+        self._log = log
+        self.differing: dict[str, str] = {}
+        """Tools that the server lists otherwise by now, or no more, and how they differ."""
+        self._held: list[sidecar_frames.Invoke] | None = None
+        """Calls that wait for a look at the list. None: nobody looks."""
+        self._released: list[sidecar_frames.Invoke] = []
+        self._looked_at = time.monotonic() if session.is_remote else -math.inf
+        self._look_at = math.inf
+        self._look_ends_at = math.inf
+        self._page: list[dict[str, Any]] = []
+
+    def holds(self, frame: sidecar_frames.Invoke) -> bool:
+        """Whether a call waits for a look, which it may begin."""
+        if self._held is None and self._session.is_remote:
+            now = time.monotonic()
+            if now >= self._looked_at + REMOTE_RELIST_S:
+                self._begin(now)
+        if self._held is None:
+            return False
+        self._held.append(frame)
+        return True
+
+    def release(self, invocation_id: int) -> bool:
+        """Let go of a call that waits. False: it doesn't."""
+        for frame in self._held or ():
+            if frame.invocation_id == invocation_id and self._held is not None:
+                self._held.remove(frame)
+                return True
+        return False
+
+    def take_released(self) -> list[sidecar_frames.Invoke]:
+        """The calls that waited for a look that is over."""
+        released, self._released = self._released, []
+        return released
+
+    def has_changed(self) -> None:
+        """The server says that its list has."""
+        self._look_at = min(self._look_at, self._looked_at + RELIST_INTERVAL_S)
+        self.look_if_due(time.monotonic())
+
+    @property
+    def due_at(self) -> float:
+        """When `look_if_due` has something to do, by time.monotonic."""
+        return min(self._look_ends_at, self._look_at if self._held is None else math.inf)
+
+    def look_if_due(self, now: float) -> None:
+        """Begin a look whose time has come.
+
+        Raises:
+            ServerFault: the one that was begun takes too long.
+        """
+        if self._held is None and now >= self._look_at:
+            self._begin(now)
+        if now >= self._look_ends_at:
+            raise ServerFault("the MCP server says that its tools have changed, and doesn't list them")
+
+    def _begin(self, now: float) -> None:
+        self._looked_at, self._look_at, self._look_ends_at = now, math.inf, now + RELIST_TIMEOUT_S
+        self._held = []
+        self._page = []
+        self._ask_page(b"")
+
+    def _ask_page(self, fields: bytes) -> None:
+        self._connection.request("tools/list", self._session.params(fields), self._take_page)
+
+    def _take_page(self, answer: Message) -> None:
+        if self._held is None:
+            return
+        cursor = negotiation.take_page(answer, self._page)
+        if cursor is not None:
+            self._ask_page(b'"cursor":%b,' % json.dumps(cursor).encode())
+            return
+        now = definitions.encode_definitions(self._page, self._session.server) if self._page else {}
+        self._end(
+            {
+                name: definitions.changed_fields(was, now.get(name))
+                for name, was in self._tools.items()
+                if now.get(name) != was
+            }
+        )
+
+    def _end(self, differing: dict[str, str]) -> None:
+        if differing != self.differing:
+            shown = "; ".join(f"{name}: {changed}" for name, changed in sorted(differing.items())) or "none"
+            self._log.warn(f"the MCP server lists its tools anew; those that are not as they were pinned: {shown}")
+        self.differing = differing
+        self._released += self._held or []
+        self._held, self._page, self._look_ends_at = None, [], math.inf

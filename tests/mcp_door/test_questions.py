@@ -1,0 +1,119 @@
+"""Questions of tools in the middle of a call: a form at the MCP client, in both revisions and over both transports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from mcp.types import ElicitRequestFormParams, ElicitResult
+
+from tests.journal.reading import Recorded, data
+from tests.mcp.support import mcp_plugin
+from tests.sidecar import Sidecar, running_sidecar
+
+from .support import MODES, error_of, http_client, modern, request, stdio_client, text_of, url_of
+
+LISTEN = '[mcp]\nlisten = "127.0.0.1:0"\nallow_anonymous = true\n'
+ELICITATION = {"method": "elicitation/create", "or_fail": True}
+SERVERS = pytest.mark.parametrize("prefix", ["", "new_"], ids=["server-2025-11-25", "server-2026-07-28"])
+
+
+@pytest.fixture(scope="module")
+def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+    """The small server in both revisions."""
+    folder = tmp_path_factory.mktemp("asking")
+    old, new = mcp_plugin(folder / "old"), mcp_plugin(folder / "new", environment={"STATELESS": '"1"'})
+    with running_sidecar([old, (new, 'prefix = "new_"')], more=LISTEN) as running:
+        yield running
+
+
+class Person:
+    """Sits at a client and answers its forms, one after the other."""
+
+    def __init__(self, *answers: tuple[Any, dict[str, Any] | None]) -> None:
+        self.answers = [ElicitResult(action=action, content=content) for action, content in answers]
+        self.asked: list[ElicitRequestFormParams] = []
+
+    async def __call__(self, _context: object, params: object) -> ElicitResult:
+        assert isinstance(params, ElicitRequestFormParams)
+        self.asked.append(params)
+        return self.answers[len(self.asked) - 1]
+
+
+def told(text: str) -> Any:
+    found = json.loads(text)
+    return found.get("it") or found["result"]
+
+
+@SERVERS
+@pytest.mark.parametrize("mode", MODES)
+async def test_tools_question_is_a_form_of_the_client(sidecar: Sidecar, prefix: str, mode: str) -> None:
+    tool = f"{prefix}ask_client"
+    person = Person(("accept", {"colour": "red"}))
+    async with http_client(url_of(sidecar), mode, elicitation_callback=person) as client:
+        assert told(text_of(await client.call_tool(tool, ELICITATION)))["content"] == {"colour": "red"}
+    (asked,) = person.asked
+    assert asked.message == f"{tool} asks: Which colour?"
+    assert asked.requested_schema["properties"]["colour"]["type"] == "string"
+    person = Person(("decline", None))
+    async with http_client(url_of(sidecar), mode, elicitation_callback=person) as client:
+        assert told(text_of(await client.call_tool(tool, ELICITATION))) == {"action": "decline"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_answer_that_does_not_fit_is_asked_for_again(sidecar: Sidecar, mode: str) -> None:
+    person = Person(("accept", {"colour": "green"}), ("accept", {"colour": "blue", "count": 2}))
+    async with http_client(url_of(sidecar), mode, elicitation_callback=person) as client:
+        result = await client.call_tool("ask_client", {**ELICITATION, "of": "choice"})
+    assert told(text_of(result))["content"] == {"colour": "blue", "count": 2}
+    assert len(person.asked) == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_over_stdio_too(sidecar: Sidecar, mode: str) -> None:
+    person = Person(("accept", None))
+    async with stdio_client(sidecar.target, mode, elicitation_callback=person) as client:
+        result = await client.call_tool("ask_client", {**ELICITATION, "of": "yes"})
+    assert told(text_of(result)) == {"action": "accept", "content": {}}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_client_without_forms_is_told_what_was_asked(sidecar: Sidecar, mode: str) -> None:
+    async with http_client(url_of(sidecar), mode) as client:
+        error = error_of(await client.call_tool("ask_client", ELICITATION))
+    assert error["details"]["reason"] == "elicitation_refused"
+    assert error["details"]["requests"][0]["refused"] == "nobody_to_ask"
+
+
+async def test_call_whose_client_goes_away_is_cancelled(sidecar: Sidecar) -> None:
+    """In 2026-07-28 a call goes on beyond the request that it was made by: but not without anybody."""
+    forms = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}, "fumehood/callId": "gone"}
+    body, headers = modern("tools/call", name="slow", arguments={}, meta=forms)
+    with pytest.raises(TimeoutError):
+        request(url_of(sidecar), body=body, timeout_s=1.0, **headers)
+    events = await Recorded(sidecar.folder).call_until("gone", "execute_cancelled")
+    assert [each["reason"] for each in data(events, "execute_cancelled")] == ["caller"]
+
+
+def test_question_outlives_its_request_and_another_one_answers(sidecar: Sidecar) -> None:
+    forms = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+
+    def sent(**more: Any) -> dict[str, Any]:
+        body, headers = modern("tools/call", name="ask_client", arguments=ELICITATION, meta=forms, **more)
+        _, _, answer = request(url_of(sidecar), body=body, **headers)
+        found: dict[str, Any] = json.loads(answer)["result"]
+        return found
+
+    asked = sent()
+    assert asked["resultType"] == "input_required"
+    (name,) = asked["inputRequests"]
+    assert asked["inputRequests"][name]["method"] == "elicitation/create"
+    state = {"requestState": asked["requestState"]}
+    again = sent(**state, inputResponses={})  # nothing is answered
+    assert again["inputRequests"] == asked["inputRequests"]
+    answers = {name: {"action": "accept", "content": {"colour": "red"}}}
+    assert told(sent(**state, inputResponses=answers)["content"][0]["text"])["content"] == {"colour": "red"}
+    repeated = sent(**state, inputResponses=answers)  # it has its outcome
+    assert told(repeated["content"][0]["text"])["content"] == {"colour": "red"}
