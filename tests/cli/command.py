@@ -7,6 +7,7 @@ import os
 import pty
 import select
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 from tests import preloaded
 
 TIMEOUT_S = 60.0
+AGAIN_S = 0.5
+"""Between two signals of a test."""
 COMMAND = [*preloaded.PYTHON, "-m", "fumehood_server"]
 
 
@@ -89,16 +92,24 @@ def on_terminal(
             os.close(theirs)
             theirs = -1
             written, seen = b"", 0
-            while select.select([ours], [], [], TIMEOUT_S)[0]:
+            last_signal: signal.Signals | None = None
+            silent_until = time.monotonic() + TIMEOUT_S
+            while time.monotonic() < silent_until:
+                if not select.select([ours], [], [], AGAIN_S)[0]:
+                    if last_signal is not None:  # one that comes right before readline waits is seen with the next
+                        process.send_signal(last_signal)
+                    continue
                 try:
                     piece = os.read(ours, 65536)
                 except OSError:  # EIO: the last holder of the other side has closed it
                     break
                 written += piece
+                silent_until = time.monotonic() + TIMEOUT_S
                 if waiting and waiting[0][0].encode() in written[seen:]:
                     seen = len(written)
                     _, told = waiting.pop(0)
                     if isinstance(told, signal.Signals):
+                        last_signal = told
                         process.send_signal(told)
                     else:
                         os.write(ours, f"{told}\n".encode())

@@ -70,6 +70,11 @@ class FakeSidecar(tool_grpc.ToolServiceServicer):
     def CallTool(self, request: pb.CallToolRequest, context: grpc.ServicerContext) -> pb.CallToolResponse:
         return self.answer(context)
 
+    def StreamTool(self, request: pb.StreamToolRequest, context: grpc.ServicerContext) -> Iterator[Any]:
+        finished = self.answer(context).result
+        yield pb.StreamToolResponse(started=pb.CallStarted(call_id=finished.call_id, tool=finished.tool))
+        yield pb.StreamToolResponse(finished=finished)
+
 
 @contextmanager
 def running_fake() -> Iterator[FakeSidecar]:

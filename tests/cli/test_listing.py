@@ -132,6 +132,7 @@ def test_a_plugin_is_shown_with_what_each_level_may_touch_and_what_holds_it(side
         "writable_paths",
         "hosts",
         "private_addresses",
+        "engines",
         "secrets",
         "environment",
         "limits",

@@ -18,7 +18,7 @@ def test_each_server_is_told_with_what_it_could_do_before_and_may_do_now(tmp_pat
         "files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", str(folder)]},
         "keyed": {"command": "npx", "args": ["-y", "pkg"], "env": {"API_KEY": KEY, "URL": "https://api.example.com"}},
         "boxed": {"command": "docker", "args": ["run", "mcp/fetch"]},
-        "far": {"type": "http", "url": "https://api.example.com/mcp"},
+        "far": {"type": "sse", "url": "https://api.example.com/mcp"},
         "off": {"command": "npx", "args": ["pkg"], "disabled": True, "comand": "x"},
         "Keyed": {"command": "npx", "args": ["pkg"]},
         "evil\x1b[31m/../x": {"command": "npx", "args": ["pkg\x1b[31m"]},
@@ -45,7 +45,7 @@ def test_each_server_is_told_with_what_it_could_do_before_and_may_do_now(tmp_pat
     codes = {name: each["problem"]["code"] for name, each in found.items() if each["problem"]}
     assert codes == {
         "boxed": "container",
-        "far": "remote",
+        "far": "transport",
         "Keyed": "name_taken",
         "evil\x1b[31m/../x": "not_a_package",
     }

@@ -71,7 +71,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory, registry: NpmRegistry) ->
             "env": {"LEVEL": "high", "API_KEY": KEY, "SOME_VARIABLE": "${SOME_VARIABLE:-set}"},
         },
         "who am I": {"command": "uvx", "args": ["--from", "who", "who-server", "--flag"]},
-        "far": {"type": "http", "url": "https://api.example.com/mcp"},
+        "far": {"type": "sse", "url": "https://api.example.com/mcp"},
     }
     environment = {**registry.environment, **index_environment(index), "NOTES": str(notes)}
     found = Imported(folder, environment, table, Done(0, "", ""))

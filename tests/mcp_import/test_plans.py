@@ -129,8 +129,14 @@ def test_an_interpreters_project_and_a_program_are_copied(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("table", "code"),
     [
-        ({"url": "https://x/mcp"}, "remote"),
-        ({"type": "sse", "url": "https://x/mcp"}, "remote"),
+        ({"type": "sse", "url": "https://x/mcp"}, "transport"),
+        ({"url": "https://x/mcp?api_key=0123456789abc"}, "secret_in_url"),
+        ({"url": "https://${env:NOT_SET}/mcp"}, "variable"),
+        ({"url": "ftp://x/mcp"}, "malformed"),
+        ({"url": "http://x.example/mcp", "headers": {"Authorization": "Bearer 0123456789abc"}}, "insecure_url"),
+        ({"url": "https://x/mcp", "headers": {"Host": "y"}}, "malformed"),
+        ({"url": "https://x/mcp", "headers": {"X-Tenant": "${input:key2}"}}, "variable"),
+        ({"url": "https://x/mcp", "headers": 3}, "malformed"),
         (npx("--api-key", "0123456789"), "secret_in_arguments"),
         (npx("${input:key}"), "input"),
         (npx("postgresql://ada:secret@db/x"), "secret_in_arguments"),

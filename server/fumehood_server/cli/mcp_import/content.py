@@ -12,8 +12,10 @@ from fumehood_server.cli.mcp_import.host_configuration import HOST_NAMES, Host
 from fumehood_server.cli.mcp_import.launchers import Launch
 from fumehood_server.cli.mcp_import.npm_package import NpmPackage, resolve_npm
 from fumehood_server.cli.mcp_import.plan import ServerPlan
-from fumehood_server.cli.mcp_import.plugin_folder import FolderContent, manifest_text
+from fumehood_server.cli.mcp_import.plugin_folder import FolderContent, manifest_text, remote_manifest_text
+from fumehood_server.cli.mcp_import.private_addresses import private_addresses
 from fumehood_server.cli.mcp_import.python_package import PythonPackages, resolve_project, resolve_python
+from fumehood_server.cli.mcp_import.remote_plan import RemotePlan
 from fumehood_server.cli.output import plural
 from fumehood_server.model.text import printable
 from fumehood_server.plugins.environments.plugin_lock import PLUGIN_LOCK_NAME
@@ -41,6 +43,8 @@ def resolve_server(plan: ServerPlan, host: Host | None, old: Path | None, say: C
         NotImportableError: it can't be had.
     """
     command = plan.command
+    if plan.remote is not None:
+        return _of_remote(plan, host, plan.remote)
     if command.launch is Launch.NPM:
         npm = resolve_npm(plan.name, (command.requirement, *command.others), command.script, old, say)
         return _of_npm(plan, host, npm)
@@ -49,6 +53,20 @@ def resolve_server(plan: ServerPlan, host: Host | None, old: Path | None, say: C
         return _of_python(plan, host, found, command.requirement)
     packages = resolve_project(plan.code, command.others, old, say) if _runs_python(plan) and plan.code else None
     return _of_program(plan, host, packages)
+
+
+def _of_remote(plan: ServerPlan, host: Host | None, remote: RemotePlan) -> ResolvedServer:
+    name = remote.server.host.rpartition(":")[0].strip("[]")
+    private = private_addresses(name)
+    text = remote_manifest_text(
+        name=plan.name,
+        description=_description(plan, host),
+        url=remote.server.url,
+        headers=remote.headers,
+        secrets=((each.field, each.name, each.prefix) for each in remote.secrets),
+    )
+    notes = (f"{name} is not at a public address; it may reach {', '.join(private)}",) if private else ()
+    return ResolvedServer(content=FolderContent(manifest=text), what="", build_private=private, notes=notes)
 
 
 def _runs_python(plan: ServerPlan) -> bool:
@@ -103,15 +121,18 @@ def _manifest(
     build: tuple[str, ...] = (),
     dependencies: tuple[str, ...] = (),
 ) -> str:
-    shown = printable(plan.entry.name)[:_MAX_DESCRIPTION]
-    description = f'The MCP server "{shown}"' + (f" of {HOST_NAMES[host]}" if host else "")
     return manifest_text(
         name=plan.name,
         version=version,
-        description=description,
+        description=_description(plan, host),
         command=command,
         build=build,
         dependencies=dependencies,
         environment=plan.environment,
         secrets={each.variable: each.name for each in plan.secrets},
     )
+
+
+def _description(plan: ServerPlan, host: Host | None) -> str:
+    shown = printable(plan.entry.name)[:_MAX_DESCRIPTION]
+    return f'The MCP server "{shown}"' + (f" of {HOST_NAMES[host]}" if host else "")

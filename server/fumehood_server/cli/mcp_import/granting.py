@@ -57,12 +57,12 @@ def ask_grants(plan: ServerPlan, asker: Asker) -> AskedGrants:
 
 
 def make_entry(
-    grants: AskedGrants, level: Level, report: CheckReport, resolved: ResolvedServer, config: SidecarConfig
+    grants: AskedGrants, level: Level, folder: Path, prefix: str, resolved: ResolvedServer, config: SidecarConfig
 ) -> Entry:
     """The `[[plugin]]` that grants this."""
     return Entry(
-        folder=report.folder,
-        prefix=_prefix(report, config),
+        folder=folder,
+        prefix=prefix,
         max_side_effects=level,
         asks_for=level,
         read=grants.read,
@@ -79,7 +79,7 @@ def make_entry(
     )
 
 
-def _prefix(report: CheckReport, config: SidecarConfig) -> str:
+def prefix_of(report: CheckReport, config: SidecarConfig) -> str:
     """A prefix where a tool's name is another plugin's already: MCP hosts put the server's name before all of them."""
     pinned = read_lock(config.lock_path).plugins
     by_name = {each.name: each.config for each in configured_plugins(config)}

@@ -36,7 +36,7 @@ HOST_NAMES = {
 }
 _STDIO_TYPES = ("", "stdio", "local")
 _TAKEN = {"type", "command", "args", "env", "envFile", "cwd", "url", "serverUrl", "disabled"}
-_REMOTE_KEYS = {"headers", "headersHelper", "auth", "oauth"}
+_REMOTE_KEYS = {"headersHelper", "auth", "oauth"}
 _NOT_TAKEN = {
     *("alwaysAllow", "autoApprove", "alwaysLoad", "timeout", "dev", "gallery", "version", "description", "name"),
     *("sandbox", "sandboxEnabled", "icon", "tools", "note"),
@@ -66,7 +66,10 @@ class ServerEntry:
     environment_file: str = ""
     working_folder: str = ""
     url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Header fields of a server over HTTP."""
     transport: str = ""
+    """How a server that runs elsewhere is reached. Empty: it is one on stdio."""
     disabled: bool = False
     sandboxed: bool = False
     """Whether the host holds it in a sandbox of its own (VS Code)."""
@@ -194,17 +197,18 @@ def _server(name: str, table: object) -> ServerEntry:
     command = _text(table, "command")
     if not remote and not command:
         raise _ShapeError("it has neither `command` nor `url`")
-    keys = set(table) - _TAKEN
+    keys = set(table) - _TAKEN - ({"headers"} if remote else set())
     known = _NOT_TAKEN | (_REMOTE_KEYS if remote else set())
     sandbox = table.get("sandbox")
     return ServerEntry(
         name=name,
         command=command,
         arguments=_arguments(table),
-        environment=_environment(table),
+        environment=_texts(table, "env"),
         environment_file=_text(table, "envFile"),
         working_folder=_text(table, "cwd"),
         url=url,
+        headers=_texts(table, "headers") if remote else {},
         transport=(kind or "http") if remote else "",
         disabled=table.get("disabled") is True,
         sandboxed=table.get("sandboxEnabled") is True,
@@ -245,19 +249,19 @@ def _arguments(table: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(_checked(each if isinstance(each, str) else f"{each}", "args") for each in value)
 
 
-def _environment(table: Mapping[str, Any]) -> dict[str, str]:
-    value = table.get("env")
+def _texts(table: Mapping[str, Any], key: str) -> dict[str, str]:
+    value = table.get(key)
     if value is None:
         return {}
     if not isinstance(value, dict) or len(value) > MAX_VARIABLES:
-        raise _ShapeError(f"`env` is no object of at most {MAX_VARIABLES} texts")
+        raise _ShapeError(f"`{key}` is no object of at most {MAX_VARIABLES} texts")
     found = {}
     for name, text in value.items():
         if text is None:  # VS Code: taken out of the environment, in which nothing is here
             continue
         if isinstance(text, bool) or not isinstance(text, str | int | float):
-            raise _ShapeError(f"`env.{name}` is no text")
-        found[name] = _checked(text if isinstance(text, str) else f"{text}", "env")
+            raise _ShapeError(f"`{key}.{name}` is no text")
+        found[name] = _checked(text if isinstance(text, str) else f"{text}", key)
     return found
 
 

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from fumehood_sandbox import Level
@@ -17,7 +16,7 @@ from fumehood_server.cli.config_edit import append_entry
 from fumehood_server.cli.configured import configuration, configured_plugins
 from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.folder_check import propose_folder_pin
-from fumehood_server.cli.mcp_import.asking import Asker, Narrowest
+from fumehood_server.cli.mcp_import.asking import Narrowest
 from fumehood_server.cli.mcp_import.content import ResolvedServer, resolve_server
 from fumehood_server.cli.mcp_import.granting import (
     AskedGrants,
@@ -25,35 +24,20 @@ from fumehood_server.cli.mcp_import.granting import (
     granted_now,
     lacking,
     make_entry,
+    prefix_of,
     secret_file,
     write_secret,
 )
-from fumehood_server.cli.mcp_import.host_configuration import Host
+from fumehood_server.cli.mcp_import.import_settings import MAX_PROBLEM, Import
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
 from fumehood_server.cli.mcp_import.outcome import Outcome, Status, now_of, planned_now
 from fumehood_server.cli.mcp_import.plan import ServerPlan
 from fumehood_server.cli.mcp_import.plugin_folder import FolderState
+from fumehood_server.cli.mcp_import.remote_import import import_remote
 from fumehood_server.cli.plugin_builds import build_for, manifest_in
 from fumehood_server.config import SidecarConfig
 from fumehood_server.errors import ConfigError
 from fumehood_server.plugins import PinProposal
-
-_MAX_PROBLEM = 2000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Import:
-    """What holds for all servers of one run."""
-
-    config_path: Path | None
-    into: Path | None
-    """Folder of the plugins' folders. None: `mcp` beside fumehood.toml."""
-    host: Host | None
-    asker: Asker
-    dry_run: bool = False
-    upgrade: bool = False
-    quiet: bool = False
-    say: Callable[[str], None] = field(default=lambda _line: None)
 
 
 def import_server(plan: ServerPlan, run: Import) -> Outcome:
@@ -64,7 +48,7 @@ def import_server(plan: ServerPlan, run: Import) -> Outcome:
     except NotImportableError as error:
         outcome.refuse(error.code, error.reason, error.todo)
     except CommandError as error:
-        outcome.fail(error.code.lower(), error.what[-_MAX_PROBLEM:], error.todo)
+        outcome.fail(error.code.lower(), error.what[-MAX_PROBLEM:], error.todo)
     except ConfigError as error:
         outcome.fail("config_invalid", f"{error.path}: {error.problem}", error.hint)
     except OSError as error:
@@ -100,6 +84,14 @@ def _import(plan: ServerPlan, run: Import, outcome: Outcome) -> None:
     grants = AskedGrants() if granted else ask_grants(plan, run.asker)
     with _undone_on_failure(folder, lambda: granted_now(configuration(run.config_path)[1], folder) is not None):
         resolved.content.write(folder)
+        if plan.remote is not None and granted is None:
+            proposal = import_remote(
+                plan, grants, path=path, folder=folder, resolved=resolved, run=run, outcome=outcome
+            )
+            outcome.now = now_of(plan, granted_now(configuration(run.config_path)[1], folder) or {})
+            outcome.tell_tools(proposal.report, Level.EXTERNAL)
+            outcome.status = Status.IMPORTED
+            return
         proposal = _built(folder, config, resolved, run)
         if granted is None:
             outcome.now = _granted(plan, grants, path, proposal, resolved, run, outcome)
@@ -153,6 +145,8 @@ def _check_state(state: FolderState, folder: Path, outcome: Outcome, resolved: R
 def _question(plan: ServerPlan, resolved: ResolvedServer, outcome: Outcome) -> str:
     if outcome.diff:
         return f"{outcome.diff}\n{plan.name}: take these changes?"
+    if plan.remote is not None:
+        return f"{plan.name}: the server {plan.entry.name} at {plan.remote.server.url}. Import it?"
     does = f" It installs {resolved.what}." if resolved.what else ""
     return f"{plan.name}: `{plan.entry.command}` of {plan.entry.name}.{does} Import it?"
 
@@ -169,7 +163,7 @@ def _built(folder: Path, config: SidecarConfig, resolved: ResolvedServer, run: I
     proposal = propose_folder_pin(folder, config, lambda line: lines.append(line.message))
     if proposal.report.loaded is None:
         said = [each.problem for each in proposal.report.faults] or [each.message for each in proposal.report.problems]
-        what = "\n".join((*said[:4], *lines[-6:]))[-_MAX_PROBLEM:]
+        what = "\n".join((*said[:4], *lines[-6:]))[-MAX_PROBLEM:]
         raise NotImportableError("not_started", what, f"`fumehood plugin check {folder}` says more.")
     return proposal
 
@@ -197,7 +191,8 @@ def _granted(
         elif not secret.environment:
             outcome.todo_later.append(f"write the value of {secret.variable} to {secret_file(config, secret.name)}")
             outcome.todo_later.append(f"chmod 600 {secret_file(config, secret.name)}")
-    entry = make_entry(grants, level, proposal.report, resolved, config)
+    prefix = prefix_of(proposal.report, config)
+    entry = make_entry(grants, level, proposal.report.folder, prefix, resolved, config)
     append_entry(path, entry)
     if entry.prefix:
         outcome.notes.append(f"its tools' names begin with {entry.prefix}: another plugin has a tool of one name")

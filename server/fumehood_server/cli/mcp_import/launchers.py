@@ -20,6 +20,8 @@ class Launch(StrEnum):
     """A package of the Python index."""
     PROGRAM = "program"
     """A program or script of this machine."""
+    REMOTE = "remote"
+    """A server that runs elsewhere, over HTTP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ class ServerCommand:
     others: tuple[str, ...] = ()
     """Packages installed beside it."""
     script: str = ""
-    """The program of the package; empty: the one that the launcher would choose. Of a PROGRAM, the program."""
+    """The program of the package; empty: the one that the launcher would choose. Of a REMOTE its URL."""
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the command line itself sets."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from fumehood_server.cli.mcp_import.launchers import NotImportableError, npm_name
+from fumehood_server.cli.mcp_import.private_addresses import private_addresses
 from fumehood_server.plugins.environments.errors import InstallerError
 from fumehood_server.plugins.environments.installer import run_installer
 
@@ -139,7 +137,7 @@ def _described(
         files=files,
         build=("npm", "ci") if scripts else ("npm", "ci", "--ignore-scripts"),
         build_host=f"{registry.hostname}:{registry.port or (80 if registry.scheme == 'http' else 443)}",
-        build_private=_private_addresses(str(registry.hostname)),
+        build_private=private_addresses(str(registry.hostname)),
         packages=len(packages),
         scripts=scripts,
     )
@@ -188,14 +186,3 @@ def _registry(npm: str) -> tuple[SplitResult, bool]:
         what = "npm's registry is named with a password, which is not written into a plugin"
         raise NotImportableError("installer", what, "Name the registry without one.")
     return split, holds[-1] == found[0][1]
-
-
-def _private_addresses(name: str) -> tuple[str, ...]:
-    """The addresses of a host that are not public, as `allow_private` takes them."""
-    with contextlib.suppress(ValueError):
-        return (name,) if not ip_address(name).is_global else ()
-    try:
-        found = {str(each[4][0]) for each in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
-    except OSError:
-        return ()
-    return tuple(f"{name}={each}" for each in sorted(found) if not ip_address(each.partition("%")[0]).is_global)

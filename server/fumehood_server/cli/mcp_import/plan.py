@@ -15,6 +15,7 @@ from fumehood_server.cli.mcp_import.launchers import Launch, NotImportableError,
 from fumehood_server.cli.mcp_import.names import plugin_name, secret_name
 from fumehood_server.cli.mcp_import.own_code import CODE_NAME
 from fumehood_server.cli.mcp_import.places import NamedHost, NamedPath, find_places
+from fumehood_server.cli.mcp_import.remote_plan import RemotePlan, plan_remote
 from fumehood_server.cli.mcp_import.secret_values import looks_like_a_secret, named_like_a_secret, secret_argument
 from fumehood_server.cli.mcp_import.variables import Expanded, Scope, expand
 from fumehood_server.secrets.source import MIN_SECRET_BYTES
@@ -58,6 +59,8 @@ class ServerPlan:
     """A script's project on this machine, which is copied into the plugin."""
     program: Path | None = None
     """A program of this machine that is copied into the plugin."""
+    remote: RemotePlan | None = None
+    """Where it is, if it runs elsewhere."""
     write: tuple[Path, ...] = ()
     """Folders that its host's own sandbox let it write."""
     notes: tuple[str, ...] = ()
@@ -72,11 +75,7 @@ def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()
     if entry.problem:
         raise NotImportableError("malformed", entry.problem, "Correct it in the host's configuration.")
     if entry.transport:
-        raise NotImportableError(
-            "remote",
-            f"it runs elsewhere and is reached by {entry.transport}, and only stdio servers are imported",
-            "Over Streamable HTTP, write a plugin with its `url` by hand (docs/mcp.md), or leave it where it is.",
-        )
+        return _remote(entry, plan_remote(entry, scope, plain))
     notes: list[str] = []
     base = _base(entry, scope)
     command = parse_command(_text(entry.command, scope), [_text(each, scope) for each in entry.arguments])
@@ -121,6 +120,22 @@ def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()
         program=program,
         write=tuple(Path(_text(each, scope)) for each in entry.sandbox_write),
         notes=(*notes, *command.notes, *places.notes),
+    )
+
+
+def _remote(entry: ServerEntry, remote: RemotePlan) -> ServerPlan:
+    """The plan of a server that runs elsewhere: `secrets` are its header fields', `hosts` its own."""
+    notes = list(remote.notes)
+    return ServerPlan(
+        entry=entry,
+        name=plugin_name(entry.name),
+        command=ServerCommand(launch=Launch.REMOTE, script=remote.server.url),
+        environment={},
+        secrets=tuple(_secret(plugin_name(entry.name), each.field, each.value, notes) for each in remote.secrets),
+        paths=(),
+        hosts=(NamedHost(remote.server.host, "its URL"),),
+        remote=remote,
+        notes=tuple(notes),
     )
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -132,14 +132,7 @@ def manifest_text(
     secrets: Mapping[str, str],
 ) -> str:
     """plugin.toml of kind `mcp`. `secrets` are names of secrets, by variable."""
-    lines = [
-        "[plugin]",
-        f"name = {toml_string(name)}",
-        f"version = {toml_string(version)}",
-        'kind = "mcp"',
-        f"description = {toml_string(description)}",
-        f"command = {_array(command)}",
-    ]
+    lines = [*_about(name, version, description), f"command = {_array(command)}"]
     if build:
         lines.append(f"build = {_array(build)}")
     if dependencies:
@@ -149,6 +142,38 @@ def manifest_text(
         lines += [f"{variable} = {toml_string(value)}" for variable, value in sorted(environment.items())]
         lines += [f"{variable} = {{ secret = {toml_string(secret)} }}" for variable, secret in sorted(secrets.items())]
     return "\n".join(lines) + "\n"
+
+
+def remote_manifest_text(
+    *,
+    name: str,
+    description: str,
+    url: str,
+    headers: Iterable[tuple[str, str]],
+    secrets: Iterable[tuple[str, str, str]],
+) -> str:
+    """plugin.toml of a server over HTTP, whose version is not known here.
+
+    `secrets` are header fields, the secrets that they hold, and what stands before those.
+    """
+    lines = [*_about(name, "1.0.0", description), f"url = {toml_string(url)}"]
+    fields = [f"{toml_string(each)} = {toml_string(value)}" for each, value in headers]
+    for each, secret, prefix in secrets:
+        before = f", prefix = {toml_string(prefix)}" if prefix else ""
+        fields.append(f"{toml_string(each)} = {{ secret = {toml_string(secret)}{before} }}")
+    if fields:
+        lines += ["", "[plugin.headers]", *fields]
+    return "\n".join(lines) + "\n"
+
+
+def _about(name: str, version: str, description: str) -> list[str]:
+    return [
+        "[plugin]",
+        f"name = {toml_string(name)}",
+        f"version = {toml_string(version)}",
+        'kind = "mcp"',
+        f"description = {toml_string(description)}",
+    ]
 
 
 def toml_string(text: str) -> str:

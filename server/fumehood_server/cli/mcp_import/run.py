@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from fumehood_server.cli.mcp_import.host_configuration import HostConfiguration, ServerEntry
-from fumehood_server.cli.mcp_import.importing import Import, import_server
+from fumehood_server.cli.mcp_import.import_settings import Import
+from fumehood_server.cli.mcp_import.importing import import_server
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
 from fumehood_server.cli.mcp_import.names import plugin_name
 from fumehood_server.cli.mcp_import.outcome import Outcome, Status, before_of

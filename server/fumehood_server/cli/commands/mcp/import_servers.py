@@ -70,7 +70,7 @@ def import_servers(
     from fumehood_server.cli import output
     from fumehood_server.cli.mcp_import.asking import Narrowest, Terminal
     from fumehood_server.cli.mcp_import.host_configuration import Host, read_host_configuration
-    from fumehood_server.cli.mcp_import.importing import Import
+    from fumehood_server.cli.mcp_import.import_settings import Import
     from fumehood_server.cli.mcp_import.report import print_outcome
     from fumehood_server.cli.mcp_import.run import import_all
 

@@ -1,0 +1,120 @@
+"""Import of a server over HTTP, whose grants are written before it can be asked for its tools."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from fumehood_sandbox import Level
+
+from fumehood_server.cli.config_edit import append_entry
+from fumehood_server.cli.configured import configuration
+from fumehood_server.cli.folder_check import propose_folder_pin
+from fumehood_server.cli.mcp_import.content import ResolvedServer
+from fumehood_server.cli.mcp_import.granting import AskedGrants, make_entry, prefix_of, secret_file, write_secret
+from fumehood_server.cli.mcp_import.import_settings import MAX_PROBLEM, Import
+from fumehood_server.cli.mcp_import.launchers import NotImportableError
+from fumehood_server.cli.mcp_import.outcome import Outcome
+from fumehood_server.cli.mcp_import.plan import ServerPlan
+from fumehood_server.config import SidecarConfig
+from fumehood_server.plugins import PinProposal
+
+
+def import_remote(
+    plan: ServerPlan,
+    grants: AskedGrants,
+    *,
+    path: Path,
+    folder: Path,
+    resolved: ResolvedServer,
+    run: Import,
+    outcome: Outcome,
+) -> PinProposal:
+    """Grant, ask for its tools, and pin them. Where it fails, fumehood.toml and the secrets are as they were.
+
+    Raises:
+        NotImportableError: it may not be asked, doesn't answer, or its tools can't be taken.
+    """
+    host = plan.hosts[0].host
+    if host not in grants.hosts:
+        what = f"it is the server at {host}, which was not granted"
+        raise NotImportableError("host_not_granted", what, "Import it again, and grant it.")
+    _, config = configuration(run.config_path)
+    with contextlib.ExitStack() as undo:
+        for secret in grants.secrets:
+            value = secret.value
+            if value is None and not secret.environment:
+                value = run.asker.value(secret)
+            if value:
+                undo.enter_context(_removed_on_failure(secret_file(config, secret.name)))
+                said = write_secret(config, secret, value)
+                outcome.notes += [said] if said else []
+            elif not secret.environment:
+                what = f"the value of {secret.variable} isn't known, and the server isn't asked for its tools without"
+                raise NotImportableError("secret", what, _how_to_tell(secret.variable))
+        undo.enter_context(_restored_on_failure(path))
+        old = path.read_text() if path.exists() else None
+        entry = make_entry(grants, Level.EXTERNAL, folder, "", resolved, config)
+        append_entry(path, entry)
+        run.say(f"asking {host} for its tools")
+        proposal = _proposal(folder, run)
+        prefix = prefix_of(proposal.report, config)
+        if prefix:
+            _write_back(path, old)
+            append_entry(path, make_entry(grants, Level.EXTERNAL, folder, prefix, resolved, config))
+            outcome.notes.append(f"its tools' names begin with {prefix}: another plugin has a tool of one name")
+        asyncio.run(proposal.accept())
+    return proposal
+
+
+def _proposal(folder: Path, run: Import) -> PinProposal:
+    _, config = configuration(run.config_path)
+    lines: list[str] = []
+    proposal = propose_folder_pin(folder, config, lambda line: lines.append(line.message))
+    if proposal.report.loaded is None:
+        said = [each.problem for each in proposal.report.faults] or [each.message for each in proposal.report.problems]
+        what = "\n".join((*said[:4], *lines[-6:]))[-MAX_PROBLEM:]
+        raise NotImportableError("not_reached", what, _remedy(what, config))
+    return proposal
+
+
+def _remedy(what: str, config: SidecarConfig) -> str:
+    if "status 401" in what or "status 403" in what:
+        return "It wants to know who asks: name a token in its `headers`. OAuth is not done here (docs/mcp.md)."
+    if "CERTIFICATE" in what.upper():
+        return "Its certificate is by nobody whom this machine trusts: docs/mcp.md tells of `authorities`."
+    return f"Look whether it is there, and whether {config.path or 'fumehood.toml'} lets it be reached."
+
+
+def _how_to_tell(field: str) -> str:
+    return f"Set the variable or give the --input that {field} names, or import at a terminal and type it."
+
+
+@contextlib.contextmanager
+def _restored_on_failure(path: Path) -> Iterator[None]:
+    old = path.read_text() if path.exists() else None
+    try:
+        yield
+    except BaseException:
+        _write_back(path, old)
+        raise
+
+
+def _write_back(path: Path, old: str | None) -> None:
+    if old is None:
+        path.unlink(missing_ok=True)
+    elif path.read_text() != old:
+        path.write_text(old)
+
+
+@contextlib.contextmanager
+def _removed_on_failure(path: Path) -> Iterator[None]:
+    was_there = path.exists()
+    try:
+        yield
+    except BaseException:
+        if not was_there:
+            path.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,124 @@
+"""Servers over HTTP are imported with their grants first, pinned and called; what fails leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import Done, fumehood
+from tests.mcp.support import Caller
+from tests.mcp.test_remote import TOKEN, remote_server
+from tests.sidecar import running_sidecar
+
+
+def imported(folder: Path, table: dict[str, Any], *more: str, inputs: Any = None, variables: Any = None) -> Done:
+    document = {"servers": {"far": table}, "inputs": inputs or []}
+    (folder / "mcp.json").write_text(json.dumps(document))
+    (folder / "fumehood.toml").touch()
+    return fumehood("mcp", "import", "mcp.json", "--yes", "--json", *more, folder=folder, more=variables)
+
+
+def outcome(done: Done) -> dict[str, Any]:
+    (found,) = done.json["servers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def left(folder: Path) -> list[str]:
+    """What an import has left behind, beside what it began with."""
+    assert (folder / "fumehood.toml").read_text() == ""
+    return sorted(str(each.relative_to(folder)) for each in folder.rglob("*secret*/*")) + [
+        each.name for each in (folder / "mcp").glob("*")
+    ]
+
+
+async def test_server_with_a_token_is_granted_listed_pinned_and_called(tmp_path: Path) -> None:
+    with remote_server(f"token={TOKEN}") as port:
+        headers = {"Authorization": f"Bearer {TOKEN}", "X-Tenant": "acme"}
+        done = imported(tmp_path, {"type": "http", "url": f"http://localhost:{port}/mcp", "headers": headers})
+        found = outcome(done)
+        assert (done.status, found["status"]) == (0, "imported"), done.stdout + done.stderr
+        assert TOKEN not in done.stdout + done.stderr
+        assert found["before"] == "it runs elsewhere, and sees what it is sent"
+        assert found["now"]["hosts"] == [f"127.0.0.1:{port}"]
+        assert found["now"]["max_side_effects"] == "external"
+        assert {each["side_effects"] for each in found["tools"]} == {"external"}
+        assert "localhost is written as 127.0.0.1" in found["notes"]
+
+        plugin = tomllib.loads((tmp_path / "mcp/far/plugin.toml").read_text())["plugin"]
+        assert plugin["url"] == f"http://127.0.0.1:{port}/mcp"
+        assert plugin["headers"] == {
+            "X-Tenant": "acme",
+            "Authorization": {"secret": "far-authorization", "prefix": "Bearer "},
+        }
+        (secret,) = (tmp_path / ".fumehood/secrets").iterdir()
+        assert (secret.read_text(), secret.stat().st_mode & 0o777) == (TOKEN, 0o600)
+        config = (tmp_path / "fumehood.toml").read_text()
+        again = outcome(imported_again(tmp_path))
+        assert again["status"] == "unchanged"
+        assert (tmp_path / "fumehood.toml").read_text() == config
+
+        allowed = '[plugin.tools.seen]\npermission = "allow"\n'
+        entry = tomllib.loads(config)["plugin"][0]
+        grants = "\n".join(f"{key} = {json.dumps(entry[key])}" for key in entry if key != "path")
+        more = f'[secrets.far-authorization]\nfile = "{secret}"\n'
+        with running_sidecar([(tmp_path / "mcp/far", f"{grants}\n{allowed}")], more=more) as sidecar:
+            async with sidecar.channel() as channel:
+                assert await Caller(channel).text("seen", name="x-tenant") == "acme"
+
+
+def imported_again(folder: Path) -> Done:
+    return fumehood("mcp", "import", "mcp.json", "--yes", "--json", folder=folder)
+
+
+def test_token_of_a_variable_stays_there(tmp_path: Path) -> None:
+    table = {"url": "", "headers": {"Authorization": "Bearer ${env:FAR_TOKEN}"}}
+    with remote_server(f"token={TOKEN}") as port:
+        table["url"] = f"http://127.0.0.1:{port}/mcp"
+        done = imported(tmp_path, table, variables={"FAR_TOKEN": TOKEN})
+    assert outcome(done)["status"] == "imported", done.stdout
+    config = tomllib.loads((tmp_path / "fumehood.toml").read_text())
+    assert config["secrets"] == {"far-authorization": {"env": "FAR_TOKEN"}}
+    assert TOKEN not in "".join(each.read_text() for each in (tmp_path / "mcp").rglob("*.toml"))
+
+
+@pytest.mark.parametrize("given", ["", "wrong-token-value"])
+def test_server_that_refuses_leaves_nothing_behind(tmp_path: Path, given: str) -> None:
+    with remote_server(f"token={TOKEN}") as port:
+        headers = {"Authorization": f"Bearer {given}"} if given else {}
+        done = imported(tmp_path, {"url": f"http://127.0.0.1:{port}/mcp", "headers": headers})
+    found = outcome(done)
+    assert (done.status, found["status"], found["problem"]["code"]) == (1, "refused", "not_reached")
+    assert "401" in found["problem"]["message"]
+    assert "name a token in its `headers`" in found["problem"]["todo"]
+    assert left(tmp_path) == []
+
+
+def test_server_that_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
+    found = outcome(imported(tmp_path, {"url": "http://127.0.0.1:9/mcp"}))
+    assert (found["status"], found["problem"]["code"]) == ("refused", "not_reached")
+    assert left(tmp_path) == []
+
+
+def test_password_that_nobody_gives_is_asked_for_by_name(tmp_path: Path) -> None:
+    inputs = [{"id": "token", "type": "promptString", "password": True}]
+    with remote_server(f"token={TOKEN}") as port:
+        table = {"url": f"http://127.0.0.1:{port}/mcp", "headers": {"Authorization": "Bearer ${input:token}"}}
+        found = outcome(imported(tmp_path, table, inputs=inputs))
+        assert found["problem"]["code"] == "secret"
+        assert "--input" in found["problem"]["todo"]
+        assert left(tmp_path) == []
+        done = imported(tmp_path, table, f"--input=token={TOKEN}", inputs=inputs)
+    assert outcome(done)["status"] == "imported", done.stdout
+
+
+def test_dry_run_says_what_it_would_be_granted(tmp_path: Path) -> None:
+    table = {"url": "https://mcp.example.com/mcp", "headers": {"Authorization": "Bearer ${env:FAR_TOKEN}"}}
+    found = outcome(imported(tmp_path, table, "--dry-run"))
+    assert found["status"] == "planned"
+    assert (found["now"]["hosts"], found["now"]["secrets"]) == (["mcp.example.com:443"], ["far-authorization"])
+    assert left(tmp_path) == []
