@@ -34,7 +34,7 @@ allowed_origins = ["http://localhost:{port}", "http://127.0.0.1:{port}"]
 [[policy.rule]]
 name = "own-word"
 permission = "require_approval"
-tools = ["test_input_required_*"]
+tools = ["test_input_required_result_tampered_state"]
 self_approval = true
 [[caller]]
 name = "conformance"
@@ -45,7 +45,9 @@ approve = ["*"]
 
 def main() -> int:
     """Run all, and tell what passed."""
-    plugins = [(HERE / "plugins" / name, 'max_side_effects = "write"') for name in ("everything", "declared")]
+    # The suite leaves questions unanswered, whose calls wait on.
+    grants = 'max_side_effects = "write"\nmax_workers = 32'
+    plugins = [(HERE / "plugins" / name, grants) for name in ("everything", "declared", "asking")]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     wrong: list[str] = []

@@ -11,16 +11,13 @@ _NO_RESOURCES = "asks for a URI of the suite's own; a hosted server's begins wit
 _NO_PROMPTS = "asks for a name of the suite's own; a hosted server's prompt begins with whose it is here"
 _NO_SUBSCRIPTIONS = "changes of resources are not passed through"
 _NO_COMPLETION = "completion of arguments is not passed through"
-_NO_SAMPLING = "a sandboxed tool doesn't ask the caller's model"
-_NO_QUESTIONS = "a sandboxed tool asks its caller nothing; only an approval does, with a form of ours"
+_NO_SAMPLING = "a tool asks the engine that the operator grants its plugin, and not the caller's model"
+_NUMBERED = "wants a name of the suite's own for the question; here questions are numbered"
 _NO_TASKS = "an extension that is not served: a call that goes on without its caller is GetCall's"
 
 _HANDSHAKE: Mapping[str, str] = {
     "completion-complete": _NO_COMPLETION,
     "tools-call-sampling": _NO_SAMPLING,
-    "tools-call-elicitation": _NO_QUESTIONS,
-    "elicitation-sep1034-defaults": _NO_QUESTIONS,
-    "elicitation-sep1330-enums": _NO_QUESTIONS,
     **dict.fromkeys(("resources-read-text", "resources-read-binary", "resources-templates-read"), _NO_RESOURCES),
     **dict.fromkeys(("resources-subscribe", "resources-unsubscribe"), _NO_SUBSCRIPTIONS),
     **dict.fromkeys(("prompts-get-simple", "prompts-get-with-args"), _NO_PROMPTS),
@@ -34,13 +31,11 @@ _STATELESS: Mapping[str, str] = {
         if not name.startswith(("tools-call-", "elicitation-"))
         and name not in {"resources-subscribe", "resources-unsubscribe"}
     },
-    "server-stateless": "some of its checks want tools that ask for sampling or for the caller's answers",
-    "input-required-result-basic-elicitation": _NO_QUESTIONS,
+    "server-stateless": "some of its checks want tools that ask for the caller's model",
+    "input-required-result-basic-elicitation": _NUMBERED,
     "input-required-result-basic-sampling": _NO_SAMPLING,
     "input-required-result-basic-list-roots": "a sandbox's folders are the operator's grants, not the caller's roots",
-    "input-required-result-request-state": _NO_QUESTIONS,
-    "input-required-result-multiple-input-requests": _NO_QUESTIONS,
-    "input-required-result-multi-round": _NO_QUESTIONS,
+    "input-required-result-multiple-input-requests": _NO_SAMPLING,
     "input-required-result-non-tool-request": _NO_PROMPTS,
     "input-required-result-capability-check": _NO_SAMPLING,
     **dict.fromkeys(

@@ -57,16 +57,18 @@ class _State:
     approval_id: str
     """Of the approval that was asked for. Empty: the call's tool has asked something."""
     digest: str
+    question_id: str = ""
+    """Of the question that was asked: a state for each round."""
 
     def text(self) -> str:
-        return json.dumps([self.call_id, self.approval_id, self.digest])
+        return json.dumps([self.call_id, self.approval_id, self.digest, self.question_id])
 
     @classmethod
     def read(cls, text: str) -> _State:
         try:
-            call_id, approval_id, digest = json.loads(text)
-            if all(isinstance(each, str) for each in (call_id, approval_id, digest)):
-                return cls(call_id, approval_id, digest)
+            call_id, approval_id, digest, question_id = json.loads(text)
+            if all(isinstance(each, str) for each in (call_id, approval_id, digest, question_id)):
+                return cls(call_id, approval_id, digest, question_id)
         except (ValueError, TypeError):
             pass
         raise MCPError(INVALID_PARAMS, "requestState is not one that was given here")
@@ -235,7 +237,7 @@ class ToolCalls:
 def _input_required(question: tool_pb2.ToolQuestion) -> InputRequiredResult:
     return InputRequiredResult(
         input_requests={question.question_id: request_of(question)},
-        request_state=_State(question.call_id, "", "").text(),
+        request_state=_State(question.call_id, "", "", question.question_id).text(),
     )
 
 

@@ -81,12 +81,6 @@ def test_error_handling() -> str:
 
 
 @plugin.tool(side_effects="write", isolation="process")
-def test_input_required_result_elicitation() -> str:
-    """Runs once whoever sits at the client has approved it."""
-    return "approved"
-
-
-@plugin.tool(side_effects="write", isolation="process")
 def test_input_required_result_tampered_state() -> str:
-    """Likewise."""
+    """Runs once whoever sits at the client has approved it."""
     return "approved"
