@@ -15,6 +15,7 @@ from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.approval_service_pb2_grpc import ApprovalServiceStub
 
+from tests.cli.command import fumehood
 from tests.journal.reading import Recorded, data
 from tests.mcp.conftest import Hosted
 from tests.mcp.support import Caller, mcp_plugin, reason
@@ -192,6 +193,9 @@ async def test_mere_yes_is_an_approval_where_the_caller_takes_no_questions(
     result = await made
     assert told(result)["action"] == action
     events = await Recorded(hosted.sidecar.folder).call_until(result.call_id, "execute_end")
+    shown = fumehood("journal", "tail", "--call", result.call_id, folder=hosted.sidecar.folder).stdout
+    assert "question-1: asks the approvers, approval-" in shown
+    assert f"question-1: {action} by" in shown
     assert [each["asked"] for each in data(events, "question_asked")] == ["approvers"]
     assert [each["action"] for each in data(events, "question_answered")] == [action]
     used = [each["approval_id"] for each in data(events, "approval_used")]

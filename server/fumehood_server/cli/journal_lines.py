@@ -110,7 +110,19 @@ def _of_approval(kind: str, data: Mapping[str, Any]) -> str:
         case "approval_used":
             return str(data["approval_id"])
         case _:
-            return _of_standing(kind, data)
+            return _of_standing(kind, data) or _of_question(kind, data)
+
+
+def _of_question(kind: str, data: Mapping[str, Any]) -> str:
+    match kind:
+        case "question_asked":
+            told = f", {data['approval_id']}" if data["approval_id"] else ""
+            return f"{data['question_id']}: {data['refused'] or 'asks the ' + data['asked']}{told}"
+        case "question_answered":
+            who = f" by {data['by']}" if data["by"] else ", nobody answered"
+            return f"{data['question_id']}: {data['action']}{who}"
+        case _:
+            return ""
 
 
 def _of_standing(kind: str, data: Mapping[str, Any]) -> str:

@@ -39,11 +39,11 @@ def answer_text(data: Mapping[str, Any]) -> str:
 
 def _of_inference(kind: str, data: Mapping[str, Any]) -> str:
     match kind:
-        case "inference_start":
+        case "inference_start" | "call_inference_start":
             asked = [_plural(data["message_count"], "message"), _plural(data["tool_defs_count"], "tool")]
             again = [f"attempt {data['attempt']}"] if data["attempt"] > 1 else []
             return f"{data['name']} asks {data['engine']}: {', '.join((*asked, *again))}"
-        case "inference_end":
+        case "inference_end" | "call_inference_end":
             return f"{data['name']}: {answer_text(data)}"
         case "run_tool_refused":
             return f"{data['tool']} was not called for {data['inference']}: {data['reason']}"

@@ -14,7 +14,7 @@ from fumehood_server.errors import JournalUnavailableError, PluginRequestError, 
 from fumehood_server.model.approval_changes import Use
 from fumehood_server.model.approval_events import ApprovalUsed
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Approvals, ApprovalState, Asked, Choice
-from fumehood_server.model.call import CallContext
+from fumehood_server.model.call import CallApproval, CallContext
 from fumehood_server.model.events import About, Digested, payload_of
 from fumehood_server.model.journal import Journal
 from fumehood_server.model.plugin import RegisteredTool
@@ -111,6 +111,7 @@ class _Asked:
         except (ApprovalRefusedError, JournalUnavailableError, RefusedError) as exc:
             raise self.refused("approval_unavailable", f"no approver can be asked: {exc}") from exc
         self._record_asked("approvers", approval_id=approval.approval_id)
+        self.call.updates.put(CallApproval(approval_id=approval.approval_id, tool=self.tool.name))
         try:
             while approval.state is ApprovalState.PENDING:
                 approval = await approvals.decided(approval, approvals.grants)

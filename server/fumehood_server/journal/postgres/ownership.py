@@ -20,6 +20,10 @@ _CLASS = 0x46756D66
 """First half of the key, beside that of `schema`."""
 
 
+_ENDING_MS = 500
+"""For the server to end a process of its own that was told to: milliseconds, unless the machine is busy."""
+
+
 def hold(connection: BoundedConnection, sidecar: str, earlier_pid: int | None) -> None:
     """Say that this sidecar lives, until the connection ends. `earlier_pid`: the server's process of the last one.
 
@@ -32,10 +36,12 @@ def hold(connection: BoundedConnection, sidecar: str, earlier_pid: int | None) -
         if earlier_pid is not None:  # frozen, or its network is gone: what it was sent may be committed yet
             with contextlib.suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
                 sql = (
-                    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid = %s "
+                    "SELECT pg_terminate_backend(pid, %s) FROM pg_locks WHERE locktype = 'advisory' AND pid = %s "
                     "AND classid::bigint = %s AND objid::bigint = %s"
                 )
-                connection.execute(sql, (earlier_pid, _CLASS, lock_key(sidecar) % (1 << 32)))
+                connection.execute(sql, (_ENDING_MS, earlier_pid, _CLASS, lock_key(sidecar) % (1 << 32)))
+            if _try(connection, "pg_try_advisory_lock", sidecar):
+                return
     raise StoreError("the sidecar's earlier connection to PostgreSQL has not ended yet")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fumehood_server.model.inferences import MAX_MESSAGES
+from fumehood_server.model.inferences import MAX_MESSAGES, MAX_TEXT_BYTES
+from fumehood_server.model.questions import MAX_MESSAGE_BYTES, MAX_SCHEMA_BYTES
 from fumehood_server.workers.output.logs import without_secrets
 from fumehood_server.workers.wire.messages import MAX_BLOCKS
 
@@ -22,13 +23,20 @@ def scrub_update(message: plugin_pb2.Update, redactor: Redactor) -> None:
 
 
 def scrub_question(message: plugin_pb2.Question, redactor: Redactor) -> None:
-    """Take them out of a question, in place. A schema that is no JSON afterwards is refused as such."""
+    """Take them out of a question, in place. A schema that is no JSON afterwards is refused as such.
+
+    One that is too long is refused unread.
+    """
+    if len(message.message) > MAX_MESSAGE_BYTES or len(message.schema_json) > MAX_SCHEMA_BYTES:
+        return
     message.message = redactor.text(message.message)
     message.schema_json = redactor.text(message.schema_json)
 
 
 def scrub_inference(message: plugin_pb2.InferenceRequest, redactor: Redactor) -> None:
-    """Take them out of what a model is to be asked, in place."""
+    """Take them out of what a model is to be asked, in place. What is too long is refused unread."""
+    if len(message.system_prompt) + sum(len(each.text) for each in message.messages) > MAX_TEXT_BYTES:
+        return
     message.system_prompt = redactor.text(message.system_prompt)
     for each in message.messages[:MAX_MESSAGES]:
         each.text = redactor.text(each.text)
