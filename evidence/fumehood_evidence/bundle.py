@@ -34,6 +34,15 @@ _PAYLOADS = {
     "approval_requested": "arguments",
     "approval_decided": "arguments",
     "hook_decided": "seen",
+    "question_asked": "question",
+    "question_answered": "answer",
+    "call_inference_start": "request",
+    "call_inference_end": "answer",
+    "run_started": "request",
+    "inference_end": "answer",
+    "run_steered": "messages",
+    "run_ended": "response",
+    "session_turn": "messages",
 }
 """What lies beside events of a type; beside others it is their result."""
 _UNNUMBERED = frozenset(

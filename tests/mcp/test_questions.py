@@ -200,6 +200,11 @@ async def test_mere_yes_is_an_approval_where_the_caller_takes_no_questions(
     assert [each["action"] for each in data(events, "question_answered")] == [action]
     used = [each["approval_id"] for each in data(events, "approval_used")]
     assert used == ([found.approval_id] if choice == "APPROVE" else [])
+    assert found.call_id == result.call_id
+    assert [each["approval_id"] for each in data(events, "approval_requested")] == [found.approval_id]
+    assert Recorded(hosted.sidecar.folder).verified()
+    done = fumehood("journal", "verify", folder=hosted.sidecar.folder)
+    assert done.status == 0, done.stdout + done.stderr
 
 
 async def test_timeout_of_the_tool_stands_still_while_a_person_thinks(tmp_path: Path) -> None:

@@ -19,32 +19,19 @@ from fumehood_server.journal.store import Counts, EventFilter, Pruned, Reader, S
 from fumehood_server.journal.tree import TILE_BITS, TILE_HASHES, Tile, Tree
 from fumehood_server.journal.verify_approvals import ApprovalChecks
 from fumehood_server.journal.verify_standing import StandingChecks
-from fumehood_server.model.approval_events import ApprovalDecided, ApprovalRequested
+from fumehood_server.model.event_types import PAYLOADS
 from fumehood_server.model.events import (
     ExecuteAttempt,
     ExecuteCancelled,
     ExecuteEnd,
     ExecuteStart,
-    ExecuteValues,
     OutcomeResolved,
     PayloadsPruned,
 )
-from fumehood_server.model.hook_events import HookDecided
 
 _PORTION = 1_000
-_PAYLOADS = {
-    ExecuteStart.TYPE: "arguments",
-    ExecuteValues.TYPE: "values",
-    ExecuteEnd.TYPE: "result",
-    ExecuteCancelled.TYPE: "result",
-    OutcomeResolved.TYPE: "result",
-    ApprovalRequested.TYPE: "arguments",
-    ApprovalDecided.TYPE: "arguments",
-    HookDecided.TYPE: "seen",
-}
 _OF_CALLS = frozenset(
-    {*_PAYLOADS, ExecuteAttempt.TYPE}
-    - {ExecuteValues.TYPE, ApprovalRequested.TYPE, ApprovalDecided.TYPE, HookDecided.TYPE}
+    each.TYPE for each in (ExecuteStart, ExecuteAttempt, ExecuteEnd, ExecuteCancelled, OutcomeResolved)
 )
 
 
@@ -248,7 +235,7 @@ class _Verification:
         )
         if not _is_filed((event.time_us, event.type, event.subject, event.tool, event.plugin), said):
             raise _FaultError(position, "is filed under what it does not say")
-        name = _PAYLOADS.get(event.type)
+        name = PAYLOADS.get(event.type)
         if name is not None:
             self._check_payload(position, fields["data"].get(name), payloads.get((position, 0)))
         if event.type in _OF_CALLS and not self._row_agrees(rows.get(event.subject), fields, position):

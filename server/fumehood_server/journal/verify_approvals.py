@@ -1,7 +1,8 @@
 """Compares the table of approvals with the events that changed them, in their order, a few rows at a time in memory.
 
 Each row names the event that changed it last, and each event of an approval has a row that it, or a later one, changed.
-One that is used up was changed by the start of its call, right after which an event says so.
+One that is used up was changed by the start of its call, or by the answer of its question, right after which an event
+says so.
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ from fumehood_server.model.approval_events import (
 )
 from fumehood_server.model.approvals import Approval, ApprovalState, Choice, Decision
 from fumehood_server.model.events import ExecuteStart
+from fumehood_server.model.question_events import QuestionAnswered
 
 _ROWS = 8
 """Of one read: an open approval may hold its arguments twice, 1 MiB each."""
 _KINDS = frozenset(
     each.TYPE for each in (ApprovalRequested, ApprovalDecided, ApprovalWithdrawn, ApprovalExpired, ApprovalUsed)
 )
-_CHANGING = _KINDS - {ApprovalUsed.TYPE} | {ExecuteStart.TYPE}
+_CHANGING = _KINDS - {ApprovalUsed.TYPE} | {ExecuteStart.TYPE, QuestionAnswered.TYPE}
 _CLOSED_BY = {
     ApprovalWithdrawn.TYPE: ApprovalState.WITHDRAWN,
     ApprovalExpired.TYPE: ApprovalState.EXPIRED,
     ExecuteStart.TYPE: ApprovalState.USED,
+    QuestionAnswered.TYPE: ApprovalState.USED,
 }
 
 
@@ -93,7 +96,7 @@ class ApprovalChecks:
         columns = row.position, row.approval_id, row.call_id, row.is_open
         if columns != (event.position, kept.approval_id, kept.call_id, kept.state.is_open):
             return False
-        if (data.get("approval_id", kept.approval_id), fields["call_id"]) != (kept.approval_id, kept.call_id):
+        if (data.get("approval_id", kept.approval_id), fields["call_id"]) != (kept.approval_id, kept.call):
             return False
         if kept.state is not _state_after(event.type, data, kept):
             return False

@@ -210,10 +210,10 @@ class ToolCalls:
     async def _take_answers(self, state: _State, params: CallToolRequestParams, caller: McpCaller) -> str:
         """Hand on what the request answers. Returns the approval that it answers a question about; empty: none."""
         if not state.approval_id:
-            for question_id, each in (params.input_responses or {}).items():
-                if isinstance(each, ElicitResult):
-                    with contextlib.suppress(SidecarRefusedError):  # where it is open still, it is asked again
-                        await self._link.answer_question(answered(state.call_id, question_id, each), caller)
+            given = (params.input_responses or {}).get(state.question_id)
+            if isinstance(given, ElicitResult):
+                with contextlib.suppress(SidecarRefusedError):  # where it is open still, it is asked again
+                    await self._link.answer_question(answered(state.call_id, state.question_id, given), caller)
             return ""
         answer = (params.input_responses or {}).get(_QUESTION)
         if not isinstance(answer, ElicitResult):

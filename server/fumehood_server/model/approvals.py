@@ -136,6 +136,11 @@ class Approval:
     decisions: tuple[Decision, ...] = ()
 
     @property
+    def call(self) -> str:
+        """The id of its call. `call_id` names the call's question behind it, where the approval answers one."""
+        return self.call_id.partition("?")[0]
+
+    @property
     def digest(self) -> str:
         """Of what is approved."""
         return self.subject.digest

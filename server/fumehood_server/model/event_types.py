@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 
 from fumehood_server.model import (
     approval_events,
@@ -78,3 +79,8 @@ EVENTS: Mapping[str, type[Event]] = {
     )
 }
 """By the type that each is written with."""
+
+PAYLOADS: Mapping[str, str] = {
+    name: field.name for name, each in EVENTS.items() for field in fields(each) if "Digested" in str(field.type)
+}
+"""The field of each type of event that names what lies beside it. None has two."""

@@ -405,7 +405,7 @@ def _listed(
 
 def _about(approval: Approval) -> About:
     return About(
-        call_id=approval.call_id,
+        call_id=approval.call,
         run_id=approval.run_id,
         tool=approval.asked.tool,
         plugin=approval.plugin,

@@ -30,7 +30,7 @@ def approval_message(approval: Approval) -> pb.Approval:
     message = pb.Approval(
         approval_id=approval.approval_id,
         state=STATES[approval.state],
-        call_id=approval.call_id,
+        call_id=approval.call,
         tool=asked.tool,
         plugin=approval.plugin,
         side_effects=SIDE_EFFECTS[Level(approval.side_effects)],

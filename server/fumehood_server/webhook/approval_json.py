@@ -38,7 +38,7 @@ def _approval(approval: Approval) -> dict[str, Any]:
     return {
         "approval_id": approval.approval_id,
         "state": approval.state.value,
-        "call_id": approval.call_id,
+        "call_id": approval.call,
         "tool": asked.tool,
         "plugin": approval.plugin,
         "side_effects": approval.side_effects,
