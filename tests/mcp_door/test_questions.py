@@ -92,7 +92,7 @@ async def test_call_whose_client_goes_away_is_cancelled(sidecar: Sidecar) -> Non
     forms = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}, "fumehood/callId": "gone"}
     body, headers = modern("tools/call", name="slow", arguments={}, meta=forms)
     with pytest.raises(TimeoutError):
-        request(url_of(sidecar), body=body, timeout_s=1.0, **headers)
+        request(url_of(sidecar), body=body, timeout_s=3.0, **headers)
     events = await Recorded(sidecar.folder).call_until("gone", "execute_cancelled")
     assert [each["reason"] for each in data(events, "execute_cancelled")] == ["caller"]
 
