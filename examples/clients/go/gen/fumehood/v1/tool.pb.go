@@ -249,6 +249,63 @@ func (ExecutionMode) EnumDescriptor() ([]byte, []int) {
 	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{3}
 }
 
+// What a person does with a question.
+type AnswerAction int32
+
+const (
+	// INVALID_ARGUMENT.
+	AnswerAction_ANSWER_ACTION_UNSPECIFIED AnswerAction = 0
+	// Says yes, and fills in what there is.
+	AnswerAction_ANSWER_ACTION_ACCEPT AnswerAction = 1
+	// Says no.
+	AnswerAction_ANSWER_ACTION_DECLINE AnswerAction = 2
+	// Puts it aside.
+	AnswerAction_ANSWER_ACTION_CANCEL AnswerAction = 3
+)
+
+// Enum value maps for AnswerAction.
+var (
+	AnswerAction_name = map[int32]string{
+		0: "ANSWER_ACTION_UNSPECIFIED",
+		1: "ANSWER_ACTION_ACCEPT",
+		2: "ANSWER_ACTION_DECLINE",
+		3: "ANSWER_ACTION_CANCEL",
+	}
+	AnswerAction_value = map[string]int32{
+		"ANSWER_ACTION_UNSPECIFIED": 0,
+		"ANSWER_ACTION_ACCEPT":      1,
+		"ANSWER_ACTION_DECLINE":     2,
+		"ANSWER_ACTION_CANCEL":      3,
+	}
+)
+
+func (x AnswerAction) Enum() *AnswerAction {
+	p := new(AnswerAction)
+	*p = x
+	return p
+}
+
+func (x AnswerAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AnswerAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_fumehood_v1_tool_proto_enumTypes[4].Descriptor()
+}
+
+func (AnswerAction) Type() protoreflect.EnumType {
+	return &file_fumehood_v1_tool_proto_enumTypes[4]
+}
+
+func (x AnswerAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AnswerAction.Descriptor instead.
+func (AnswerAction) EnumDescriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{4}
+}
+
 // What a plugin's author declares of one tool. It is a ceiling that is asked for; the operator's grants are the one
 // given.
 type ToolDefinition struct {
@@ -1053,6 +1110,99 @@ func (x *ApprovalAwaited) GetTool() string {
 	return ""
 }
 
+// A tool asks whoever made the call something, and waits: AnswerQuestion answers it. Who joins the call is told of what is
+// open then, so one question may come more than once.
+type ToolQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The call.
+	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// The tool.
+	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
+	// Identifies the question among those of the call.
+	QuestionId string `protobuf:"bytes,3,opt,name=question_id,json=questionId,proto3" json:"question_id,omitempty"`
+	// What is asked, for a person. It is a third party's text: it may ask for what it should not have.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// What is to be filled in: JSON Schema of type `object`, whose properties are strings, numbers, booleans, choices or
+	// lists of choices. Empty: nothing is, and the question is one for a yes.
+	SchemaJson string `protobuf:"bytes,5,opt,name=schema_json,json=schemaJson,proto3" json:"schema_json,omitempty"`
+	// How long it may still take. Then it counts as `CANCEL`.
+	Timeout       *durationpb.Duration `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolQuestion) Reset() {
+	*x = ToolQuestion{}
+	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolQuestion) ProtoMessage() {}
+
+func (x *ToolQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolQuestion.ProtoReflect.Descriptor instead.
+func (*ToolQuestion) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ToolQuestion) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *ToolQuestion) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *ToolQuestion) GetQuestionId() string {
+	if x != nil {
+		return x.QuestionId
+	}
+	return ""
+}
+
+func (x *ToolQuestion) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ToolQuestion) GetSchemaJson() string {
+	if x != nil {
+		return x.SchemaJson
+	}
+	return ""
+}
+
+func (x *ToolQuestion) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
 // How one call ended. Exactly one for each admitted call.
 type ToolResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1090,7 +1240,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1252,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[8]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1265,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{8}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -1222,7 +1372,7 @@ type CachedResult struct {
 
 func (x *CachedResult) Reset() {
 	*x = CachedResult{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1384,7 @@ func (x *CachedResult) String() string {
 func (*CachedResult) ProtoMessage() {}
 
 func (x *CachedResult) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[9]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1397,7 @@ func (x *CachedResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CachedResult.ProtoReflect.Descriptor instead.
 func (*CachedResult) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{9}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CachedResult) GetCallId() string {
@@ -1279,7 +1429,7 @@ type Coercion struct {
 
 func (x *Coercion) Reset() {
 	*x = Coercion{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1441,7 @@ func (x *Coercion) String() string {
 func (*Coercion) ProtoMessage() {}
 
 func (x *Coercion) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[10]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1454,7 @@ func (x *Coercion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coercion.ProtoReflect.Descriptor instead.
 func (*Coercion) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{10}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Coercion) GetPointer() string {
@@ -1357,7 +1507,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1519,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[11]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1532,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{11}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Usage) GetWallTime() *durationpb.Duration {
@@ -1467,7 +1617,7 @@ type SandboxReceipt struct {
 
 func (x *SandboxReceipt) Reset() {
 	*x = SandboxReceipt{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[12]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +1629,7 @@ func (x *SandboxReceipt) String() string {
 func (*SandboxReceipt) ProtoMessage() {}
 
 func (x *SandboxReceipt) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[12]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +1642,7 @@ func (x *SandboxReceipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReceipt.ProtoReflect.Descriptor instead.
 func (*SandboxReceipt) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{12}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SandboxReceipt) GetSideEffects() SideEffects {
@@ -1545,7 +1695,7 @@ type SandboxLayer struct {
 
 func (x *SandboxLayer) Reset() {
 	*x = SandboxLayer{}
-	mi := &file_fumehood_v1_tool_proto_msgTypes[13]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +1707,7 @@ func (x *SandboxLayer) String() string {
 func (*SandboxLayer) ProtoMessage() {}
 
 func (x *SandboxLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_proto_msgTypes[13]
+	mi := &file_fumehood_v1_tool_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +1720,7 @@ func (x *SandboxLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxLayer.ProtoReflect.Descriptor instead.
 func (*SandboxLayer) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{13}
+	return file_fumehood_v1_tool_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SandboxLayer) GetName() string {
@@ -1688,7 +1838,16 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x17\n" +
 	"\acall_id\x18\x02 \x01(\tR\x06callId\x12\x12\n" +
-	"\x04tool\x18\x03 \x01(\tR\x04tool\"\x84\x04\n" +
+	"\x04tool\x18\x03 \x01(\tR\x04tool\"\xcc\x01\n" +
+	"\fToolQuestion\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
+	"\x04tool\x18\x02 \x01(\tR\x04tool\x12\x1f\n" +
+	"\vquestion_id\x18\x03 \x01(\tR\n" +
+	"questionId\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x1f\n" +
+	"\vschema_json\x18\x05 \x01(\tR\n" +
+	"schemaJson\x123\n" +
+	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\x84\x04\n" +
 	"\n" +
 	"ToolResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
@@ -1753,7 +1912,12 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\rExecutionMode\x12\x1e\n" +
 	"\x1aEXECUTION_MODE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17EXECUTION_MODE_PARALLEL\x10\x01\x12\x1d\n" +
-	"\x19EXECUTION_MODE_SEQUENTIAL\x10\x02B2\n" +
+	"\x19EXECUTION_MODE_SEQUENTIAL\x10\x02*|\n" +
+	"\fAnswerAction\x12\x1d\n" +
+	"\x19ANSWER_ACTION_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14ANSWER_ACTION_ACCEPT\x10\x01\x12\x19\n" +
+	"\x15ANSWER_ACTION_DECLINE\x10\x02\x12\x18\n" +
+	"\x14ANSWER_ACTION_CANCEL\x10\x03B2\n" +
 	"\vfumehood.v1B\tToolProtoP\x01Z\x16fumehood/v1;fumehoodv1b\x06proto3"
 
 var (
@@ -1768,60 +1932,63 @@ func file_fumehood_v1_tool_proto_rawDescGZIP() []byte {
 	return file_fumehood_v1_tool_proto_rawDescData
 }
 
-var file_fumehood_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fumehood_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_fumehood_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_fumehood_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_fumehood_v1_tool_proto_goTypes = []any{
 	(SideEffects)(0),            // 0: fumehood.v1.SideEffects
 	(Permission)(0),             // 1: fumehood.v1.Permission
 	(Isolation)(0),              // 2: fumehood.v1.Isolation
 	(ExecutionMode)(0),          // 3: fumehood.v1.ExecutionMode
-	(*ToolDefinition)(nil),      // 4: fumehood.v1.ToolDefinition
-	(*Limits)(nil),              // 5: fumehood.v1.Limits
-	(*Tool)(nil),                // 6: fumehood.v1.Tool
-	(*Availability)(nil),        // 7: fumehood.v1.Availability
-	(*UnavailableReason)(nil),   // 8: fumehood.v1.UnavailableReason
-	(*CallContext)(nil),         // 9: fumehood.v1.CallContext
-	(*ToolUpdate)(nil),          // 10: fumehood.v1.ToolUpdate
-	(*ApprovalAwaited)(nil),     // 11: fumehood.v1.ApprovalAwaited
-	(*ToolResult)(nil),          // 12: fumehood.v1.ToolResult
-	(*CachedResult)(nil),        // 13: fumehood.v1.CachedResult
-	(*Coercion)(nil),            // 14: fumehood.v1.Coercion
-	(*Usage)(nil),               // 15: fumehood.v1.Usage
-	(*SandboxReceipt)(nil),      // 16: fumehood.v1.SandboxReceipt
-	(*SandboxLayer)(nil),        // 17: fumehood.v1.SandboxLayer
-	(*durationpb.Duration)(nil), // 18: google.protobuf.Duration
-	(*Content)(nil),             // 19: fumehood.v1.Content
-	(*SystemError)(nil),         // 20: fumehood.v1.SystemError
+	(AnswerAction)(0),           // 4: fumehood.v1.AnswerAction
+	(*ToolDefinition)(nil),      // 5: fumehood.v1.ToolDefinition
+	(*Limits)(nil),              // 6: fumehood.v1.Limits
+	(*Tool)(nil),                // 7: fumehood.v1.Tool
+	(*Availability)(nil),        // 8: fumehood.v1.Availability
+	(*UnavailableReason)(nil),   // 9: fumehood.v1.UnavailableReason
+	(*CallContext)(nil),         // 10: fumehood.v1.CallContext
+	(*ToolUpdate)(nil),          // 11: fumehood.v1.ToolUpdate
+	(*ApprovalAwaited)(nil),     // 12: fumehood.v1.ApprovalAwaited
+	(*ToolQuestion)(nil),        // 13: fumehood.v1.ToolQuestion
+	(*ToolResult)(nil),          // 14: fumehood.v1.ToolResult
+	(*CachedResult)(nil),        // 15: fumehood.v1.CachedResult
+	(*Coercion)(nil),            // 16: fumehood.v1.Coercion
+	(*Usage)(nil),               // 17: fumehood.v1.Usage
+	(*SandboxReceipt)(nil),      // 18: fumehood.v1.SandboxReceipt
+	(*SandboxLayer)(nil),        // 19: fumehood.v1.SandboxLayer
+	(*durationpb.Duration)(nil), // 20: google.protobuf.Duration
+	(*Content)(nil),             // 21: fumehood.v1.Content
+	(*SystemError)(nil),         // 22: fumehood.v1.SystemError
 }
 var file_fumehood_v1_tool_proto_depIdxs = []int32{
 	0,  // 0: fumehood.v1.ToolDefinition.side_effects:type_name -> fumehood.v1.SideEffects
-	18, // 1: fumehood.v1.ToolDefinition.timeout:type_name -> google.protobuf.Duration
+	20, // 1: fumehood.v1.ToolDefinition.timeout:type_name -> google.protobuf.Duration
 	2,  // 2: fumehood.v1.ToolDefinition.isolation:type_name -> fumehood.v1.Isolation
 	3,  // 3: fumehood.v1.ToolDefinition.execution_mode:type_name -> fumehood.v1.ExecutionMode
-	5,  // 4: fumehood.v1.ToolDefinition.limits:type_name -> fumehood.v1.Limits
-	18, // 5: fumehood.v1.ToolDefinition.idle_timeout:type_name -> google.protobuf.Duration
-	4,  // 6: fumehood.v1.Tool.definition:type_name -> fumehood.v1.ToolDefinition
+	6,  // 4: fumehood.v1.ToolDefinition.limits:type_name -> fumehood.v1.Limits
+	20, // 5: fumehood.v1.ToolDefinition.idle_timeout:type_name -> google.protobuf.Duration
+	5,  // 6: fumehood.v1.Tool.definition:type_name -> fumehood.v1.ToolDefinition
 	1,  // 7: fumehood.v1.Tool.permission:type_name -> fumehood.v1.Permission
-	7,  // 8: fumehood.v1.Tool.availability:type_name -> fumehood.v1.Availability
-	8,  // 9: fumehood.v1.Availability.reasons:type_name -> fumehood.v1.UnavailableReason
-	19, // 10: fumehood.v1.ToolResult.content:type_name -> fumehood.v1.Content
-	20, // 11: fumehood.v1.ToolResult.error:type_name -> fumehood.v1.SystemError
-	15, // 12: fumehood.v1.ToolResult.usage:type_name -> fumehood.v1.Usage
-	16, // 13: fumehood.v1.ToolResult.sandbox:type_name -> fumehood.v1.SandboxReceipt
-	14, // 14: fumehood.v1.ToolResult.coercions:type_name -> fumehood.v1.Coercion
-	13, // 15: fumehood.v1.ToolResult.cached:type_name -> fumehood.v1.CachedResult
-	18, // 16: fumehood.v1.CachedResult.age:type_name -> google.protobuf.Duration
-	18, // 17: fumehood.v1.Usage.wall_time:type_name -> google.protobuf.Duration
-	18, // 18: fumehood.v1.Usage.queue_time:type_name -> google.protobuf.Duration
-	18, // 19: fumehood.v1.Usage.cpu_time:type_name -> google.protobuf.Duration
-	0,  // 20: fumehood.v1.SandboxReceipt.side_effects:type_name -> fumehood.v1.SideEffects
-	2,  // 21: fumehood.v1.SandboxReceipt.isolation:type_name -> fumehood.v1.Isolation
-	17, // 22: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	8,  // 8: fumehood.v1.Tool.availability:type_name -> fumehood.v1.Availability
+	9,  // 9: fumehood.v1.Availability.reasons:type_name -> fumehood.v1.UnavailableReason
+	20, // 10: fumehood.v1.ToolQuestion.timeout:type_name -> google.protobuf.Duration
+	21, // 11: fumehood.v1.ToolResult.content:type_name -> fumehood.v1.Content
+	22, // 12: fumehood.v1.ToolResult.error:type_name -> fumehood.v1.SystemError
+	17, // 13: fumehood.v1.ToolResult.usage:type_name -> fumehood.v1.Usage
+	18, // 14: fumehood.v1.ToolResult.sandbox:type_name -> fumehood.v1.SandboxReceipt
+	16, // 15: fumehood.v1.ToolResult.coercions:type_name -> fumehood.v1.Coercion
+	15, // 16: fumehood.v1.ToolResult.cached:type_name -> fumehood.v1.CachedResult
+	20, // 17: fumehood.v1.CachedResult.age:type_name -> google.protobuf.Duration
+	20, // 18: fumehood.v1.Usage.wall_time:type_name -> google.protobuf.Duration
+	20, // 19: fumehood.v1.Usage.queue_time:type_name -> google.protobuf.Duration
+	20, // 20: fumehood.v1.Usage.cpu_time:type_name -> google.protobuf.Duration
+	0,  // 21: fumehood.v1.SandboxReceipt.side_effects:type_name -> fumehood.v1.SideEffects
+	2,  // 22: fumehood.v1.SandboxReceipt.isolation:type_name -> fumehood.v1.Isolation
+	19, // 23: fumehood.v1.SandboxReceipt.layers:type_name -> fumehood.v1.SandboxLayer
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_proto_init() }
@@ -1838,8 +2005,8 @@ func file_fumehood_v1_tool_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_proto_rawDesc), len(file_fumehood_v1_tool_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   14,
+			NumEnums:      5,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -701,8 +701,12 @@ type CallToolRequest struct {
 	// timeouts, or by CancelCall. Needs a `call_id`, by which StreamTool joins it again and GetCall waits for it. False:
 	// it is cancelled.
 	ContinueIfDisconnected bool `protobuf:"varint,8,opt,name=continue_if_disconnected,json=continueIfDisconnected,proto3" json:"continue_if_disconnected,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// Whether somebody is there to answer what the tool asks in the middle of the call. Each question is then an event of
+	// the call's stream, for AnswerQuestion: of StreamTool and Session alone, whether or not updates were asked for. False:
+	// a question that asks for a yes becomes an approval, and any other is refused to the tool.
+	TakesQuestions bool `protobuf:"varint,9,opt,name=takes_questions,json=takesQuestions,proto3" json:"takes_questions,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CallToolRequest) Reset() {
@@ -787,6 +791,13 @@ func (x *CallToolRequest) GetReturnIfApprovalRequired() bool {
 func (x *CallToolRequest) GetContinueIfDisconnected() bool {
 	if x != nil {
 		return x.ContinueIfDisconnected
+	}
+	return false
+}
+
+func (x *CallToolRequest) GetTakesQuestions() bool {
+	if x != nil {
+		return x.TakesQuestions
 	}
 	return false
 }
@@ -967,6 +978,7 @@ type StreamToolResponse struct {
 	//	*StreamToolResponse_Finished
 	//	*StreamToolResponse_Retry
 	//	*StreamToolResponse_Approval
+	//	*StreamToolResponse_Question
 	Event         isStreamToolResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1054,6 +1066,15 @@ func (x *StreamToolResponse) GetApproval() *ApprovalAwaited {
 	return nil
 }
 
+func (x *StreamToolResponse) GetQuestion() *ToolQuestion {
+	if x != nil {
+		if x, ok := x.Event.(*StreamToolResponse_Question); ok {
+			return x.Question
+		}
+	}
+	return nil
+}
+
 type isStreamToolResponse_Event interface {
 	isStreamToolResponse_Event()
 }
@@ -1083,6 +1104,11 @@ type StreamToolResponse_Approval struct {
 	Approval *ApprovalAwaited `protobuf:"bytes,5,opt,name=approval,proto3,oneof"`
 }
 
+type StreamToolResponse_Question struct {
+	// The tool asks something, and waits. Comes where the call takes questions.
+	Question *ToolQuestion `protobuf:"bytes,6,opt,name=question,proto3,oneof"`
+}
+
 func (*StreamToolResponse_Started) isStreamToolResponse_Event() {}
 
 func (*StreamToolResponse_Update) isStreamToolResponse_Event() {}
@@ -1092,6 +1118,8 @@ func (*StreamToolResponse_Finished) isStreamToolResponse_Event() {}
 func (*StreamToolResponse_Retry) isStreamToolResponse_Event() {}
 
 func (*StreamToolResponse_Approval) isStreamToolResponse_Event() {}
+
+func (*StreamToolResponse_Question) isStreamToolResponse_Event() {}
 
 // Says that an attempt of a call failed, and that another one follows.
 type CallRetry struct {
@@ -1678,6 +1706,7 @@ type SessionResponse struct {
 	//	*SessionResponse_Combined
 	//	*SessionResponse_Retry
 	//	*SessionResponse_Approval
+	//	*SessionResponse_Question
 	Event         isSessionResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1774,6 +1803,15 @@ func (x *SessionResponse) GetApproval() *ApprovalAwaited {
 	return nil
 }
 
+func (x *SessionResponse) GetQuestion() *ToolQuestion {
+	if x != nil {
+		if x, ok := x.Event.(*SessionResponse_Question); ok {
+			return x.Question
+		}
+	}
+	return nil
+}
+
 type isSessionResponse_Event interface {
 	isSessionResponse_Event()
 }
@@ -1809,6 +1847,11 @@ type SessionResponse_Approval struct {
 	Approval *ApprovalAwaited `protobuf:"bytes,6,opt,name=approval,proto3,oneof"`
 }
 
+type SessionResponse_Question struct {
+	// A call's tool asks something, and waits. Comes where the call takes questions.
+	Question *ToolQuestion `protobuf:"bytes,7,opt,name=question,proto3,oneof"`
+}
+
 func (*SessionResponse_Update) isSessionResponse_Event() {}
 
 func (*SessionResponse_Finished) isSessionResponse_Event() {}
@@ -1820,6 +1863,8 @@ func (*SessionResponse_Combined) isSessionResponse_Event() {}
 func (*SessionResponse_Retry) isSessionResponse_Event() {}
 
 func (*SessionResponse_Approval) isSessionResponse_Event() {}
+
+func (*SessionResponse_Question) isSessionResponse_Event() {}
 
 // Responses that were ready at the same time, in order, each to be read as if it had come alone.
 type SessionResponses struct {
@@ -2034,6 +2079,117 @@ func (*CancelCallResponse) Descriptor() ([]byte, []int) {
 	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{24}
 }
 
+// Answers a question of a call's tool.
+type AnswerQuestionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The call's id. Required.
+	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// The question's id. Required.
+	QuestionId string `protobuf:"bytes,2,opt,name=question_id,json=questionId,proto3" json:"question_id,omitempty"`
+	// What the person does. Required.
+	Action AnswerAction `protobuf:"varint,3,opt,name=action,proto3,enum=fumehood.v1.AnswerAction" json:"action,omitempty"`
+	// What was filled in, where it is accepted: a JSON object that is valid by the question's schema, at most 64 KiB. Empty
+	// means `{}`. INVALID_ARGUMENT says what is wrong with it, and the question stays open.
+	ContentJson   string `protobuf:"bytes,4,opt,name=content_json,json=contentJson,proto3" json:"content_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerQuestionRequest) Reset() {
+	*x = AnswerQuestionRequest{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerQuestionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerQuestionRequest) ProtoMessage() {}
+
+func (x *AnswerQuestionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerQuestionRequest.ProtoReflect.Descriptor instead.
+func (*AnswerQuestionRequest) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *AnswerQuestionRequest) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *AnswerQuestionRequest) GetQuestionId() string {
+	if x != nil {
+		return x.QuestionId
+	}
+	return ""
+}
+
+func (x *AnswerQuestionRequest) GetAction() AnswerAction {
+	if x != nil {
+		return x.Action
+	}
+	return AnswerAction_ANSWER_ACTION_UNSPECIFIED
+}
+
+func (x *AnswerQuestionRequest) GetContentJson() string {
+	if x != nil {
+		return x.ContentJson
+	}
+	return ""
+}
+
+// Says that an answer is on its way.
+type AnswerQuestionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerQuestionResponse) Reset() {
+	*x = AnswerQuestionResponse{}
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerQuestionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerQuestionResponse) ProtoMessage() {}
+
+func (x *AnswerQuestionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerQuestionResponse.ProtoReflect.Descriptor instead.
+func (*AnswerQuestionResponse) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{26}
+}
+
 // Asks for one call.
 type GetCallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2047,7 +2203,7 @@ type GetCallRequest struct {
 
 func (x *GetCallRequest) Reset() {
 	*x = GetCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[25]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2215,7 @@ func (x *GetCallRequest) String() string {
 func (*GetCallRequest) ProtoMessage() {}
 
 func (x *GetCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[25]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2228,7 @@ func (x *GetCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallRequest.ProtoReflect.Descriptor instead.
 func (*GetCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{25}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetCallRequest) GetCallId() string {
@@ -2109,7 +2265,7 @@ type GetCallResponse struct {
 
 func (x *GetCallResponse) Reset() {
 	*x = GetCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[26]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2277,7 @@ func (x *GetCallResponse) String() string {
 func (*GetCallResponse) ProtoMessage() {}
 
 func (x *GetCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[26]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2290,7 @@ func (x *GetCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCallResponse.ProtoReflect.Descriptor instead.
 func (*GetCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{26}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetCallResponse) GetState() CallState {
@@ -2193,7 +2349,7 @@ type ResolveCallRequest struct {
 
 func (x *ResolveCallRequest) Reset() {
 	*x = ResolveCallRequest{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[27]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2361,7 @@ func (x *ResolveCallRequest) String() string {
 func (*ResolveCallRequest) ProtoMessage() {}
 
 func (x *ResolveCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[27]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2374,7 @@ func (x *ResolveCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveCallRequest.ProtoReflect.Descriptor instead.
 func (*ResolveCallRequest) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{27}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResolveCallRequest) GetCallId() string {
@@ -2274,7 +2430,7 @@ type ResolveCallResponse struct {
 
 func (x *ResolveCallResponse) Reset() {
 	*x = ResolveCallResponse{}
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[28]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2442,7 @@ func (x *ResolveCallResponse) String() string {
 func (*ResolveCallResponse) ProtoMessage() {}
 
 func (x *ResolveCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_tool_service_proto_msgTypes[28]
+	mi := &file_fumehood_v1_tool_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2455,7 @@ func (x *ResolveCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveCallResponse.ProtoReflect.Descriptor instead.
 func (*ResolveCallResponse) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{28}
+	return file_fumehood_v1_tool_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResolveCallResponse) GetResult() *ToolResult {
@@ -2339,7 +2495,7 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x05tools\x18\x01 \x03(\v2\x1d.fumehood.v1.ToolAvailabilityR\x05tools\"e\n" +
 	"\x10ToolAvailability\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
-	"\favailability\x18\x02 \x01(\v2\x19.fumehood.v1.AvailabilityR\favailability\"\xf7\x02\n" +
+	"\favailability\x18\x02 \x01(\v2\x19.fumehood.v1.AvailabilityR\favailability\"\xa0\x03\n" +
 	"\x0fCallToolRequest\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12%\n" +
 	"\x0earguments_json\x18\x02 \x01(\tR\rargumentsJson\x12\x17\n" +
@@ -2348,7 +2504,8 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12.\n" +
 	"\x05retry\x18\x06 \x01(\v2\x18.fumehood.v1.RetryPolicyR\x05retry\x12=\n" +
 	"\x1breturn_if_approval_required\x18\a \x01(\bR\x18returnIfApprovalRequired\x128\n" +
-	"\x18continue_if_disconnected\x18\b \x01(\bR\x16continueIfDisconnected\"Q\n" +
+	"\x18continue_if_disconnected\x18\b \x01(\bR\x16continueIfDisconnected\x12'\n" +
+	"\x0ftakes_questions\x18\t \x01(\bR\x0etakesQuestions\"Q\n" +
 	"\vRetryPolicy\x12\x1f\n" +
 	"\vafter_crash\x18\x01 \x01(\bR\n" +
 	"afterCrash\x12!\n" +
@@ -2357,13 +2514,14 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\v2\x17.fumehood.v1.ToolResultR\x06result\"l\n" +
 	"\x11StreamToolRequest\x120\n" +
 	"\x04call\x18\x01 \x01(\v2\x1c.fumehood.v1.CallToolRequestR\x04call\x12%\n" +
-	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\xa9\x02\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\xe2\x02\n" +
 	"\x12StreamToolResponse\x124\n" +
 	"\astarted\x18\x01 \x01(\v2\x18.fumehood.v1.CallStartedH\x00R\astarted\x121\n" +
 	"\x06update\x18\x02 \x01(\v2\x17.fumehood.v1.ToolUpdateH\x00R\x06update\x125\n" +
 	"\bfinished\x18\x03 \x01(\v2\x17.fumehood.v1.ToolResultH\x00R\bfinished\x12.\n" +
 	"\x05retry\x18\x04 \x01(\v2\x16.fumehood.v1.CallRetryH\x00R\x05retry\x12:\n" +
-	"\bapproval\x18\x05 \x01(\v2\x1c.fumehood.v1.ApprovalAwaitedH\x00R\bapprovalB\a\n" +
+	"\bapproval\x18\x05 \x01(\v2\x1c.fumehood.v1.ApprovalAwaitedH\x00R\bapproval\x127\n" +
+	"\bquestion\x18\x06 \x01(\v2\x19.fumehood.v1.ToolQuestionH\x00R\bquestionB\a\n" +
 	"\x05event\"\xa1\x01\n" +
 	"\tCallRetry\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1a\n" +
@@ -2396,14 +2554,15 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x10accepts_combined\x18\x05 \x01(\bR\x0facceptsCombinedB\t\n" +
 	"\arequest\"J\n" +
 	"\x0fSessionRequests\x127\n" +
-	"\brequests\x18\x01 \x03(\v2\x1b.fumehood.v1.SessionRequestR\brequests\"\xe6\x02\n" +
+	"\brequests\x18\x01 \x03(\v2\x1b.fumehood.v1.SessionRequestR\brequests\"\x9f\x03\n" +
 	"\x0fSessionResponse\x121\n" +
 	"\x06update\x18\x01 \x01(\v2\x17.fumehood.v1.ToolUpdateH\x00R\x06update\x125\n" +
 	"\bfinished\x18\x02 \x01(\v2\x17.fumehood.v1.ToolResultH\x00R\bfinished\x127\n" +
 	"\arefused\x18\x03 \x01(\v2\x1b.fumehood.v1.SessionRefusalH\x00R\arefused\x12;\n" +
 	"\bcombined\x18\x04 \x01(\v2\x1d.fumehood.v1.SessionResponsesH\x00R\bcombined\x12.\n" +
 	"\x05retry\x18\x05 \x01(\v2\x16.fumehood.v1.CallRetryH\x00R\x05retry\x12:\n" +
-	"\bapproval\x18\x06 \x01(\v2\x1c.fumehood.v1.ApprovalAwaitedH\x00R\bapprovalB\a\n" +
+	"\bapproval\x18\x06 \x01(\v2\x1c.fumehood.v1.ApprovalAwaitedH\x00R\bapproval\x127\n" +
+	"\bquestion\x18\a \x01(\v2\x19.fumehood.v1.ToolQuestionH\x00R\bquestionB\a\n" +
 	"\x05event\"N\n" +
 	"\x10SessionResponses\x12:\n" +
 	"\tresponses\x18\x01 \x03(\v2\x1c.fumehood.v1.SessionResponseR\tresponses\"\xaf\x01\n" +
@@ -2416,7 +2575,14 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\x11CancelCallRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x14\n" +
-	"\x12CancelCallResponse\"=\n" +
+	"\x12CancelCallResponse\"\xa7\x01\n" +
+	"\x15AnswerQuestionRequest\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1f\n" +
+	"\vquestion_id\x18\x02 \x01(\tR\n" +
+	"questionId\x121\n" +
+	"\x06action\x18\x03 \x01(\x0e2\x19.fumehood.v1.AnswerActionR\x06action\x12!\n" +
+	"\fcontent_json\x18\x04 \x01(\tR\vcontentJson\"\x18\n" +
+	"\x16AnswerQuestionResponse\"=\n" +
 	"\x0eGetCallRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04wait\x18\x02 \x01(\bR\x04wait\"\xe6\x01\n" +
@@ -2462,7 +2628,7 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"Resolution\x12\x1a\n" +
 	"\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13RESOLUTION_EXECUTED\x10\x01\x12\x1b\n" +
-	"\x17RESOLUTION_NOT_EXECUTED\x10\x022\x9c\x06\n" +
+	"\x17RESOLUTION_NOT_EXECUTED\x10\x022\xf7\x06\n" +
 	"\vToolService\x12J\n" +
 	"\tListTools\x12\x1d.fumehood.v1.ListToolsRequest\x1a\x1e.fumehood.v1.ListToolsResponse\x12D\n" +
 	"\aGetTool\x12\x1b.fumehood.v1.GetToolRequest\x1a\x1c.fumehood.v1.GetToolResponse\x12b\n" +
@@ -2473,7 +2639,8 @@ const file_fumehood_v1_tool_service_proto_rawDesc = "" +
 	"\tCallTools\x12\x1d.fumehood.v1.CallToolsRequest\x1a\x1e.fumehood.v1.CallToolsResponse0\x01\x12H\n" +
 	"\aSession\x12\x1b.fumehood.v1.SessionRequest\x1a\x1c.fumehood.v1.SessionResponse(\x010\x01\x12M\n" +
 	"\n" +
-	"CancelCall\x12\x1e.fumehood.v1.CancelCallRequest\x1a\x1f.fumehood.v1.CancelCallResponse\x12D\n" +
+	"CancelCall\x12\x1e.fumehood.v1.CancelCallRequest\x1a\x1f.fumehood.v1.CancelCallResponse\x12Y\n" +
+	"\x0eAnswerQuestion\x12\".fumehood.v1.AnswerQuestionRequest\x1a#.fumehood.v1.AnswerQuestionResponse\x12D\n" +
 	"\aGetCall\x12\x1b.fumehood.v1.GetCallRequest\x1a\x1c.fumehood.v1.GetCallResponse\x12P\n" +
 	"\vResolveCall\x12\x1f.fumehood.v1.ResolveCallRequest\x1a .fumehood.v1.ResolveCallResponseB9\n" +
 	"\vfumehood.v1B\x10ToolServiceProtoP\x01Z\x16fumehood/v1;fumehoodv1b\x06proto3"
@@ -2491,7 +2658,7 @@ func file_fumehood_v1_tool_service_proto_rawDescGZIP() []byte {
 }
 
 var file_fumehood_v1_tool_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_fumehood_v1_tool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(ToolFormat)(0),                   // 0: fumehood.v1.ToolFormat
 	(SessionRequestKind)(0),           // 1: fumehood.v1.SessionRequestKind
@@ -2522,90 +2689,99 @@ var file_fumehood_v1_tool_service_proto_goTypes = []any{
 	(*SessionRefusal)(nil),            // 26: fumehood.v1.SessionRefusal
 	(*CancelCallRequest)(nil),         // 27: fumehood.v1.CancelCallRequest
 	(*CancelCallResponse)(nil),        // 28: fumehood.v1.CancelCallResponse
-	(*GetCallRequest)(nil),            // 29: fumehood.v1.GetCallRequest
-	(*GetCallResponse)(nil),           // 30: fumehood.v1.GetCallResponse
-	(*ResolveCallRequest)(nil),        // 31: fumehood.v1.ResolveCallRequest
-	(*ResolveCallResponse)(nil),       // 32: fumehood.v1.ResolveCallResponse
-	(SideEffects)(0),                  // 33: fumehood.v1.SideEffects
-	(*Tool)(nil),                      // 34: fumehood.v1.Tool
-	(*Availability)(nil),              // 35: fumehood.v1.Availability
-	(*CallContext)(nil),               // 36: fumehood.v1.CallContext
-	(*durationpb.Duration)(nil),       // 37: google.protobuf.Duration
-	(*ToolResult)(nil),                // 38: fumehood.v1.ToolResult
-	(*ToolUpdate)(nil),                // 39: fumehood.v1.ToolUpdate
-	(*ApprovalAwaited)(nil),           // 40: fumehood.v1.ApprovalAwaited
-	(*SystemError)(nil),               // 41: fumehood.v1.SystemError
-	(*timestamppb.Timestamp)(nil),     // 42: google.protobuf.Timestamp
-	(*Content)(nil),                   // 43: fumehood.v1.Content
+	(*AnswerQuestionRequest)(nil),     // 29: fumehood.v1.AnswerQuestionRequest
+	(*AnswerQuestionResponse)(nil),    // 30: fumehood.v1.AnswerQuestionResponse
+	(*GetCallRequest)(nil),            // 31: fumehood.v1.GetCallRequest
+	(*GetCallResponse)(nil),           // 32: fumehood.v1.GetCallResponse
+	(*ResolveCallRequest)(nil),        // 33: fumehood.v1.ResolveCallRequest
+	(*ResolveCallResponse)(nil),       // 34: fumehood.v1.ResolveCallResponse
+	(SideEffects)(0),                  // 35: fumehood.v1.SideEffects
+	(*Tool)(nil),                      // 36: fumehood.v1.Tool
+	(*Availability)(nil),              // 37: fumehood.v1.Availability
+	(*CallContext)(nil),               // 38: fumehood.v1.CallContext
+	(*durationpb.Duration)(nil),       // 39: google.protobuf.Duration
+	(*ToolResult)(nil),                // 40: fumehood.v1.ToolResult
+	(*ToolUpdate)(nil),                // 41: fumehood.v1.ToolUpdate
+	(*ApprovalAwaited)(nil),           // 42: fumehood.v1.ApprovalAwaited
+	(*ToolQuestion)(nil),              // 43: fumehood.v1.ToolQuestion
+	(*SystemError)(nil),               // 44: fumehood.v1.SystemError
+	(AnswerAction)(0),                 // 45: fumehood.v1.AnswerAction
+	(*timestamppb.Timestamp)(nil),     // 46: google.protobuf.Timestamp
+	(*Content)(nil),                   // 47: fumehood.v1.Content
 }
 var file_fumehood_v1_tool_service_proto_depIdxs = []int32{
-	33, // 0: fumehood.v1.ListToolsRequest.max_side_effects:type_name -> fumehood.v1.SideEffects
+	35, // 0: fumehood.v1.ListToolsRequest.max_side_effects:type_name -> fumehood.v1.SideEffects
 	0,  // 1: fumehood.v1.ListToolsRequest.format:type_name -> fumehood.v1.ToolFormat
-	34, // 2: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
-	34, // 3: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
+	36, // 2: fumehood.v1.ListToolsResponse.tools:type_name -> fumehood.v1.Tool
+	36, // 3: fumehood.v1.GetToolResponse.tool:type_name -> fumehood.v1.Tool
 	10, // 4: fumehood.v1.CheckAvailabilityResponse.tools:type_name -> fumehood.v1.ToolAvailability
-	35, // 5: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
-	36, // 6: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
-	37, // 7: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
+	37, // 5: fumehood.v1.ToolAvailability.availability:type_name -> fumehood.v1.Availability
+	38, // 6: fumehood.v1.CallToolRequest.context:type_name -> fumehood.v1.CallContext
+	39, // 7: fumehood.v1.CallToolRequest.timeout:type_name -> google.protobuf.Duration
 	12, // 8: fumehood.v1.CallToolRequest.retry:type_name -> fumehood.v1.RetryPolicy
-	38, // 9: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
+	40, // 9: fumehood.v1.CallToolResponse.result:type_name -> fumehood.v1.ToolResult
 	11, // 10: fumehood.v1.StreamToolRequest.call:type_name -> fumehood.v1.CallToolRequest
 	17, // 11: fumehood.v1.StreamToolResponse.started:type_name -> fumehood.v1.CallStarted
-	39, // 12: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
-	38, // 13: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
+	41, // 12: fumehood.v1.StreamToolResponse.update:type_name -> fumehood.v1.ToolUpdate
+	40, // 13: fumehood.v1.StreamToolResponse.finished:type_name -> fumehood.v1.ToolResult
 	16, // 14: fumehood.v1.StreamToolResponse.retry:type_name -> fumehood.v1.CallRetry
-	40, // 15: fumehood.v1.StreamToolResponse.approval:type_name -> fumehood.v1.ApprovalAwaited
-	41, // 16: fumehood.v1.CallRetry.error:type_name -> fumehood.v1.SystemError
-	37, // 17: fumehood.v1.CallRetry.delay:type_name -> google.protobuf.Duration
-	11, // 18: fumehood.v1.CallToolsRequest.calls:type_name -> fumehood.v1.CallToolRequest
-	20, // 19: fumehood.v1.CallToolsResponse.answers:type_name -> fumehood.v1.BatchAnswer
-	21, // 20: fumehood.v1.CallToolsResponse.finished:type_name -> fumehood.v1.BatchFinished
-	38, // 21: fumehood.v1.BatchAnswer.result:type_name -> fumehood.v1.ToolResult
-	26, // 22: fumehood.v1.BatchAnswer.refused:type_name -> fumehood.v1.SessionRefusal
-	11, // 23: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
-	27, // 24: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
-	23, // 25: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
-	22, // 26: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
-	39, // 27: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
-	38, // 28: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
-	26, // 29: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
-	25, // 30: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
-	16, // 31: fumehood.v1.SessionResponse.retry:type_name -> fumehood.v1.CallRetry
-	40, // 32: fumehood.v1.SessionResponse.approval:type_name -> fumehood.v1.ApprovalAwaited
-	24, // 33: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
-	41, // 34: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
-	1,  // 35: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
-	2,  // 36: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
-	42, // 37: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
-	38, // 38: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
-	3,  // 39: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
-	43, // 40: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
-	38, // 41: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
-	4,  // 42: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
-	6,  // 43: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
-	8,  // 44: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
-	11, // 45: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
-	14, // 46: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
-	18, // 47: fumehood.v1.ToolService.CallTools:input_type -> fumehood.v1.CallToolsRequest
-	22, // 48: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
-	27, // 49: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
-	29, // 50: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
-	31, // 51: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
-	5,  // 52: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
-	7,  // 53: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
-	9,  // 54: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
-	13, // 55: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
-	15, // 56: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
-	19, // 57: fumehood.v1.ToolService.CallTools:output_type -> fumehood.v1.CallToolsResponse
-	24, // 58: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
-	28, // 59: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
-	30, // 60: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
-	32, // 61: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
-	52, // [52:62] is the sub-list for method output_type
-	42, // [42:52] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	42, // 15: fumehood.v1.StreamToolResponse.approval:type_name -> fumehood.v1.ApprovalAwaited
+	43, // 16: fumehood.v1.StreamToolResponse.question:type_name -> fumehood.v1.ToolQuestion
+	44, // 17: fumehood.v1.CallRetry.error:type_name -> fumehood.v1.SystemError
+	39, // 18: fumehood.v1.CallRetry.delay:type_name -> google.protobuf.Duration
+	11, // 19: fumehood.v1.CallToolsRequest.calls:type_name -> fumehood.v1.CallToolRequest
+	20, // 20: fumehood.v1.CallToolsResponse.answers:type_name -> fumehood.v1.BatchAnswer
+	21, // 21: fumehood.v1.CallToolsResponse.finished:type_name -> fumehood.v1.BatchFinished
+	40, // 22: fumehood.v1.BatchAnswer.result:type_name -> fumehood.v1.ToolResult
+	26, // 23: fumehood.v1.BatchAnswer.refused:type_name -> fumehood.v1.SessionRefusal
+	11, // 24: fumehood.v1.SessionRequest.call:type_name -> fumehood.v1.CallToolRequest
+	27, // 25: fumehood.v1.SessionRequest.cancel:type_name -> fumehood.v1.CancelCallRequest
+	23, // 26: fumehood.v1.SessionRequest.combined:type_name -> fumehood.v1.SessionRequests
+	22, // 27: fumehood.v1.SessionRequests.requests:type_name -> fumehood.v1.SessionRequest
+	41, // 28: fumehood.v1.SessionResponse.update:type_name -> fumehood.v1.ToolUpdate
+	40, // 29: fumehood.v1.SessionResponse.finished:type_name -> fumehood.v1.ToolResult
+	26, // 30: fumehood.v1.SessionResponse.refused:type_name -> fumehood.v1.SessionRefusal
+	25, // 31: fumehood.v1.SessionResponse.combined:type_name -> fumehood.v1.SessionResponses
+	16, // 32: fumehood.v1.SessionResponse.retry:type_name -> fumehood.v1.CallRetry
+	42, // 33: fumehood.v1.SessionResponse.approval:type_name -> fumehood.v1.ApprovalAwaited
+	43, // 34: fumehood.v1.SessionResponse.question:type_name -> fumehood.v1.ToolQuestion
+	24, // 35: fumehood.v1.SessionResponses.responses:type_name -> fumehood.v1.SessionResponse
+	44, // 36: fumehood.v1.SessionRefusal.error:type_name -> fumehood.v1.SystemError
+	1,  // 37: fumehood.v1.SessionRefusal.kind:type_name -> fumehood.v1.SessionRequestKind
+	45, // 38: fumehood.v1.AnswerQuestionRequest.action:type_name -> fumehood.v1.AnswerAction
+	2,  // 39: fumehood.v1.GetCallResponse.state:type_name -> fumehood.v1.CallState
+	46, // 40: fumehood.v1.GetCallResponse.started_at:type_name -> google.protobuf.Timestamp
+	40, // 41: fumehood.v1.GetCallResponse.result:type_name -> fumehood.v1.ToolResult
+	3,  // 42: fumehood.v1.ResolveCallRequest.resolution:type_name -> fumehood.v1.Resolution
+	47, // 43: fumehood.v1.ResolveCallRequest.content:type_name -> fumehood.v1.Content
+	40, // 44: fumehood.v1.ResolveCallResponse.result:type_name -> fumehood.v1.ToolResult
+	4,  // 45: fumehood.v1.ToolService.ListTools:input_type -> fumehood.v1.ListToolsRequest
+	6,  // 46: fumehood.v1.ToolService.GetTool:input_type -> fumehood.v1.GetToolRequest
+	8,  // 47: fumehood.v1.ToolService.CheckAvailability:input_type -> fumehood.v1.CheckAvailabilityRequest
+	11, // 48: fumehood.v1.ToolService.CallTool:input_type -> fumehood.v1.CallToolRequest
+	14, // 49: fumehood.v1.ToolService.StreamTool:input_type -> fumehood.v1.StreamToolRequest
+	18, // 50: fumehood.v1.ToolService.CallTools:input_type -> fumehood.v1.CallToolsRequest
+	22, // 51: fumehood.v1.ToolService.Session:input_type -> fumehood.v1.SessionRequest
+	27, // 52: fumehood.v1.ToolService.CancelCall:input_type -> fumehood.v1.CancelCallRequest
+	29, // 53: fumehood.v1.ToolService.AnswerQuestion:input_type -> fumehood.v1.AnswerQuestionRequest
+	31, // 54: fumehood.v1.ToolService.GetCall:input_type -> fumehood.v1.GetCallRequest
+	33, // 55: fumehood.v1.ToolService.ResolveCall:input_type -> fumehood.v1.ResolveCallRequest
+	5,  // 56: fumehood.v1.ToolService.ListTools:output_type -> fumehood.v1.ListToolsResponse
+	7,  // 57: fumehood.v1.ToolService.GetTool:output_type -> fumehood.v1.GetToolResponse
+	9,  // 58: fumehood.v1.ToolService.CheckAvailability:output_type -> fumehood.v1.CheckAvailabilityResponse
+	13, // 59: fumehood.v1.ToolService.CallTool:output_type -> fumehood.v1.CallToolResponse
+	15, // 60: fumehood.v1.ToolService.StreamTool:output_type -> fumehood.v1.StreamToolResponse
+	19, // 61: fumehood.v1.ToolService.CallTools:output_type -> fumehood.v1.CallToolsResponse
+	24, // 62: fumehood.v1.ToolService.Session:output_type -> fumehood.v1.SessionResponse
+	28, // 63: fumehood.v1.ToolService.CancelCall:output_type -> fumehood.v1.CancelCallResponse
+	30, // 64: fumehood.v1.ToolService.AnswerQuestion:output_type -> fumehood.v1.AnswerQuestionResponse
+	32, // 65: fumehood.v1.ToolService.GetCall:output_type -> fumehood.v1.GetCallResponse
+	34, // 66: fumehood.v1.ToolService.ResolveCall:output_type -> fumehood.v1.ResolveCallResponse
+	56, // [56:67] is the sub-list for method output_type
+	45, // [45:56] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_tool_service_proto_init() }
@@ -2622,6 +2798,7 @@ func file_fumehood_v1_tool_service_proto_init() {
 		(*StreamToolResponse_Finished)(nil),
 		(*StreamToolResponse_Retry)(nil),
 		(*StreamToolResponse_Approval)(nil),
+		(*StreamToolResponse_Question)(nil),
 	}
 	file_fumehood_v1_tool_service_proto_msgTypes[16].OneofWrappers = []any{
 		(*BatchAnswer_Result)(nil),
@@ -2639,6 +2816,7 @@ func file_fumehood_v1_tool_service_proto_init() {
 		(*SessionResponse_Combined)(nil),
 		(*SessionResponse_Retry)(nil),
 		(*SessionResponse_Approval)(nil),
+		(*SessionResponse_Question)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2646,7 +2824,7 @@ func file_fumehood_v1_tool_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_tool_service_proto_rawDesc), len(file_fumehood_v1_tool_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

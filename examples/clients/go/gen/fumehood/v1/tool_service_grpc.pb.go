@@ -27,6 +27,7 @@ const (
 	ToolService_CallTools_FullMethodName         = "/fumehood.v1.ToolService/CallTools"
 	ToolService_Session_FullMethodName           = "/fumehood.v1.ToolService/Session"
 	ToolService_CancelCall_FullMethodName        = "/fumehood.v1.ToolService/CancelCall"
+	ToolService_AnswerQuestion_FullMethodName    = "/fumehood.v1.ToolService/AnswerQuestion"
 	ToolService_GetCall_FullMethodName           = "/fumehood.v1.ToolService/GetCall"
 	ToolService_ResolveCall_FullMethodName       = "/fumehood.v1.ToolService/ResolveCall"
 )
@@ -67,6 +68,10 @@ type ToolServiceClient interface {
 	// own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
 	// finished.
 	CancelCall(ctx context.Context, in *CancelCallRequest, opts ...grpc.CallOption) (*CancelCallResponse, error)
+	// Answers what a call's tool has asked whoever made it: for the caller of the call alone, and operators. Returns once the
+	// answer is on its way to the tool. NOT_FOUND when no such question is open, which includes one that was answered, has
+	// run out of time, or whose call is over.
+	AnswerQuestion(ctx context.Context, in *AnswerQuestionRequest, opts ...grpc.CallOption) (*AnswerQuestionResponse, error)
 	// Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
 	// again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
 	GetCall(ctx context.Context, in *GetCallRequest, opts ...grpc.CallOption) (*GetCallResponse, error)
@@ -184,6 +189,16 @@ func (c *toolServiceClient) CancelCall(ctx context.Context, in *CancelCallReques
 	return out, nil
 }
 
+func (c *toolServiceClient) AnswerQuestion(ctx context.Context, in *AnswerQuestionRequest, opts ...grpc.CallOption) (*AnswerQuestionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AnswerQuestionResponse)
+	err := c.cc.Invoke(ctx, ToolService_AnswerQuestion_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *toolServiceClient) GetCall(ctx context.Context, in *GetCallRequest, opts ...grpc.CallOption) (*GetCallResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetCallResponse)
@@ -240,6 +255,10 @@ type ToolServiceServer interface {
 	// own answer says how it ended. NOT_FOUND when no such call is under way, which includes one that has just
 	// finished.
 	CancelCall(context.Context, *CancelCallRequest) (*CancelCallResponse, error)
+	// Answers what a call's tool has asked whoever made it: for the caller of the call alone, and operators. Returns once the
+	// answer is on its way to the tool. NOT_FOUND when no such question is open, which includes one that was answered, has
+	// run out of time, or whose call is over.
+	AnswerQuestion(context.Context, *AnswerQuestionRequest) (*AnswerQuestionResponse, error)
 	// Returns how a call ended, or where it stands: by its id, whoever started it, also after the sidecar was started
 	// again. NOT_FOUND when nothing is recorded of it; FAILED_PRECONDITION when this sidecar records nothing.
 	GetCall(context.Context, *GetCallRequest) (*GetCallResponse, error)
@@ -279,6 +298,9 @@ func (UnimplementedToolServiceServer) Session(grpc.BidiStreamingServer[SessionRe
 }
 func (UnimplementedToolServiceServer) CancelCall(context.Context, *CancelCallRequest) (*CancelCallResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelCall not implemented")
+}
+func (UnimplementedToolServiceServer) AnswerQuestion(context.Context, *AnswerQuestionRequest) (*AnswerQuestionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AnswerQuestion not implemented")
 }
 func (UnimplementedToolServiceServer) GetCall(context.Context, *GetCallRequest) (*GetCallResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetCall not implemented")
@@ -426,6 +448,24 @@ func _ToolService_CancelCall_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ToolService_AnswerQuestion_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AnswerQuestionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolServiceServer).AnswerQuestion(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ToolService_AnswerQuestion_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolServiceServer).AnswerQuestion(ctx, req.(*AnswerQuestionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ToolService_GetCall_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetCallRequest)
 	if err := dec(in); err != nil {
@@ -488,6 +528,10 @@ var ToolService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelCall",
 			Handler:    _ToolService_CancelCall_Handler,
+		},
+		{
+			MethodName: "AnswerQuestion",
+			Handler:    _ToolService_AnswerQuestion_Handler,
 		},
 		{
 			MethodName: "GetCall",
