@@ -46,6 +46,14 @@ class Recorded:
         await self.until(lambda: [each for each in self.call(call_id) if each["type"] == kind])
         return self.call(call_id)
 
+    async def signed(self) -> None:
+        """Returns once a checkpoint covers every event that is there now: a second after the last of them."""
+        async with asyncio.timeout(BOUND_S):
+            with contextlib.closing(SqliteReader(self.path)) as reader:
+                size = reader.size()
+                while max((covered for covered, _ in reader.checkpoints()), default=0) < size:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+
     def verified(self) -> Verified:
         with contextlib.closing(SqliteReader(self.path)) as reader:
             return verify(reader, public_keys(self.state))

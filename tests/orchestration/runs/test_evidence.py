@@ -27,6 +27,7 @@ async def test_journal_with_runs_verifies_and_a_run_is_proven(scripted_model: Sc
         await recorded.until(lambda: recorded.events("run_ended"), 2)
         done = fumehood("journal", "verify", folder=sidecar.folder)
         assert done.status == 0, done.stdout + done.stderr
+        await recorded.signed()
         page = tmp_path / "run.html"
         written = fumehood("journal", "evidence", "--run", "run-1", "-o", page, folder=sidecar.folder)
         assert written.status == 0, written.stderr
