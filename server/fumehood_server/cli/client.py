@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ from fumehood_server.cli.address import resolve_address
 from fumehood_server.cli.channel import open_channel
 from fumehood_server.cli.credentials import Credentials, credentials
 from fumehood_server.cli.statuses import decode_status, forbidden, unreachable
+from fumehood_server.cli.threaded_stream import answer_by_thread, read_by_thread
 from fumehood_server.model.tool import MAX_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -183,23 +185,16 @@ class SidecarClient:
 
     def call_tool(self, request: pb.CallToolRequest) -> tool_pb2.ToolResult:
         """Call and wait. An interrupt cancels the call, and is raised again."""
-
-        def ask() -> pb.CallToolResponse:
-            future = self._tools.CallTool.future(request, timeout=deadline_s(request))
-            try:
-                return future.result()
-            except BaseException:
-                future.cancel()  # type: ignore[no-untyped-call]  # the stubs leave its return out
-                raise
-
-        return self._ask(ask).result
+        begin = functools.partial(self._tools.CallTool.future, request, timeout=deadline_s(request))
+        response: pb.CallToolResponse = self._ask(lambda: answer_by_thread(begin))
+        return response.result
 
     def stream_tool(
         self, request: pb.CallToolRequest, *, after_sequence: int, timeout_s: float
     ) -> Iterator[pb.StreamToolResponse]:
         """Call, or join the call, and yield what happens. Leaving the iterator ends the stream."""
         wanted = pb.StreamToolRequest(call=request, after_sequence=after_sequence)
-        return self._stream(self._tools.StreamTool(wanted, timeout=timeout_s))
+        return self._stream(lambda: self._tools.StreamTool(wanted, timeout=timeout_s))
 
     def get_call(self, call_id: str, *, timeout_s: float) -> pb.GetCallResponse:
         """Where a call stands. Waits that long for a connection."""
@@ -217,7 +212,7 @@ class SidecarClient:
 
     def call_tools(self, calls: list[pb.CallToolRequest]) -> Iterator[pb.BatchAnswer]:
         """Make a batch of calls and yield the answers in their order. Leaving the iterator cancels the calls."""
-        for message in self._stream(self._tools.CallTools(pb.CallToolsRequest(calls=calls))):
+        for message in self._stream(lambda: self._tools.CallTools(pb.CallToolsRequest(calls=calls))):
             yield from message.answers
 
     def stream_run(
@@ -225,7 +220,7 @@ class SidecarClient:
     ) -> Iterator[run_pb.StreamRunResponse]:
         """Run, or join the run, and yield what happens after an event. Leaving the iterator ends the stream."""
         wanted = run_pb.StreamRunRequest(request=request, after_sequence=after, join_only=join_only)
-        return self._stream(self._runs.StreamRun(wanted))
+        return self._stream(lambda: self._runs.StreamRun(wanted))
 
     def steer_run(self, request: run_pb.SteerRunRequest) -> None:
         """Give a run further messages."""
@@ -250,7 +245,7 @@ class SidecarClient:
 
     def watch_approvals(self) -> Iterator[approval_pb.WatchApprovalsResponse]:
         """Those that are open, and each as it changes, until the caller leaves."""
-        return self._stream(self._approvals.WatchApprovals(approval_pb.WatchApprovalsRequest()))
+        return self._stream(lambda: self._approvals.WatchApprovals(approval_pb.WatchApprovalsRequest()))
 
     def decide_approval(self, request: approval_pb.DecideApprovalRequest) -> approval_pb.Approval:
         """Decide one."""
@@ -290,16 +285,9 @@ class SidecarClient:
 
     def read_mcp(self, method: str, request: Any) -> Any:  # noqa: ANN401 - of any method of McpService that reads
         """Read something of a hosted MCP server. An interrupt cancels the call, and is raised again."""
-
-        def ask() -> object:
-            future = getattr(self._mcp, method).future(request, timeout=MAX_TIMEOUT_S + REPLY_SLACK_S)
-            try:
-                return future.result()
-            except BaseException:
-                future.cancel()
-                raise
-
-        return self._ask(ask)
+        future = getattr(self._mcp, method).future
+        begin = functools.partial(future, request, timeout=MAX_TIMEOUT_S + REPLY_SLACK_S)
+        return self._ask(lambda: answer_by_thread(begin))
 
     def list_plugins(self) -> list[plugin_pb.Plugin]:
         """All plugins in the order of the configuration."""
@@ -336,7 +324,8 @@ class SidecarClient:
     ) -> Iterator[plugin_pb.TailPluginLogsResponse]:
         """The last lines of a plugin's log and, with `follow`, new ones until the caller leaves."""
         request = plugin_pb.TailPluginLogsRequest(name=name, lines=lines, follow=follow)
-        return self._stream(self._plugins.TailPluginLogs(request, timeout=None if follow else LOOKUP_TIMEOUT_S))
+        timeout_s = None if follow else LOOKUP_TIMEOUT_S
+        return self._stream(lambda: self._plugins.TailPluginLogs(request, timeout=timeout_s))
 
     def newest_events(
         self, wanted: journal_pb.EventFilter, number: int, *, payloads: bool = False
@@ -357,7 +346,7 @@ class SidecarClient:
 
     def watch_events(self, wanted: journal_pb.EventFilter) -> Iterator[journal_pb.WatchEventsResponse]:
         """Events from a position on, until the caller leaves."""
-        return self._stream(self._journal.WatchEvents(journal_pb.WatchEventsRequest(filter=wanted)))
+        return self._stream(lambda: self._journal.WatchEvents(journal_pb.WatchEventsRequest(filter=wanted)))
 
     def fork_run(self, run: str, position: int) -> journal_pb.ForkRunResponse:
         """A run that goes on from an event of another."""
@@ -370,13 +359,12 @@ class SidecarClient:
         except grpc.RpcError as error:
             raise decode_status(error, self.target) from error
 
-    def _stream(self, stream: Any) -> Iterator[Any]:  # noqa: ANN401 - grpc's stream of either kind of message
+    def _stream(self, begin: Callable[[], Any]) -> Iterator[Any]:
+        """What the stream that `begin` returns yields. Leaving the iterator cancels it."""
         try:
-            yield from stream
+            yield from read_by_thread(begin)
         except grpc.RpcError as error:
             raise decode_status(error, self.target) from error
-        finally:
-            stream.cancel()
 
 
 def deadline_s(request: pb.CallToolRequest) -> float:
