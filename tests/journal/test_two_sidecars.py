@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import psycopg
@@ -28,7 +29,8 @@ from fumehood_server.journal.store import EventFilter
 from fumehood_server.journal.verify import verify
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.cli.command import fumehood
+from tests import preloaded
+from tests.cli.command import environment, fumehood
 from tests.postgresql import PostgresServer, kept_files, running_server
 from tests.rpc.support import ToolClient, call, reason_of, text_of
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
@@ -397,6 +399,21 @@ def cut_off(url: str, call_id: str) -> None:
         assert admin.execute(sql, (lock_key(owner) % (1 << 32),)).rowcount == 1
 
 
+@contextlib.contextmanager
+def followed(sidecar: Sidecar, path: Path) -> Iterator[Callable[[], list[int]]]:
+    """Follows the journal from its beginning, in a process of its own. The positions that it has printed so far."""
+    command = [*preloaded.PYTHON, "-m", "fumehood_server", "journal", "tail", "-f", "-n", "1000", "--json"]
+    with path.open("wb") as lines:
+        process = preloaded.Popen([*command, "--address", sidecar.target], stdout=lines, env=environment())
+    try:
+        yield lambda: [
+            json.loads(line)["position"] for line in path.read_text().splitlines(keepends=True) if "\n" in line
+        ]
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.slow("waits until a database is given up")
 @pytest.mark.parametrize("how", ["restarted", "frozen"])
 async def test_a_database_that_is_away_refuses_calls_with_effects_and_comes_back(
@@ -424,6 +441,10 @@ async def test_a_database_that_is_away_refuses_calls_with_effects_and_comes_back
                         await asyncio.sleep(0.05)
 
             assert [await code("enter"), await code("look")] == ["", ""]
+            printed = stack.enter_context(followed(sidecar, folder / "followed"))
+            async with asyncio.timeout(BOUND_S):
+                while not printed():  # noqa: ASYNC110 - another process prints them
+                    await asyncio.sleep(0.05)
             with server.frozen() if how == "frozen" else contextlib.nullcontext():
                 if how == "restarted":
                     await asyncio.to_thread(server.stop)
@@ -435,6 +456,12 @@ async def test_a_database_that_is_away_refuses_calls_with_effects_and_comes_back
                 await asyncio.to_thread(server.start)
             await serving(health_pb2.HealthCheckResponse.SERVING)
             assert [await code("enter"), await code("look")] == ["", ""]
+            stub: Any = JournalServiceStub(channel)
+            size = int((await stub.ListEvents(jpb.ListEventsRequest(), timeout=BOUND_S)).journal_size)
+            async with asyncio.timeout(BOUND_S):
+                while len(positions := printed()) < size:  # noqa: ASYNC110 - another process prints them
+                    await asyncio.sleep(0.05)
+            assert positions[:size] == [*range(size)]
         sidecar.signal()
         assert await asyncio.to_thread(sidecar.wait) == 0
         with contextlib.closing(DatabasePlace(Database(url)).open_reader()) as reader:

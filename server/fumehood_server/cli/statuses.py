@@ -60,6 +60,7 @@ _TODO = {
 }
 
 _TODO_BY_REASON = {
+    "JOURNAL_UNAVAILABLE": "Mend what the message names, and try again; the sidecar's log says more.",
     "PLUGIN_NOT_FOUND": "`fumehood plugin list` lists what there is.",
     "TOOL_NOT_FOUND": "`fumehood tools --all` lists what there is.",
     "RUN_ID_IN_USE": "Give another --id, or the request of that run, word by word.",

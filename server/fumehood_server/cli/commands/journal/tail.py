@@ -28,6 +28,7 @@ _RETRY_S = 0.5
 """Between two tries to find a sidecar where one was."""
 
 _GONE = frozenset({"UNREACHABLE", "UNAVAILABLE", "DRAINING", "CANCELLED"})
+_UNREADABLE = "JOURNAL_UNAVAILABLE"
 _NO_SERVICE = frozenset({"UNREACHABLE", "UNIMPLEMENTED", "JOURNAL_OFF"})
 
 
@@ -92,29 +93,31 @@ def _events(
 
 
 def _followed(client: SidecarClient, wanted: Chosen, size: int) -> Iterator[tuple[int, bytes]]:
-    """Events from there on. Where the sidecar ends, those of the next one at its address, without a gap."""
+    """Events from there on, without a gap, over the sidecar's end and the next one's start, or its database's."""
     from fumehood_server.cli import output
     from fumehood_server.cli.client import SidecarClient
 
     onward = wanted.message()
     onward.start_position = max(size, wanted.after + 1)
-    is_there = True
+    lost = ""
     while True:
         try:
-            with contextlib.nullcontext(client) if is_there else SidecarClient(client.target) as current:
+            with contextlib.nullcontext(client) if not lost else SidecarClient(client.target) as current:
                 for position, body in _watched(current, onward):
-                    if not is_there:
-                        output.note(f"(a sidecar serves {client.target} again)")
-                        is_there = True
+                    if lost:
+                        output.note(f"(the journal of {client.target} is followed again)")
+                        lost = ""
                     yield position, body
             if wanted.before is not None and onward.start_position >= wanted.before:
                 return
+            why = "has ended"
         except CommandError as error:
-            if error.code not in _GONE:
+            if error.code not in _GONE | {_UNREADABLE}:
                 raise
-        if is_there:
-            output.note(f"(the sidecar at {client.target} has ended: waiting for the next one)")
-        is_there = False
+            why = "can't read its journal now" if error.code == _UNREADABLE else "has ended"
+        if why != lost:
+            lost = why
+            output.note(f"(the sidecar at {client.target} {why}: waiting until its journal can be followed)")
         time.sleep(_RETRY_S)
 
 
