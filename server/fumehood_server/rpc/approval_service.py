@@ -16,7 +16,7 @@ from fumehood_server.policy.decisions import unavailable_refused
 from fumehood_server.rpc.admission import MAX_NAME_BYTES
 from fumehood_server.rpc.approval_messages import CHOICES, approval_message
 from fumehood_server.rpc.authentication import asking
-from fumehood_server.rpc.message_stream import send_messages
+from fumehood_server.rpc.message_stream import follow_messages
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
 from fumehood_server.rpc.standing_approvals import StandingMethods
 from fumehood_server.rpc.standing_messages import asked_terms
@@ -97,7 +97,7 @@ class ApprovalService:
             return request.tool in {"", approval.asked.tool} and decisions.may_see(approval, who.still())
 
         with self._watchers.take(context.peer()):
-            await send_messages(self._server, _watched(desk, is_wanted), context, unavailable_refused())
+            await follow_messages(self._server, _watched(desk, is_wanted), context, unavailable_refused())
 
     async def decide_approval(
         self, request: pb.DecideApprovalRequest, context: _Context[pb.DecideApprovalRequest]

@@ -21,7 +21,7 @@ from fumehood_server.rpc.journal_replaying import read_run_name, replayed, verif
 from fumehood_server.rpc.journal_requests import page_span, page_token, read_filter
 from fumehood_server.rpc.journal_verifying import read_keys, verification
 from fumehood_server.rpc.journal_watching import watched
-from fumehood_server.rpc.message_stream import send_messages
+from fumehood_server.rpc.message_stream import follow_messages
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, page_size
 from fumehood_server.rpc.stream_slots import StreamSlots
 
@@ -133,7 +133,7 @@ class JournalService:
             return (await fork_run(self._server.journal, reads, request, caller.recorded)).SerializeToString()
 
     async def _send(self, messages: AsyncGenerator[bytes, None], context: _Context[Any]) -> None:
-        await send_messages(self._server, messages, context, _unavailable())
+        await follow_messages(self._server, messages, context, _unavailable())
 
     def _reads(self) -> JournalReads:
         reads = self._server.journal_reads

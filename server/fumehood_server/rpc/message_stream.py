@@ -22,31 +22,35 @@ async def send_messages(
     server: ServerContext,
     messages: AsyncGenerator[bytes, None],
     context: grpc.aio.ServicerContext[Any, bytes],
+) -> None:
+    """Write messages until there are no more or the caller leaves: of what has an end of its own, also in a drain.
+
+    Raises:
+        RefusedError: as `messages` does; the caller may use the method no more.
+    """
+    with hang_ups_end_it():
+        await _send(server, messages, context)
+
+
+async def follow_messages(
+    server: ServerContext,
+    messages: AsyncGenerator[bytes, None],
+    context: grpc.aio.ServicerContext[Any, bytes],
     refusing: AbstractContextManager[None],
 ) -> None:
-    """Write messages until there are no more, the caller leaves or the sidecar has drained.
+    """Write messages of what never ends until the caller leaves or the sidecar has drained.
 
     `refusing` makes of what `messages` raises what the caller is told.
 
     Raises:
         RefusedError: as `messages` and `refusing` do; the caller may use the method no more.
     """
-    turn, unread, caller, who = server.pacer.turn, server.unread, context.peer(), asking()
     refused: list[RefusedError] = []  # past a task group, which would wrap it
 
     async def send() -> None:
         try:
-            async with contextlib.aclosing(messages):
-                with refusing:
-                    async for message in messages:
-                        await turn()
-                        who.still()
-                        size = len(message) + STREAM_BYTES
-                        unread.add(caller, size)
-                        try:
-                            await context.write(message)
-                        finally:
-                            unread.remove(caller, size)
+            with refusing:
+                await _send(server, messages, context)
         except RefusedError as exc:
             refused.append(exc)
 
@@ -54,3 +58,19 @@ async def send_messages(
         await server.drain.until_end(send())
     if refused:
         raise refused[0]
+
+
+async def _send(
+    server: ServerContext, messages: AsyncGenerator[bytes, None], context: grpc.aio.ServicerContext[Any, bytes]
+) -> None:
+    turn, unread, caller, who = server.pacer.turn, server.unread, context.peer(), asking()
+    async with contextlib.aclosing(messages):
+        async for message in messages:
+            await turn()
+            who.still()
+            size = len(message) + STREAM_BYTES
+            unread.add(caller, size)
+            try:
+                await context.write(message)
+            finally:
+                unread.remove(caller, size)

@@ -81,7 +81,7 @@ class OrchestrationService:
             del request  # likewise
             try:
                 messages = _messages(run, after, joined=joined)
-                await send_messages(self._server, messages, context, contextlib.nullcontext())
+                await send_messages(self._server, messages, context)
             finally:
                 _leave(run, joined=joined)
 

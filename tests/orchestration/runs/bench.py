@@ -40,9 +40,10 @@ NOTES = '''
         return Content("stopped", terminate=True)
 
     @plugin.tool(side_effects="none", timeout_s=30)
-    def wait(seconds: float, ctx: Context) -> str:
+    def wait(seconds: float, ctx: Context, updates: int = 1) -> str:
         """Wait."""
-        ctx.update("waiting", progress=0, total=1)
+        for number in range(updates):
+            ctx.update("waiting", progress=number, total=updates)
         time.sleep(seconds)
         return "waited"
 

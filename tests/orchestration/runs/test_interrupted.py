@@ -23,6 +23,7 @@ from tests.rpc.support import reason_of
 from .bench import TIMEOUT_S, asked, model_sidecar, run, runs_of
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
+UPDATES, FOLLOWERS = 1_500, 40
 DISK = 24 * 1024 * 1024
 
 
@@ -86,6 +87,40 @@ async def test_a_plan_that_a_shutdown_interrupts_goes_on_with_the_steps_that_are
             response = await run(stub, request)
     assert (response.state, response.content or json.loads(response.output_json)) == ("COMPLETE", "Said.")
     assert (tmp_path / "notes/a").read_text() == "one\n"
+
+
+async def test_whoever_has_much_to_read_of_a_run_yet_is_told_that_a_shutdown_interrupts_it(
+    scripted_model: ScriptedModel, tmp_path: Path, state: Path
+) -> None:
+    steps = [
+        {"name": "wait", "kind": "tool", "tool": "wait", "arguments": {"seconds": 1, "updates": UPDATES}},
+        {"name": "say", "kind": "infer", "prompt": "Say it.", "after": ["wait"]},
+    ]
+    plan = pb.PlanOptions(plan_json=json.dumps({"steps": steps, "output": {"$from": "say"}}))
+    request = pb.StreamRunRequest(request=asked(request_id="plan", mode=pb.MODE_PLAN, plan=plan))
+    begun, said = 0, asyncio.Event()
+    with model_sidecar(scripted_model, tmp_path, at=state) as sidecar:
+
+        async def follow() -> str:
+            nonlocal begun
+            try:
+                async for each in stub.StreamRun(request, timeout=TIMEOUT_S):
+                    if each.tool_update.sequence == UPDATES:
+                        said.set()
+                    if each.HasField("started"):
+                        begun += 1
+                        if begun == FOLLOWERS + 1:
+                            sidecar.signal()
+            except grpc.aio.AioRpcError as error:
+                return reason_of(error)
+            return "ended without a word"
+
+        async with runs_of(sidecar) as stub:
+            streams = [asyncio.create_task(follow())]
+            await asyncio.wait_for(said.wait(), TIMEOUT_S)
+            streams += [asyncio.create_task(follow()) for _ in range(FOLLOWERS)]
+            assert await asyncio.gather(*streams) == ["DRAINING"] * len(streams)
+        assert sidecar.wait() == 0
 
 
 async def test_a_run_whose_journal_cannot_be_written_goes_on_once_it_can(
