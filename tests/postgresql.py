@@ -109,9 +109,15 @@ class PostgresServer:
         return f"postgresql://fumehood@/{database}?host={quote(str(self.folder), safe='')}"
 
     def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._bin / program), *arguments]
+        if self._user is not None:
+            # Not by subprocess's `user`, with which it forks rather than vforks: gRPC's threads are at work in this
+            # process, and its handlers of forks have ended such a child.
+            as_user = ("--reuid", str(self._user.pw_uid), "--regid", str(self._user.pw_gid), "--clear-groups")
+            command = ["/usr/bin/setpriv", *as_user, *command]
         with tempfile.TemporaryFile() as said:  # no pipe: the server would keep it open
             done = subprocess.run(
-                [str(self._bin / program), *arguments],
+                command,
                 check=False,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
@@ -119,9 +125,6 @@ class PostgresServer:
                 cwd="/",
                 env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
                 timeout=2 * _WAIT_S,
-                user=None if self._user is None else self._user.pw_uid,
-                group=None if self._user is None else self._user.pw_gid,
-                extra_groups=None if self._user is None else (),
             )
             said.seek(0)
             log = self.folder / "log"
