@@ -29,7 +29,8 @@ def test_terminal_is_asked_field_by_field_until_it_fits(sidecar: Sidecar) -> Non
         ("Answer?", "y"),
         ("colour", "green"),
         ("count", ""),
-        ("Answer?", ""),  # which is yes
+        ("Answer?", ""),  # which is no answer
+        ("Answer?", "y"),
         ("colour", "red"),
         ("count", "3"),
     ]

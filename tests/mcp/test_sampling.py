@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fumehood_sdk.adapters.mcp.client_requests import RefusedInput
+from fumehood_sdk.adapters.mcp.inputs import Inputs
 from fumehood_server.config.load import load_config
 from fumehood_server.errors import ConfigError
 
@@ -132,3 +134,28 @@ def test_granted_engine_is_shown(tmp_path: Path, scripted_model: ScriptedModel) 
     shown = shown.get("plugin", shown)
     assert shown["grants"]["engines"] == ["scripted"], shown
     assert {tuple(each["engines"]) for each in shown["sandboxes"]} == {("scripted",)}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"messages": [{"role": [], "content": {"type": "text", "text": "x"}}]},
+        {"messages": [{"role": {}, "content": {"type": "text", "text": "x"}}]},
+        {"temperature": 10**400},
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"maxTokens": 10**400},
+        {"stopSequences": [{}]},
+    ],
+)
+def test_whatever_a_server_asks_for_ends_in_a_refusal_of_that_alone(more: dict[str, Any]) -> None:
+    asked = {"messages": [{"role": "user", "content": {"type": "text", "text": "x"}}], "maxTokens": 1}
+    sent: list[bytes] = []
+    answers: list[bytes | RefusedInput] = []
+    inputs = Inputs(sent.append)
+    inputs.ask(1, "sampling/createMessage", asked | more, answers.append)
+    (answer,) = answers
+    assert isinstance(answer, RefusedInput)
+    assert sent == []
+    inputs.ask(1, "sampling/createMessage", asked, answers.append)
+    assert (len(sent), len(answers)) == (1, 1)

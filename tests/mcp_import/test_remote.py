@@ -98,6 +98,54 @@ def test_server_that_refuses_leaves_nothing_behind(tmp_path: Path, given: str) -
     assert left(tmp_path) == []
 
 
+def test_secret_of_another_server_is_not_shown_to_this_one(tmp_path: Path) -> None:
+    kept = tmp_path / ".fumehood/secrets/far-authorization"
+    with remote_server(f"token={TOKEN}") as port:
+        table = {"url": f"http://127.0.0.1:{port}/mcp", "headers": {"Authorization": "Bearer another-value"}}
+        kept.parent.mkdir(parents=True, mode=0o700)
+        kept.write_text(TOKEN)
+        kept.chmod(0o600)
+        found = outcome(imported(tmp_path, table))
+        assert (found["status"], found["problem"]["code"]) == ("refused", "secret")
+        assert f"{kept} holds another value" in found["problem"]["message"]
+        assert (kept.read_text(), (tmp_path / "fumehood.toml").read_text()) == (TOKEN, "")
+        kept.unlink()
+        (tmp_path / "fumehood.toml").write_text('[secrets.far-authorization]\nenv = "ELSEWHERE"\n')
+        command = ("mcp", "import", "mcp.json", "--yes", "--json")
+        found = outcome(fumehood(*command, folder=tmp_path, more={"ELSEWHERE": TOKEN}))
+        assert found["problem"]["message"] == "[secrets.far-authorization] is there already, and is something else"
+        (tmp_path / "fumehood.toml").write_text("")
+        table["headers"] = {"Authorization": f"Bearer {TOKEN}"}
+        assert outcome(imported(tmp_path, table))["status"] == "imported"
+
+
+@pytest.mark.parametrize(
+    ("headers", "secrets"),
+    [
+        ({"X-Upstream": "Bearer abcd1234efgh"}, ["far-x-upstream"]),
+        ({"X-Upstream": "basic dXNlcjpwYXNz"}, ["far-x-upstream"]),
+        ({"X-Password": "correct horse battery"}, ["far-x-password"]),
+        ({"X-Greeting": "good morning all"}, []),
+    ],
+)
+def test_tokens_are_found_behind_their_scheme_and_kept_whole(
+    tmp_path: Path, headers: dict[str, str], secrets: list[str]
+) -> None:
+    found = outcome(imported(tmp_path, {"url": "https://mcp.example.com/mcp", "headers": headers}, "--dry-run"))
+    assert (found["status"], found["now"]["secrets"]) == ("planned", secrets)
+    done = imported(tmp_path, {"url": "http://mcp.example.com/mcp", "headers": headers}, "--dry-run")
+    if secrets:
+        assert outcome(done)["problem"]["code"] == "insecure_url"
+    else:
+        assert outcome(done)["status"] == "planned"
+
+
+def test_two_fields_are_not_kept_as_one_secret(tmp_path: Path) -> None:
+    table = {"url": "https://mcp.example.com/mcp", "headers": {"X-Api-Key": "value-one", "X_Api_Key": "value-two"}}
+    found = outcome(imported(tmp_path, table, "--dry-run"))
+    assert found["problem"]["message"] == "two header fields would be kept as one secret, far-x-api-key"
+
+
 def test_server_that_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
     found = outcome(imported(tmp_path, {"url": "http://127.0.0.1:9/mcp"}))
     assert (found["status"], found["problem"]["code"]) == ("refused", "not_reached")

@@ -57,8 +57,8 @@ def answer_on_terminal(client: SidecarClient, question: tool_pb2.ToolQuestion) -
 
 def _choice() -> str:
     while True:
-        word: str = click.prompt(f"  Answer? {_CHOICES}", default=_ACCEPT, err=True, show_default=False)
-        if word.strip().lower()[:1] in _ACTIONS:
+        word: str = click.prompt(f"  Answer? {_CHOICES}", default="", err=True, show_default=False)
+        if word.strip().lower()[:1] in _ACTIONS:  # a mere Enter, which may have been typed before, is no answer
             return word.strip().lower()[:1]
 
 

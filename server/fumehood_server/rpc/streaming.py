@@ -61,7 +61,8 @@ async def stream_call(
                 while not end.done() or updates.ready:
                     while updates.ready:
                         await server.pacer.turn()
-                        await context.write(_event(request.call_id, updates.take()).SerializeToString())
+                        if updates.ready:  # a question that was answered meanwhile is told to nobody
+                            await context.write(_event(request.call_id, updates.take()).SerializeToString())
                     if not end.done():
                         wake.clear()
                         await wake.wait()

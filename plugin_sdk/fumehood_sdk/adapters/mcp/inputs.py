@@ -39,7 +39,7 @@ class Inputs:
                 tag, body = plugin_requests.QUESTION, elicitation.encode(invocation_id, number, asked)
             else:
                 tag, body = plugin_requests.INFERENCE_REQUEST, sampling.encode(invocation_id, number, asked)
-        except ValueError as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:  # whatever a server makes of it
             given(RefusedInput("invalid", str(error)))
             return
         self._waiting.setdefault(invocation_id, {})[number] = given

@@ -14,6 +14,8 @@ _ROLES = {"user": 1, "assistant": 2}
 """By the numbers of `InferenceRole`."""
 _STOP_REASONS = {"stop": "endTurn", "length": "maxTokens"}
 _U32 = 2**32
+_MAX_TEMPERATURE = 100
+"""Far above what any engine takes, which refuses the rest."""
 
 
 def encode(invocation_id: int, request_id: int, params: Mapping[str, Any]) -> bytes:
@@ -32,6 +34,8 @@ def encode(invocation_id: int, request_id: int, params: Mapping[str, Any]) -> by
         raise ValueError("it has no maxTokens")
     if temperature is not None and (isinstance(temperature, bool) or not isinstance(temperature, int | float)):
         raise ValueError("its temperature is no number")
+    if temperature is not None and not abs(temperature) <= _MAX_TEMPERATURE:  # NaN compares with nothing
+        raise ValueError("its temperature is no number that a model takes")
     system, stops = params.get("systemPrompt") or "", params.get("stopSequences") or []
     if not isinstance(system, str) or not isinstance(stops, list) or not all(isinstance(each, str) for each in stops):
         raise ValueError("its systemPrompt or stopSequences are not text")
@@ -61,7 +65,8 @@ def result(answer: InferenceAnswer) -> bytes | RefusedInput:
 
 
 def _message(message: object) -> tuple[int, str]:
-    if not isinstance(message, dict) or message.get("role") not in _ROLES:
+    role = message.get("role") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(role, str) or role not in _ROLES:
         raise ValueError("a message has no role that is known")
     content = message.get("content")
     blocks = content if isinstance(content, list) else [content]
@@ -70,4 +75,4 @@ def _message(message: object) -> tuple[int, str]:
         if not isinstance(block, dict) or block.get("type") != "text" or not isinstance(block.get("text"), str):
             raise ValueError("a message has something other than text, which is not offered")
         texts.append(block["text"])
-    return _ROLES[message["role"]], "\n".join(texts)
+    return _ROLES[role], "\n".join(texts)

@@ -17,7 +17,7 @@ from fumehood_server.cli.mcp_import.granting import AskedGrants, make_entry, pre
 from fumehood_server.cli.mcp_import.import_settings import MAX_PROBLEM, Import
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
 from fumehood_server.cli.mcp_import.outcome import Outcome
-from fumehood_server.cli.mcp_import.plan import ServerPlan
+from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
 from fumehood_server.config import SidecarConfig
 from fumehood_server.plugins import PinProposal
 
@@ -44,13 +44,15 @@ def import_remote(
     _, config = configuration(run.config_path)
     with contextlib.ExitStack() as undo:
         for secret in grants.secrets:
+            _check_source(config, secret)
             value = secret.value
             if value is None and not secret.environment:
                 value = run.asker.value(secret)
             if value:
                 undo.enter_context(_removed_on_failure(secret_file(config, secret.name)))
-                said = write_secret(config, secret, value)
-                outcome.notes += [said] if said else []
+                other = write_secret(config, secret, value)
+                if other:  # it may be of another server, which is not to be shown to this one
+                    raise NotImportableError("secret", other, "Remove that file, if nothing uses it, and import again.")
             elif not secret.environment:
                 what = f"the value of {secret.variable} isn't known, and the server isn't asked for its tools without"
                 raise NotImportableError("secret", what, _how_to_tell(secret.variable))
@@ -67,6 +69,17 @@ def import_remote(
             outcome.notes.append(f"its tools' names begin with {prefix}: another plugin has a tool of one name")
         asyncio.run(proposal.accept())
     return proposal
+
+
+def _check_source(config: SidecarConfig, secret: PlannedSecret) -> None:
+    """Refuse a name under which the operator keeps something else: this server would be shown that."""
+    kept = config.secrets.get(secret.name)
+    if kept is None:
+        return
+    same = kept.variable == secret.environment if secret.environment else kept.file == secret_file(config, secret.name)
+    if not same:
+        what = f"[secrets.{secret.name}] is there already, and is something else"
+        raise NotImportableError("secret", what, "Remove or rename it in fumehood.toml, and import again.")
 
 
 def _proposal(folder: Path, run: Import) -> PinProposal:

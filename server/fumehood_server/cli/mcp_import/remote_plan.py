@@ -17,8 +17,8 @@ from fumehood_server.cli.mcp_import.variables import Expanded, Scope, expand
 from fumehood_server.plugins.remote_server import RemoteServer, read_remote
 
 _STREAMABLE = {"http", "streamable-http", "streamablehttp"}
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9-]* )(?=\S)")
-"""What stands before a token, such as "Bearer "."""
+_SCHEME = re.compile(r"((?:Bearer|Basic|Token|ApiKey) )(?=\S)", re.IGNORECASE)
+"""What stands before a token. Whatever else stands before a blank may be part of it."""
 _SECRET_FIELDS = {"authorization", "cookie", "x-api-key", "api-key", "x-auth-token", "private-token"}
 
 
@@ -63,8 +63,11 @@ def plan_remote(entry: ServerEntry, scope: Scope, plain: Collection[str]) -> Rem
         rest = expand(text[len(prefix) :], scope)
         if rest.problems:
             raise NotImportableError("variable", rest.problems[0], "Then import it again.")
-        if field not in plain and _is_secret(field, rest):
+        if field not in plain and (prefix or _is_secret(field, rest)):
             name = secret_name(plugin_name(entry.name), field)
+            if any(each.name == name for each in secrets):
+                what = f"two header fields would be kept as one secret, {name}"
+                raise NotImportableError("secret", what, "Leave one of them out, or name it otherwise.")
             secrets.append(HeaderSecret(field, prefix, rest, name))
         elif rest.asked or rest.unset:
             missing = (*rest.asked, *rest.unset)[0]
