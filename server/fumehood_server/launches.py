@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fumehood_sandbox import launch_thread
+
+from fumehood_server.settling import settled
 
 _Result = TypeVar("_Result")
 
@@ -27,10 +29,10 @@ async def start_off_loop(start: Callable[[], _Result], undo: Callable[[_Result],
         return await asyncio.shield(started)
     except asyncio.CancelledError:
         if not submitted.cancel():
-            await _settle(started)
+            await settled(started)
             if started.exception() is None:
                 made = started.result()
-                await _settle(asyncio.wrap_future(launch_thread().submit(lambda: undo(made))))
+                await settled(asyncio.wrap_future(launch_thread().submit(lambda: undo(made))))
         raise
 
 
@@ -41,18 +43,7 @@ async def end_off_loop(end: Callable[[], object]) -> None:
         BaseException: what `end` raises.
     """
     ending = asyncio.wrap_future(launch_thread().submit(end))
-    cancelled = await _settle(ending)
+    cancelled = await settled(ending)
     ending.result()
     if cancelled is not None:
         raise cancelled
-
-
-async def _settle(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Wait until it is done, however often this is cancelled. Returns the last cancellation."""
-    cancelled = None
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    return cancelled

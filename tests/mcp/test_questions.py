@@ -182,6 +182,14 @@ async def test_mere_yes_is_an_approval_where_the_caller_takes_no_questions(
                 break
         assert json.loads(found.arguments_json) == {"question": "Go on?"}
         assert [each.rule for each in found.requirements] == ["question"]
+        edited = approvals.DecideApprovalRequest(
+            approval_id=found.approval_id,
+            choice=approvals.APPROVAL_CHOICE_APPROVE,
+            digest=found.digest,
+            arguments_json='{"method": "other"}',
+        )
+        code, text = await refused(stub.DecideApproval(edited))
+        assert (code, "it answers a question" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
         decided = await stub.DecideApproval(
             approvals.DecideApprovalRequest(
                 approval_id=found.approval_id,
@@ -245,6 +253,18 @@ async def test_of_calls_side_by_side_nobody_knows_which_one_asks_unless_each_has
                 assert reason(result) == "tool_error"
             await caller.stub.CancelCall(pb.CancelCallRequest(call_id="beside"))
             assert not [each async for each in beside if each.HasField("question")]
+
+
+async def test_caller_is_not_asked_what_another_call_that_has_ended_asks_late(caller: Caller) -> None:
+    slow = pb.CallToolRequest(tool="slow", call_id="asked-for-another", takes_questions=True)
+    other = aiter(caller.stub.StreamTool(pb.StreamToolRequest(call=slow)))
+    async for event in other:
+        if event.HasField("update"):
+            break
+    assert await caller.text("ask_client", method=ELICITATION, late=True) == "asks later"
+    await asyncio.sleep(1.0)  # it asks after half a second
+    await caller.stub.CancelCall(pb.CancelCallRequest(call_id="asked-for-another"))
+    assert not [each async for each in other if each.HasField("question")]
 
 
 async def test_questions_and_answers_are_on_record(hosted: Hosted, caller: Caller) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_sdk.adapters.mcp.client_requests import RefusedInput
 from fumehood_sdk.adapters.mcp.inputs import Inputs
 from fumehood_server.config.load import load_config
@@ -106,6 +108,56 @@ async def test_quotas_count_what_plugins_ask(tmp_path: Path, scripted_model: Scr
     (asked,) = json.loads(result.error.details_json)["requests"]
     assert asked["refused"] == "quota_exceeded"
     assert len(scripted_model.requests()) == 2
+
+
+async def test_inferences_take_nothing_more_of_what_their_call_takes(
+    tmp_path: Path, scripted_model: ScriptedModel
+) -> None:
+    scripted_model.says("blue", times=None)
+    quotas = (
+        '[[policy.quota]]\nname = "calls"\ncalls = 2\nwindow = "1d"\n'
+        '[[policy.quota]]\nname = "tokens"\ntokens = 1000\nwindow = "1d"\n'
+    )
+    with sampling(tmp_path, scripted_model, more=quotas) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            for _ in range(2):
+                result = await caller.call("ask_client", method=SAMPLING, or_fail=True)
+                assert not result.is_error, result.error
+            assert (await caller.call("ask_client", method=SAMPLING)).error.code == "TOOL_QUOTA_EXCEEDED"
+        events = await Recorded(sidecar.folder).call_until(result.call_id, "execute_end")
+    assert len(data(events, "call_inference_end")) == 1
+    counted = [each["number"] for each in events if each["number"]]
+    assert counted == [*range(1, len(counted) + 1)]
+
+
+async def test_inference_that_is_cut_off_has_an_end_and_counts_as_the_longest(
+    tmp_path: Path, scripted_model: ScriptedModel
+) -> None:
+    scripted_model.says("blue", latency=30_000)
+    scripted_model.says("blue", times=None)
+    quota = '[[policy.quota]]\nname = "tokens"\ntokens = 15\nwindow = "1d"\n'
+    with sampling(tmp_path, scripted_model, more=quota) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            request = pb.CallToolRequest(
+                tool="ask_client", call_id="cut-off", arguments_json=json.dumps({"method": SAMPLING})
+            )
+            asking = asyncio.ensure_future(caller.stub.CallTool(request))
+            await Recorded(sidecar.folder).call_until("cut-off", "call_inference_start")
+            async with asyncio.timeout(30):
+                while not scripted_model.requests():  # noqa: ASYNC110 - nothing tells what another process has done
+                    await asyncio.sleep(0.01)
+            await caller.stub.CancelCall(pb.CancelCallRequest(call_id="cut-off"))
+            assert (await asking).result.error.code == "CANCELLED_SIGNAL"
+            events = await Recorded(sidecar.folder).call_until("cut-off", "call_inference_end")
+            (end,) = data(events, "call_inference_end")
+            assert (end["error_code"], end["is_last"], end["tokens_out"]) == ("CANCELLED_SIGNAL", True, 0)
+            # 12 tokens may have been answered, and 32 characters were sent.
+            result = await caller.call("ask_client", method=SAMPLING, or_fail=True)
+    (asked,) = json.loads(result.error.details_json)["requests"]
+    assert asked["refused"] == "quota_exceeded"
+    assert len(scripted_model.requests()) == 1
 
 
 async def test_engine_that_fails_is_told_to_the_server(tmp_path: Path, scripted_model: ScriptedModel) -> None:

@@ -28,8 +28,11 @@ async def edited(approval: Approval, text: str, tools: Tools, policy: Policy, ch
     """The approval's subject with these arguments.
 
     Raises:
-        ApprovalRefusedError: they don't fit the schema, may not be, or the tool has changed since.
+        ApprovalRefusedError: they don't fit the schema, may not be, or the tool has changed since; or it answers a
+            question, and has none.
     """
+    if approval.question:
+        raise ApprovalRefusedError("invalid", "it answers a question, which has no arguments: approve or deny it")
     asked = approval.asked
     tool = tools.find(asked.tool)
     if tool is None or tool.spec is None or tool.definition_digest != asked.definition:

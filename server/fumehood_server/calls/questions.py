@@ -16,6 +16,8 @@ MAX_QUESTIONS = 64
 """Of one call. A person who is asked more often than that is not helped by it."""
 ANSWER_WITHIN_S = 900.0
 """A quarter of an hour: for somebody who went for a coffee. The call has its worker all the while."""
+MAX_WAITED_S = 3600.0
+"""Of one call over all its questions: its tool's own timeout stands still meanwhile, and the tool says how often."""
 
 
 class CallQuestions:
@@ -43,6 +45,11 @@ class CallQuestions:
         """How long it has waited for people so far: its tool's own timeout stands still meanwhile."""
         return self._waited_s + (time.monotonic() - self._since if self._waits else 0.0)
 
+    @property
+    def left_s(self) -> float:
+        """How long it may wait for people yet."""
+        return max(0.0, MAX_WAITED_S - self.waited_s)
+
     @contextlib.contextmanager
     def waiting(self) -> Iterator[str]:
         """Count the time within as waiting for a person. Gives the id of the next question.
@@ -52,6 +59,9 @@ class CallQuestions:
         """
         if self._asked >= MAX_QUESTIONS:
             problem = f"the call has asked {MAX_QUESTIONS} questions, and may ask no more"
+            raise PluginRequestError("question_limit", problem)
+        if not self.left_s:
+            problem = f"the call has waited {MAX_WAITED_S:g} s for people, and may ask no more"
             raise PluginRequestError("question_limit", problem)
         self._asked += 1
         if not self._waits:
@@ -65,8 +75,9 @@ class CallQuestions:
             if not self._waits:
                 self._waited_s = waited_s
 
-    async def ask(self, question_id: str, tool: str, question: Question, within_s: float = ANSWER_WITHIN_S) -> Answer:
+    async def ask(self, question_id: str, tool: str, question: Question) -> Answer:
         """Wait for the answer of whoever reads the call's stream. Cancelling it takes the question back."""
+        within_s = min(ANSWER_WITHIN_S, self.left_s)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         told = CallQuestion(
             question_id=question_id,

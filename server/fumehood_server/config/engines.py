@@ -61,6 +61,10 @@ class EngineConfig:
     constrains: frozenset[Constraint] = frozenset()
     grammar_dialect: GrammarDialect | None = None
 
+    def cost(self, given: int, written: int) -> float:
+        """What so many tokens cost, in the unit of the prices."""
+        return (given * self.input_price + written * self.output_price) / 1_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestrationConfig:

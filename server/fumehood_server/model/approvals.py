@@ -141,6 +141,11 @@ class Approval:
         return self.call_id.partition("?")[0]
 
     @property
+    def question(self) -> str:
+        """The id of the question that it answers. Empty: it is for the call itself."""
+        return self.call_id.partition("?")[2]
+
+    @property
     def digest(self) -> str:
         """Of what is approved."""
         return self.subject.digest

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import orjson
 
@@ -26,12 +28,13 @@ from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.quotas import Quotas
 from fumehood_server.model.run_events import CallInferenceEnd, CallInferenceStart
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.orchestration.engines.engine import Engine, InferenceRequest
+from fumehood_server.orchestration.engines.engine import CHARS_A_TOKEN, Engine, InferenceRequest
 from fumehood_server.orchestration.failures import RunFailedError
 from fumehood_server.orchestration.inference_records import InferenceRecords
 from fumehood_server.orchestration.inferences import Asked, Inferences, Origin
 from fumehood_server.orchestration.messages import Message, Role
 from fumehood_server.orchestration.request import Hints
+from fumehood_server.orchestration.response import TokenUsage
 from fumehood_server.telemetry import RunObserver
 
 
@@ -73,7 +76,8 @@ class CallInferences:
         if engine is None:
             raise PluginRequestError("engine_unavailable", f'there is no engine "{name}" any more')
         _check(asked)
-        most = self._configs[name].max_tokens
+        config = self._configs[name]
+        most = config.max_tokens
         hints = Hints(
             max_tokens=asked.max_tokens if most is None else min(asked.max_tokens, most), temperature=asked.temperature
         )
@@ -84,12 +88,14 @@ class CallInferences:
         digested, kept = payload_of(document, tool.payloads)
         records = InferenceRecords(
             self._journal,
-            about or About(plugin=tool.plugin),
+            # Not what the call itself takes of quotas, and not counted among the events of whoever runs it.
+            replace(about or About(plugin=tool.plugin), charges=(), numbered=False, number=0),
             tool.payloads,
             caller=call.caller,
             start=functools.partial(CallInferenceStart, request=digested),
             end=CallInferenceEnd,
             asked=kept,
+            cut_off=_most_used(request, config),
         )
         inferences = Inferences(
             Origin(call.identity.name, call.context.session_id, call.trace),
@@ -123,6 +129,8 @@ def _check(asked: AskedInference) -> None:
         raise _invalid(f"it has {len(asked.messages)} messages, and 1 to {MAX_MESSAGES} are taken")
     if any(role not in _ROLES for role, _ in asked.messages):
         raise _invalid("a message has no role")
+    if asked.temperature is not None and not math.isfinite(asked.temperature):
+        raise _invalid("temperature is no number")
     if asked.max_tokens < 1:
         raise _invalid("max_tokens must be at least 1")
     if len(asked.stop_sequences) > MAX_STOP_SEQUENCES:
@@ -138,6 +146,13 @@ _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
 def _messages(asked: AskedInference) -> tuple[Message, ...]:
     system = (Message(role=Role.SYSTEM, text=asked.system_prompt),) if asked.system_prompt else ()
     return (*system, *(Message(role=_ROLES[role], text=text) for role, text in asked.messages))
+
+
+def _most_used(request: InferenceRequest, config: EngineConfig) -> TokenUsage:
+    """What an inference has used at most that is cut off: all that it was sent, and may have answered."""
+    sent = math.ceil(sum(each.size for each in request.messages) / CHARS_A_TOKEN)
+    written = request.hints.max_tokens or 0
+    return TokenUsage(input_tokens=sent, output_tokens=written, cost=config.cost(sent, written), inferences=1)
 
 
 def _document(asked: AskedInference) -> bytes:

@@ -15,9 +15,11 @@ from fumehood_server.model.journal import Journal
 from fumehood_server.model.quota_events import QuotaRefused
 from fumehood_server.model.quotas import Charge, Counted, Exceeded
 from fumehood_server.model.run_events import InferenceEnd, InferenceStart
+from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Payloads
 from fumehood_server.orchestration.answers import answer_to_json, error_to_json
 from fumehood_server.orchestration.engines.engine import InferenceAnswer, InferenceRequest
+from fumehood_server.orchestration.response import TokenUsage
 
 
 class InferenceRecords:
@@ -33,10 +35,12 @@ class InferenceRecords:
         start: Callable[..., InferenceStart] = InferenceStart,
         end: Callable[..., InferenceEnd] = InferenceEnd,
         asked: tuple[bytes, ...] = (),
+        cut_off: TokenUsage | None = None,
     ) -> None:
         """`payloads`: what is kept of answers. `caller`: who asks, as the journal records it.
 
-        `start` and `end` make the events. `asked` is put beside the first one.
+        `start` and `end` make the events. `asked` is put beside the first one. `cut_off` is what quotas count for one
+        whose answer nobody waits for any more. None: those have no end, since their run may be taken up again.
         """
         self._journal = journal
         self._about = about
@@ -45,6 +49,7 @@ class InferenceRecords:
         self._start = start
         self._end = end
         self._asked = asked
+        self._cut_off = cut_off
 
     def start(
         self, name: str, attempt: int, engine: str, asked: InferenceRequest, input_hash: str, *, follows: str
@@ -114,13 +119,30 @@ class InferenceRecords:
             answer=digested,
         )
         if self._journal.recording:
-            about = replace(self._about, charges=_used(charges, answer)) if charges else self._about
+            about = replace(self._about, charges=_used(charges, answer.usage)) if charges else self._about
             await self._journal.commit(event, about, kept, lasting=False)
 
-    def failed(
-        self, name: str, attempt: int, input_hash: str, error: CallError, started_at: float, *, is_last: bool
+    def cut_off(
+        self, name: str, attempt: int, input_hash: str, started_at: float, *, charges: Sequence[Charge]
     ) -> None:
-        """It failed."""
+        """Nobody waits for its answer any more, for which the engine may have worked."""
+        if self._cut_off is not None:
+            error = CallError(code=Code.CANCELLED_SIGNAL, message="its call ended before the engine had answered")
+            used = _used(charges, self._cut_off)
+            self.failed(name, attempt, input_hash, error, started_at, is_last=True, charges=used)
+
+    def failed(
+        self,
+        name: str,
+        attempt: int,
+        input_hash: str,
+        error: CallError,
+        started_at: float,
+        *,
+        is_last: bool,
+        charges: Sequence[Charge] = (),
+    ) -> None:
+        """It failed. `charges`: what it has used all the same."""
         digested, kept = payload_of(orjson.dumps(error_to_json(error)), self._payloads)
         event = self._end(
             name=name,
@@ -137,16 +159,16 @@ class InferenceRecords:
             model="",
             answer=digested,
         )
-        self._record(event, kept)
+        self._record(event, kept, charges)
 
-    def _record(self, event: Event, payloads: tuple[bytes, ...] = ()) -> None:
+    def _record(self, event: Event, payloads: tuple[bytes, ...] = (), charges: Sequence[Charge] = ()) -> None:
         if self._journal.recording:
-            self._journal.record(event, self._about, payloads)
+            about = replace(self._about, charges=tuple(charges)) if charges else self._about
+            self._journal.record(event, about, payloads)
 
 
-def _used(charges: Sequence[Charge], answer: InferenceAnswer) -> tuple[Charge, ...]:
-    """What an answer has taken that was not known before. Prices are floats: a billionth is exact enough."""
-    usage = answer.usage
+def _used(charges: Sequence[Charge], usage: TokenUsage) -> tuple[Charge, ...]:
+    """What was taken that was not known before. Prices are floats: a billionth is exact enough."""
     amounts = {
         Counted.TOKENS: Decimal(usage.input_tokens + usage.output_tokens),
         Counted.COST: Decimal(f"{usage.cost:.9f}"),

@@ -94,6 +94,9 @@ class Inferences:
                 if wait_s is None:
                     raise RunFailedError(error) from exc
                 await asyncio.sleep(wait_s)
+            except asyncio.CancelledError:
+                records.cut_off(name, attempt, asked.input_hash, started_at, charges=charges)
+                raise
             else:
                 await records.answered(name, attempt, asked.input_hash, answer, started_at, charges=charges)
                 tell(InferenceFinished(name, answer.finish_reason.value, answer.usage))

@@ -104,7 +104,7 @@ TOOLS: list[dict[str, Any]] = [
         "description": "Asks its client, and fails without an answer where that is told.",
         "inputSchema": {
             **OBJECT,
-            "properties": {"method": TEXT, "or_fail": {"type": "boolean"}, "of": TEXT},
+            "properties": {"method": TEXT, "or_fail": {"type": "boolean"}, "of": TEXT, "late": {"type": "boolean"}},
             "required": ["method"],
         },
         "annotations": READ_ONLY,
@@ -252,7 +252,11 @@ def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any], pa
             return {"resultType": "input_required", "inputRequests": {"it": request}, "requestState": "s"}
         key = f"ask-{number}"
         waiting[key] = threading.Event()
-        send({"id": key, "method": given["method"], "params": asked(given)})
+        request = {"id": key, "method": given["method"], "params": asked(given)}
+        if given.get("late"):
+            threading.Timer(0.5, send, [request]).start()
+            return text("asks later")
+        send(request)
         waiting[key].wait(60)
         if given.get("or_fail") and "error" in answers[key]:
             raise ValueError("it can't go on without an answer")

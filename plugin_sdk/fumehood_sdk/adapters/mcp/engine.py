@@ -103,6 +103,8 @@ class McpEngine:
         self._roots = roots
         self._log = log
         self._calls: dict[int, McpCall] = {}
+        self._is_alone = True
+        """Whether the call that is under way has had the server to itself so far."""
         self._by_request: dict[int, McpCall] = {}
         self._out: list[bytes] = []
         self._inputs = Inputs(self._out.append)
@@ -185,8 +187,7 @@ class McpEngine:
             self._read(frame, reading)
         elif found is not None:
             fields = b'"name":%b,"arguments":%b,' % (json.dumps(found[0]).encode(), _one_line(frame.arguments_json))
-            call = self._calls[frame.invocation_id] = McpCall(frame.invocation_id, fields)
-            self._request(call, _trace(frame))
+            self._begin(McpCall(frame.invocation_id, fields), frame)
 
     def _read(self, frame: sidecar_frames.Invoke, reading: Reading) -> None:
         """Pass a reserved tool's call through, whose arguments are the parameters of its method."""
@@ -195,8 +196,11 @@ class McpEngine:
             return
         members = _one_line(frame.arguments_json).strip()[1:-1].strip()
         fields = members + b"," if members else b""
-        call = McpCall(frame.invocation_id, fields, reading.method, reading.convert)
-        self._calls[frame.invocation_id] = call
+        self._begin(McpCall(frame.invocation_id, fields, reading.method, reading.convert), frame)
+
+    def _begin(self, call: McpCall, frame: sidecar_frames.Invoke) -> None:
+        self._is_alone = not self._calls
+        self._calls[call.invocation_id] = call
         self._request(call, _trace(frame))
 
     def _request(self, call: McpCall, more: bytes = b"", fields: bytes = b"") -> None:
@@ -268,15 +272,21 @@ class McpEngine:
             self._request(call, fields=current.fields())
 
     def _take_request(self, message: Message, respond: Respond) -> None:
-        """Have a request of the server's answered (up to 2025-11-25). Most often it doesn't say what call it is for."""
-        call = self._by_request.get(message.get(REQUEST_KEY, 0)) if self._session.is_remote else None
-        if call is None and len(self._calls) == 1:
-            (call,) = self._calls.values()
+        """Have a request of the server's answered (up to 2025-11-25). Most often it doesn't say what call it is for.
+
+        Then it is for the only call, unless others were there beside that: it may be late, and for one of those.
+        """
+        call: McpCall | None = None
+        if self._session.is_remote and REQUEST_KEY in message:
+            call = self._by_request.get(message[REQUEST_KEY])
+        elif self._is_alone:
+            call = next(iter(self._calls.values()), None)
         if call is None:
             several = (
-                'several calls are under way, and it doesn\'t say which one it is for: isolation = "call" parts them'
+                'several calls have been under way, and it doesn\'t say which one it is for: "concurrency = 1" in '
+                "plugin.toml parts them"
             )
-            respond(RefusedInput("call_unknown", several if self._calls else "no call is under way"))
+            respond(RefusedInput("call_unknown", several if self._calls else "no such call is under way"))
             return
         self._inputs.ask(
             call.invocation_id, message["method"], message.get("params"), partial(self._respond, call, message, respond)

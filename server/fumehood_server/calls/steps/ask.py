@@ -22,6 +22,7 @@ from fumehood_server.model.policy import Policy, Requirement
 from fumehood_server.model.question_events import QuestionAnswered, QuestionAsked
 from fumehood_server.model.questions import MAX_MESSAGE_BYTES, MAX_SCHEMA_BYTES, Answer, AnswerAction, Question
 from fumehood_server.model.schema import SchemaError, canonical_json, check_schema
+from fumehood_server.settling import to_its_end
 
 RULE = "question"
 """What an approval is asked for by that answers a question."""
@@ -105,28 +106,39 @@ class _Asked:
         return answer
 
     async def approvers(self, approvals: Approvals) -> Answer:
-        """Whoever may approve calls of the tool."""
+        """Whoever may approve calls of the tool. Cancelled, however often, it writes what it has begun to its end."""
+        opening = asyncio.create_task(self._opened(approvals))
+        try:
+            approval = await self._decided(await to_its_end(opening), approvals)
+        except (asyncio.CancelledError, JournalUnavailableError) as exc:  # the former: its call is over
+            if opening.exception() is None:
+                await to_its_end(asyncio.create_task(self._taken_back(opening.result(), approvals)))
+            if isinstance(exc, JournalUnavailableError):
+                raise PluginRequestError("approval_unavailable", f"the approval can't be read: {exc}") from exc
+            raise
+        return await to_its_end(asyncio.create_task(self._taken(approval, approvals)))
+
+    async def _opened(self, approvals: Approvals) -> Approval:
         try:
             approval = await approvals.obtain(self._asked_for())
         except (ApprovalRefusedError, JournalUnavailableError, RefusedError) as exc:
             raise self.refused("approval_unavailable", f"no approver can be asked: {exc}") from exc
         self._record_asked("approvers", approval_id=approval.approval_id)
         self.call.updates.put(CallApproval(approval_id=approval.approval_id, tool=self.tool.name))
-        try:
-            while approval.state is ApprovalState.PENDING:
-                approval = await approvals.decided(approval, approvals.grants)
-            return await self._taken(approval, approvals)
-        except asyncio.CancelledError:  # its call is over
-            with contextlib.suppress(ApprovalRefusedError, JournalUnavailableError):
-                await approvals.withdraw(approval, "the call that asks has ended")
-            self._record_answered(Answer(AnswerAction.CANCEL))
-            raise
-        except (ApprovalRefusedError, JournalUnavailableError) as exc:
-            self._record_answered(Answer(AnswerAction.CANCEL))
-            raise PluginRequestError("approval_unavailable", f"the approval can't be used: {exc}") from exc
+        return approval
+
+    async def _decided(self, approval: Approval, approvals: Approvals) -> Approval:
+        """As it stands once it is decided, or once the call has waited for people as long as it may."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.call.questions.left_s):
+                while approval.state is ApprovalState.PENDING:
+                    approval = await approvals.decided(approval, approvals.grants)
+        return approval
 
     async def _taken(self, approval: Approval, approvals: Approvals) -> Answer:
         """What a decision stands for. An approval is used up in the transaction that records the answer."""
+        if approval.state is ApprovalState.PENDING:
+            return await self._taken_back(approval, approvals)
         last = approval.decisions[-1] if approval.decisions else None
         by = "" if last is None else last.by or last.connection
         answer = Answer(_ACTIONS.get(approval.state, AnswerAction.CANCEL), by=by)
@@ -139,8 +151,22 @@ class _Asked:
             approvers=tuple(each.by for each in approval.decisions if each.choice is Choice.APPROVE),
         )
         use = Use(approval.approval_id, approval.call_id, approval.digest)
-        await self.parts.journal.commit_approved(self._answered(answer, None), self._about, (), use, used)
+        try:
+            await self.parts.journal.commit_approved(self._answered(answer, None), self._about, (), use, used)
+        except ApprovalRefusedError as exc:
+            self._record_answered(Answer(AnswerAction.CANCEL))
+            raise PluginRequestError("approval_unavailable", f"the approval can't be used: {exc}") from exc
+        except JournalUnavailableError as exc:  # it may be written yet, and another answer would contradict it
+            raise PluginRequestError("approval_unavailable", f"the approval can't be used: {exc}") from exc
         approvals.used(approval)
+        return answer
+
+    async def _taken_back(self, approval: Approval, approvals: Approvals) -> Answer:
+        """Nobody's answer is waited for any more."""
+        answer = Answer(AnswerAction.CANCEL)
+        self._record_answered(answer)
+        with contextlib.suppress(ApprovalRefusedError, JournalUnavailableError):
+            await approvals.withdraw(approval, "the call that asks has ended, or has waited as long as it may")
         return answer
 
     def _asked_for(self) -> Asked:

@@ -17,6 +17,8 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """Of one answer, on the wire: above it the engine's answer is malformed."""
 MAX_TOOL_USES = 128
 """Of one answer."""
+CHARS_A_TOKEN = 4
+"""Where an engine reports no usage, so that budgets hold of it too: about what English text comes to."""
 
 
 class FinishReason(StrEnum):

@@ -25,6 +25,7 @@ from fumehood_server.orchestration.engines.conversion import (
     to_tool_definitions,
 )
 from fumehood_server.orchestration.engines.engine import (
+    CHARS_A_TOKEN,
     MAX_TOOL_USES,
     EngineError,
     FinishReason,
@@ -43,10 +44,7 @@ if TYPE_CHECKING:
 
 EVENTS_AT_ONCE = 16
 """Pieces of an answer that are read before others get their turn: what comes in one read of a socket is hundreds."""
-CHARS_A_TOKEN = 4
-"""For an engine that reports no usage, so that budgets hold of it too: about what English text comes to."""
 _MOST_TOKENS = 2**40
-_MILLION = 1_000_000
 _MAX_MODEL_CHARS = 256
 
 _FINISH = {
@@ -201,12 +199,11 @@ class ModelEngine:
         if not given and not written:
             sent_chars = sum(each.size for each in request.messages) + sum(len(str(each)) for each in request.tools)
             given, written = (math.ceil(each / CHARS_A_TOKEN) for each in (sent_chars, said_chars))
-        config = self._config
         return TokenUsage(
             input_tokens=given,
             output_tokens=written,
             cached_input_tokens=min(cached, given),
-            cost=(given * config.input_price + written * config.output_price) / _MILLION,
+            cost=self._config.cost(given, written),
             inferences=1,
         )
 
