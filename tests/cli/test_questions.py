@@ -41,6 +41,13 @@ def test_terminal_is_asked_field_by_field_until_it_fits(sidecar: Sidecar) -> Non
     assert status == 0
 
 
+def test_whatever_a_tool_writes_is_told_as_its_own(sidecar: Sidecar) -> None:
+    typed = [("Answer?", "y"), ("a=b", "x=1"), ("c:", "[2]")]
+    status, shown = on_terminal(*ASKING, "of=odd", address=sidecar.target, typed=typed)
+    assert (status, "  | fumehood: your password" in shown) == (0, True)
+    assert '"content": {"a=b": "x=1", "c:": "[2]"}' in shown
+
+
 def test_no_is_an_answer_and_ctrl_c_ends_the_call(sidecar: Sidecar) -> None:
     status, shown = on_terminal(*ASKING, address=sidecar.target, typed=[("Answer?", "n")])
     assert (status, '"action": "decline"' in shown) == (0, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from tests.journal.reading import Recorded, data
 from tests.mcp.support import mcp_plugin
 from tests.sidecar import Sidecar, running_sidecar
 
-from .support import MODES, error_of, http_client, modern, request, stdio_client, text_of, url_of
+from .support import LEGACY, MODES, error_of, http_client, modern, request, stdio_client, text_of, url_of
 
 LISTEN = '[mcp]\nlisten = "127.0.0.1:0"\nallow_anonymous = true\n'
 ELICITATION = {"method": "elicitation/create", "or_fail": True}
@@ -69,6 +70,18 @@ async def test_answer_that_does_not_fit_is_asked_for_again(sidecar: Sidecar, mod
         result = await client.call_tool("ask_client", {**ELICITATION, "of": "choice"})
     assert told(text_of(result))["content"] == {"colour": "blue", "count": 2}
     assert len(person.asked) == 2
+
+
+async def test_answer_that_is_none_leaves_no_question_open(sidecar: Sidecar) -> None:
+    class Garbled(Person):
+        async def __call__(self, _context: object, params: object) -> ElicitResult:
+            await super().__call__(_context, params)
+            return ElicitResult.model_construct(action="perhaps", content=["red"])
+
+    async with http_client(url_of(sidecar), LEGACY, elicitation_callback=Garbled(("cancel", None))) as client:
+        async with asyncio.timeout(30):
+            result = await client.call_tool("ask_client", {**ELICITATION, "or_fail": False})
+    assert told(text_of(result)) == {"action": "cancel"}
 
 
 @pytest.mark.parametrize("mode", MODES)

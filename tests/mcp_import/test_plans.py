@@ -131,6 +131,9 @@ def test_an_interpreters_project_and_a_program_are_copied(tmp_path: Path) -> Non
     [
         ({"type": "sse", "url": "https://x/mcp"}, "transport"),
         ({"url": "https://x/mcp?api_key=0123456789abc"}, "secret_in_url"),
+        ({"url": "https://x/s/NTY3ODkwMTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMg/mcp"}, "secret_in_url"),
+        ({"url": "https://x/6f1f2f0e-8a54-4e5b-9d2c-0a1b2c3d4e5f"}, "secret_in_url"),
+        ({"url": "https://x/mcp?to=NTY3ODkwMTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMg"}, "secret_in_url"),
         ({"url": "https://${env:NOT_SET}/mcp"}, "variable"),
         ({"url": "ftp://x/mcp"}, "malformed"),
         ({"url": "http://x.example/mcp", "headers": {"Authorization": "Bearer 0123456789abc"}}, "insecure_url"),

@@ -8,11 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fumehood_server.cli.mcp_import import content
+from fumehood_server.cli.mcp_import.asking import Narrowest
+from fumehood_server.cli.mcp_import.host_configuration import read_host_configuration
+from fumehood_server.cli.mcp_import.import_settings import Import
+from fumehood_server.cli.mcp_import.places import NamedHost
+from fumehood_server.cli.mcp_import.run import import_all
 
 from tests.cli.command import Done, fumehood
 from tests.mcp.support import Caller
 from tests.mcp.test_remote import TOKEN, remote_server
 from tests.sidecar import running_sidecar
+
+
+class Agreeing(Narrowest):
+    """Somebody who says yes to everything."""
+
+    def host(self, server: str, named: NamedHost) -> bool:  # noqa: ARG002 - as the others take it
+        return True
 
 
 def imported(folder: Path, table: dict[str, Any], *more: str, inputs: Any = None, variables: Any = None) -> Done:
@@ -86,15 +99,18 @@ def test_token_of_a_variable_stays_there(tmp_path: Path) -> None:
     assert TOKEN not in "".join(each.read_text() for each in (tmp_path / "mcp").rglob("*.toml"))
 
 
-@pytest.mark.parametrize("given", ["", "wrong-token-value"])
-def test_server_that_refuses_leaves_nothing_behind(tmp_path: Path, given: str) -> None:
+@pytest.mark.parametrize(
+    ("given", "todo"),
+    [("", "name a token in its `headers`"), ("wrong-token-value", "doesn't take the secret that it is shown")],
+)
+def test_server_that_refuses_leaves_nothing_behind(tmp_path: Path, given: str, todo: str) -> None:
     with remote_server(f"token={TOKEN}") as port:
         headers = {"Authorization": f"Bearer {given}"} if given else {}
         done = imported(tmp_path, {"url": f"http://127.0.0.1:{port}/mcp", "headers": headers})
     found = outcome(done)
     assert (done.status, found["status"], found["problem"]["code"]) == (1, "refused", "not_reached")
     assert "401" in found["problem"]["message"]
-    assert "name a token in its `headers`" in found["problem"]["todo"]
+    assert todo in found["problem"]["todo"]
     assert left(tmp_path) == []
 
 
@@ -149,6 +165,28 @@ def test_two_fields_are_not_kept_as_one_secret(tmp_path: Path) -> None:
 def test_server_that_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
     found = outcome(imported(tmp_path, {"url": "http://127.0.0.1:9/mcp"}))
     assert (found["status"], found["problem"]["code"]) == ("refused", "not_reached")
+    assert left(tmp_path) == []
+
+
+def test_url_that_lets_in_whoever_has_it_is_written_where_that_is_said(tmp_path: Path) -> None:
+    table = {"url": "https://mcp.example.com/s/6f1f2f0e-8a54-4e5b-9d2c-0a1b2c3d4e5f/mcp"}
+    found = outcome(imported(tmp_path, table, "--dry-run"))
+    assert (found["problem"]["code"], "--plain url" in found["problem"]["todo"]) == ("secret_in_url", True)
+    assert outcome(imported(tmp_path, table, "--dry-run", "--plain", "url"))["status"] == "planned"
+
+
+@pytest.mark.parametrize(("asker", "code"), [(Narrowest(), "host_not_granted"), (Agreeing(), "not_reached")])
+def test_name_that_leads_into_a_network_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asker: Narrowest, code: str
+) -> None:
+    monkeypatch.setattr(content, "private_addresses", lambda name: (f"{name}=127.0.0.1",))
+    (tmp_path / "mcp.json").write_text(json.dumps({"servers": {"far": {"url": "http://far.invalid:9/mcp"}}}))
+    (tmp_path / "fumehood.toml").touch()
+    run = Import(config_path=tmp_path / "fumehood.toml", into=None, host=None, asker=asker, quiet=True)
+    (found,) = import_all(read_host_configuration(tmp_path / "mcp.json", host=None, workspace=None), run)
+    assert found.code == code
+    if code == "host_not_granted":
+        assert "leads to far.invalid=127.0.0.1, which is not public" in found.reason
     assert left(tmp_path) == []
 
 

@@ -39,6 +39,15 @@ def gather_arguments(pairs: Sequence[str], whole: str | None, schema: Schema) ->
     return arguments
 
 
+def typed_argument(name: str, text: str, schema: Schema) -> Any:  # noqa: ANN401 - any JSON
+    """The value of one argument, by the schema of the object that it is a member of.
+
+    Raises:
+        CommandError: the text can't be made into what the schema asks for.
+    """
+    return _typed(name, [text], schema)
+
+
 def read_whole(source: str) -> dict[str, Any]:
     """The object that `--args` gives: JSON itself, `@FILE`, or `-` for stdin.
 

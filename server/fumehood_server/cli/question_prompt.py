@@ -10,7 +10,7 @@ from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.cli import output
-from fumehood_server.cli.arguments import gather_arguments
+from fumehood_server.cli.arguments import typed_argument
 from fumehood_server.cli.client import SidecarClient
 from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.schema import Parameter, Schema, parameters
@@ -31,7 +31,8 @@ def answer_on_terminal(client: SidecarClient, question: tool_pb2.ToolQuestion) -
         KeyboardInterrupt: whoever is asked wants the call to end.
     """
     who = output.Part(f"{output.one_line(question.tool)} asks: ", fg="cyan", bold=True)
-    output.say(who, question.message, err=True)
+    # What is the tool's has a mark before each line, so that it can't be taken for what this command says.
+    output.say(who, question.message.replace("\n", "\n  | "), err=True)
     found = output.json_or_text(question.schema_json) if question.schema_json else {}
     schema: Schema = found if isinstance(found, dict) else {}
     while True:
@@ -71,7 +72,7 @@ def _fill_in(schema: Schema) -> dict[str, Any]:
             if not text and not each.required:
                 break
             try:
-                filled |= gather_arguments([f"{each.name}={text}"], None, schema)
+                filled[each.name] = typed_argument(each.name, text, schema)
             except CommandError as error:
                 output.note(output.one_line(error.what))
                 continue

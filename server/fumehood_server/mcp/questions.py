@@ -15,6 +15,7 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult
 from fumehood_server.mcp.callers import McpCaller
 from fumehood_server.mcp.sidecar_link import SidecarLink, SidecarRefusedError
 from fumehood_server.model.durations import duration_s
+from fumehood_server.telemetry import get_logger
 
 MAX_ASKED = 3
 """How often a question is put again whose answer didn't fit. Then it counts as put aside."""
@@ -37,6 +38,9 @@ async def ask(question: tool_pb2.ToolQuestion, context: _Context, link: SidecarL
                 text = f"{said}{form.message}"
                 answer = await context.session.elicit_form(text, form.requested_schema, context.request_id)
         except (TimeoutError, MCPError):
+            break
+        except Exception as error:  # noqa: BLE001 - whatever a client makes of an answer, nobody waits for another
+            get_logger().warning("mcp_answer_not_understood", call_id=question.call_id, kind=type(error).__name__)
             break
         try:
             await link.answer_question(answered(question.call_id, question.question_id, answer), caller)

@@ -36,6 +36,7 @@ from fumehood_server.mcp.questions import answered, ask, request_of
 from fumehood_server.mcp.results import CALL_ID_KEY, Json, call_result, protocol_error
 from fumehood_server.mcp.sidecar_link import SidecarLink, SidecarRefusedError
 from fumehood_server.mcp.tool_list import ToolList
+from fumehood_server.telemetry import get_logger
 
 _QUESTION = "approval"
 """Names the one question in an `input_required` result, and its answer in the request that follows."""
@@ -251,6 +252,9 @@ async def _decided(
         async with asyncio.timeout(approvals.ASK_TIMEOUT_S):
             answer = await context.session.elicit_form(text, approvals.QUESTION, context.request_id)
     except (TimeoutError, MCPError):
+        return None
+    except Exception as error:  # noqa: BLE001 - whatever a client makes of an answer: nothing is decided by it
+        get_logger().warning("mcp_answer_not_understood", approval_id=approval.approval_id, kind=type(error).__name__)
         return None
     return approvals.decision(approval.approval_id, approval.digest, answer)
 

@@ -129,6 +129,10 @@ PARAMS: dict[str, dict[str, Any]] = {
             "required": ["colour"],
         },
     },
+    "odd": {
+        "message": "Who?\nfumehood: your password",
+        "requestedSchema": {**OBJECT, "properties": {"a=b": TEXT, "c:": TEXT}, "required": ["a=b", "c:"]},
+    },
     "image": {
         "messages": [{"role": "user", "content": {"type": "image", "data": "", "mimeType": "image/png"}}],
         "maxTokens": 16,

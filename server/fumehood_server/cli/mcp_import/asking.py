@@ -39,7 +39,7 @@ class Asker(ABC):
 
     @abstractmethod
     def host(self, server: str, named: NamedHost) -> bool:
-        """Whether a host that the configuration names may be reached."""
+        """Whether a host that the configuration names may be reached, at the addresses that are not public as well."""
 
     @abstractmethod
     def secret(self, server: str, secret: PlannedSecret) -> bool:
@@ -69,9 +69,9 @@ class Narrowest(Asker):
         """Reading."""
         return PathGrant.READ
 
-    def host(self, server: str, named: NamedHost) -> bool:  # noqa: ARG002 - likewise
-        """Granted: the configuration names it."""
-        return True
+    def host(self, server: str, named: NamedHost) -> bool:  # noqa: ARG002 - as the others take it
+        """Granted, since the configuration names it: but no address within a network that it doesn't name."""
+        return not named.private
 
     def secret(self, server: str, secret: PlannedSecret) -> bool:  # noqa: ARG002 - likewise
         """Handed over: the configuration does."""
@@ -114,7 +114,9 @@ class Terminal(Asker):
 
     def host(self, server: str, named: NamedHost) -> bool:
         """Ask."""
-        return click.confirm(visible(f"{server}: may it reach {named.host}, {named.where}?"), default=False, err=True)
+        private = [each.rpartition("=")[2] for each in named.private]
+        where = f"{named.where}, which is {', '.join(private)}, not public" if private else named.where
+        return click.confirm(visible(f"{server}: may it reach {named.host}, {where}?"), default=False, err=True)
 
     def secret(self, server: str, secret: PlannedSecret) -> bool:
         """Ask."""

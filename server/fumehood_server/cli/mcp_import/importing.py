@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from fumehood_sandbox import Level
@@ -69,6 +70,8 @@ def _import(plan: ServerPlan, run: Import, outcome: Outcome) -> None:
     resolved = resolve_server(plan, run.host, None if run.upgrade else folder, run.say)
     outcome.installs = resolved.what
     outcome.notes += resolved.notes
+    if plan.remote is not None and any("=" in each for each in resolved.build_private):  # by its name
+        plan = replace(plan, hosts=(replace(plan.hosts[0], private=resolved.build_private),))
     state = resolved.content.state_of(folder)
     _check_state(state, folder, outcome, resolved)
     if state is FolderState.SAME and granted is not None:

@@ -30,6 +30,8 @@ class NamedHost:
     host: str
     """As NAME:PORT."""
     where: str
+    private: tuple[str, ...] = ()
+    """Addresses that are not public, to which the name leads: NAME=ADDRESS each."""
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from fumehood_sandbox import Level
@@ -39,8 +40,11 @@ def import_remote(
     """
     host = plan.hosts[0].host
     if host not in grants.hosts:
-        what = f"it is the server at {host}, which was not granted"
-        raise NotImportableError("host_not_granted", what, "Import it again, and grant it.")
+        what, todo = f"it is the server at {host}, which was not granted", "Import it again, and grant it."
+        if plan.hosts[0].private:
+            what += f": its name leads to {', '.join(plan.hosts[0].private)}, which is not public"
+            todo = "Import it at a terminal, where you are asked, or write the address in place of the name."
+        raise NotImportableError("host_not_granted", what, todo)
     _, config = configuration(run.config_path)
     with contextlib.ExitStack() as undo:
         for secret in grants.secrets:
@@ -61,7 +65,7 @@ def import_remote(
         entry = make_entry(grants, Level.EXTERNAL, folder, "", resolved, config)
         append_entry(path, entry)
         run.say(f"asking {host} for its tools")
-        proposal = _proposal(folder, run)
+        proposal = _proposal(folder, run, _Asked(host, shows_token=bool(grants.secrets)))
         prefix = prefix_of(proposal.report, config)
         if prefix:
             _write_back(path, old)
@@ -82,23 +86,34 @@ def _check_source(config: SidecarConfig, secret: PlannedSecret) -> None:
         raise NotImportableError("secret", what, "Remove or rename it in fumehood.toml, and import again.")
 
 
-def _proposal(folder: Path, run: Import) -> PinProposal:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The server that is asked for its tools."""
+
+    host: str
+    shows_token: bool
+
+    def remedy(self, what: str) -> str:
+        if "status 401" in what or "status 403" in what:
+            if self.shows_token:
+                return (
+                    "It doesn't take the secret that it is shown: look whether that is still good, and for this server."
+                )
+            return "It wants to know who asks: name a token in its `headers`. OAuth is not done here (docs/mcp.md)."
+        if "CERTIFICATE" in what.upper():
+            return "Its certificate is by nobody whom this machine trusts: docs/mcp.md tells of `authorities`."
+        return f"Look whether an MCP server answers at {self.host} by Streamable HTTP, and import again."
+
+
+def _proposal(folder: Path, run: Import, asked: _Asked) -> PinProposal:
     _, config = configuration(run.config_path)
     lines: list[str] = []
     proposal = propose_folder_pin(folder, config, lambda line: lines.append(line.message))
     if proposal.report.loaded is None:
         said = [each.problem for each in proposal.report.faults] or [each.message for each in proposal.report.problems]
         what = "\n".join((*said[:4], *lines[-6:]))[-MAX_PROBLEM:]
-        raise NotImportableError("not_reached", what, _remedy(what, config))
+        raise NotImportableError("not_reached", what, asked.remedy(what))
     return proposal
-
-
-def _remedy(what: str, config: SidecarConfig) -> str:
-    if "status 401" in what or "status 403" in what:
-        return "It wants to know who asks: name a token in its `headers`. OAuth is not done here (docs/mcp.md)."
-    if "CERTIFICATE" in what.upper():
-        return "Its certificate is by nobody whom this machine trusts: docs/mcp.md tells of `authorities`."
-    return f"Look whether it is there, and whether {config.path or 'fumehood.toml'} lets it be reached."
 
 
 def _how_to_tell(field: str) -> str:

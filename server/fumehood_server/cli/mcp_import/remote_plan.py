@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from fumehood_server.cli.mcp_import.host_configuration import ServerEntry
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
@@ -19,6 +19,8 @@ from fumehood_server.plugins.remote_server import RemoteServer, read_remote
 _STREAMABLE = {"http", "streamable-http", "streamablehttp"}
 _SCHEME = re.compile(r"((?:Bearer|Basic|Token|ApiKey) )(?=\S)", re.IGNORECASE)
 """What stands before a token. Whatever else stands before a blank may be part of it."""
+_LONG_HEX = re.compile(r"[0-9a-fA-F-]{32,}")
+"""As a UUID, or a key, in a URL of a server that is somebody's own."""
 _SECRET_FIELDS = {"authorization", "cookie", "x-api-key", "api-key", "x-auth-token", "private-token"}
 
 
@@ -45,7 +47,7 @@ class RemotePlan:
 
 
 def plan_remote(entry: ServerEntry, scope: Scope, plain: Collection[str]) -> RemotePlan:
-    """Plan it. `plain` are names of header fields that are no secrets, whatever they look like.
+    """Plan it. `plain` are names of header fields, and "url", that are no secrets, whatever they look like.
 
     Raises:
         NotImportableError: it can't be hosted, or not before something is changed or told.
@@ -54,7 +56,7 @@ def plan_remote(entry: ServerEntry, scope: Scope, plain: Collection[str]) -> Rem
         what = f"it is reached by {entry.transport}, and servers over HTTP are hosted by Streamable HTTP alone"
         raise NotImportableError("transport", what, 'Name its Streamable HTTP endpoint, with "type": "http".')
     notes: list[str] = []
-    url = _url(entry, scope, notes)
+    url = _url(entry, scope, notes, is_plain="url" in plain)
     headers: list[tuple[str, str]] = []
     secrets: list[HeaderSecret] = []
     for field, text in entry.headers.items():
@@ -84,24 +86,33 @@ def plan_remote(entry: ServerEntry, scope: Scope, plain: Collection[str]) -> Rem
     return RemotePlan(server, tuple(headers), tuple(secrets), tuple(notes))
 
 
-def _url(entry: ServerEntry, scope: Scope, notes: list[str]) -> str:
+def _url(entry: ServerEntry, scope: Scope, notes: list[str], *, is_plain: bool) -> str:
     found = expand(entry.url, scope)
     missing = (*found.problems, *found.asked, *found.unset)
     if missing:
         what = f"its URL needs a value that isn't known: {missing[0]}"
         raise NotImportableError("variable", what, "Set it, or give --input ID=VALUE, and import again.")
-    if found.secret or formed_like_a_secret(found.text):
-        todo = "Hand it over in `headers`, if the server takes it there; then it is kept as a secret."
-        raise NotImportableError("secret_in_url", "its URL holds what looks like a secret", todo)
     try:
         split = urlsplit(found.text)
         port = split.port
     except ValueError as exc:
         raise NotImportableError("malformed", f"its URL is none: {exc}", "Correct it.") from exc
+    if found.secret or (not is_plain and _holds_a_secret(found.text, split)):
+        todo = (
+            "Hand it over in `headers`, if the server takes it there; then it is kept as a secret. With --plain url "
+            "the URL is written into plugin.toml as it is."
+        )
+        raise NotImportableError("secret_in_url", "its URL holds what looks like a secret", todo)
     if split.hostname == "localhost":  # a name that resolvers make what they like of
         notes.append("localhost is written as 127.0.0.1")
         split = split._replace(netloc="127.0.0.1" if port is None else f"127.0.0.1:{port}")
     return urlunsplit(split)
+
+
+def _holds_a_secret(text: str, split: SplitResult) -> bool:
+    """Whether whoever knows the URL may be let in for that alone: a long random part of its path, say."""
+    parts = (*split.path.split("/"), *(pair.partition("=")[2] for pair in split.query.split("&")), split.fragment)
+    return formed_like_a_secret(text) or any(formed_like_a_secret(each) or _LONG_HEX.fullmatch(each) for each in parts)
 
 
 def _is_secret(field: str, value: Expanded) -> bool:

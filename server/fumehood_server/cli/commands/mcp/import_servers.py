@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 )
 @click.option("--workspace", type=click.Path(path_type=Path), metavar="FOLDER", help="For ${workspaceFolder}.")
 @click.option("--input", "inputs", multiple=True, metavar="ID=VALUE", help="Value of an input; again.")
-@click.option("--plain", multiple=True, metavar="VARIABLE", help="A variable that is no secret; again.")
+@click.option(
+    "--plain", multiple=True, metavar="VARIABLE", help="A variable or header field that is no secret, or url; again."
+)
 @click.option("--upgrade", is_flag=True, help="Choose versions anew, where none is named.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done. Nothing is fetched or written.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask: grant the narrowest.")
