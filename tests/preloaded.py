@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import functools
 import gc
 import importlib
@@ -118,6 +119,10 @@ def run(
     with started as process:
         try:
             stdout, stderr = process.communicate(stdin, timeout)
+        except subprocess.TimeoutExpired as late:
+            process.send_signal(signal.SIGABRT)  # at which it says where each of its threads is
+            late.add_note(process.communicate()[1].decode(errors="replace"))
+            raise
         except BaseException:
             process.kill()
             raise
@@ -234,6 +239,7 @@ def _prepared(connection: int, streams: Sequence[int]) -> list[str]:
     os.umask(start["umask"])
     os.environ.clear()
     os.environ.update(start["environment"])
+    faulthandler.enable(2)
     lines = "PYTHONUNBUFFERED" in os.environ or os.isatty(1)
     sys.stdout.reconfigure(line_buffering=lines)  # type: ignore[union-attr]
     command: list[str] = start["command"]

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 from fumehood_sandbox.cgroup import Control
@@ -21,6 +22,7 @@ from fumehood_sandbox.receipt import Receipt
 
 _REAP_TIMEOUT_S = 10.0
 """For the death of what was just killed; see `BubblewrapProcess.close`."""
+_LOOK_AGAIN_S = 0.001
 
 
 class BubblewrapStart(BackendStart):
@@ -72,8 +74,10 @@ class BubblewrapStart(BackendStart):
             self._popen.wait(_REAP_TIMEOUT_S)
         if self._init_pidfd is None:
             # A child that bubblewrap had not named, where the launcher inherits orphans. It is being killed.
+            until = time.monotonic() + _REAP_TIMEOUT_S
             with contextlib.suppress(ChildProcessError):
-                os.waitid(os.P_PGID, self._popen.pid, os.WEXITED)
+                while not os.waitid(os.P_PGID, self._popen.pid, os.WEXITED | os.WNOHANG) and time.monotonic() < until:
+                    time.sleep(_LOOK_AGAIN_S)
 
     def release(self) -> None:
         """Reap pid 1 of the namespace, close the descriptors, give up the leaf."""
