@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 from fumehood.v1.tool_service_pb2_grpc import ToolServiceStub
 
@@ -45,6 +47,33 @@ async def updates(arena: Arena) -> None:
             await arena.counted(read())
 
         await arena.repeat(stream, lanes=2)
+
+
+async def questions(arena: Arena) -> None:
+    """Questions of a plugin that asks on and on, to a caller who answers each with as much as may be that is wrong."""
+    wrong = json.dumps({f"colour-{number}": "green" for number in range(2000)})
+    async with arena.channel() as channel:
+        tools = ToolServiceStub(channel)
+
+        async def stream() -> None:
+            request = pb.StreamToolRequest(call=call("questions", takes_questions=True))
+
+            async def read() -> None:
+                async for event in tools.StreamTool(request, timeout=CALL_TIMEOUT_S):
+                    if event.HasField("question"):
+                        given = pb.AnswerQuestionRequest(
+                            call_id=event.question.call_id,
+                            question_id=event.question.question_id,
+                            action=tool_pb2.ANSWER_ACTION_ACCEPT,
+                            content_json=wrong,
+                        )
+                        await arena.counted(tools.AnswerQuestion(given, timeout=CALL_TIMEOUT_S))
+                    if event.HasField("finished"):
+                        arena.outcomes[event.finished.error.code or "ok"] += 1
+
+            await arena.counted(read())
+
+        await arena.repeat(stream, lanes=8)
 
 
 async def chatty(arena: Arena) -> None:

@@ -104,6 +104,15 @@ def updates(call: int) -> None:
     write(frame(2, field(1, call) + field(2, b"on")) * 90_000 + result(call))
 
 
+def questions(call: int) -> None:
+    """As many as are taken, each as long as one may be, and no answer read."""
+    properties = b",".join(b'"colour-%d":{"type":"string","enum":["red","blue"]}' % number for number in range(280))
+    schema = b'{"type":"object","properties":{' + properties + b"}}"
+    for number in range(1, 1001):
+        write(frame(8, field(1, call) + field(2, number) + field(3, b"?" * 8000) + field(4, schema)))
+    write(result(call))
+
+
 def refs(call: int) -> None:
     write(result(call))
 
