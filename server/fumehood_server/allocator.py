@@ -5,9 +5,9 @@ for good. A low M_MMAP_THRESHOLD does the same, and tripled the processor time o
 
 What is free at the end of a thread's arena malloc_trim(3) doesn't look at: free(3) itself gives that back, above
 M_TRIM_THRESHOLD. With 64 MiB there, what 256 half-sent requests had held stayed in the arenas of gRPC's threads, which
-freed nothing more: 171 MiB above the 111 of before, with 8 MiB 7. It is lowered further for `LOW_S` with each trim, in
+freed nothing more: 171 MiB above the 111 of before, with 4 MiB 7. It is lowered further for `LOW_S` with each trim, in
 which threads that are at work free something. Were it so low all the time, calls with 500 KB of arguments would take a
-third more processor time, for page faults; 8 MiB make no difference to them.
+third more processor time, for page faults; 4 MiB make no difference to them, and a twentieth to those with 1 MB.
 
 Rejected: one arena for all threads (M_ARENA_MAX), with which some 20 MiB less stay after a burst. While it is trimmed
 the event loop waits for its lock: 80 to 330 ms beside hostile callers, where 20 to 30 were seen.
@@ -33,7 +33,7 @@ LOW_S = 0.1
 # Parameters of mallopt(3). Setting either has both keep to what was set. The first is the most that glibc comes to.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_BYTES = 32 * 1024 * 1024
-_HIGH_BYTES, _LOW_BYTES = 8 * 1024 * 1024, 128 * 1024
+_HIGH_BYTES, _LOW_BYTES = 4 * 1024 * 1024, 128 * 1024
 
 
 class _Mallinfo(ctypes.Structure):
