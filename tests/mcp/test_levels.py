@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fumehood.v1 import tool_pb2
 
+from tests.cli.command import fumehood
 from tests.mcp.conftest import Hosted
 from tests.mcp.support import Caller, mcp_plugin, reason
 from tests.mcp.web import web_server
@@ -23,6 +24,30 @@ def port() -> Iterator[int]:
     """A web server of this machine."""
     with web_server() as started:
         yield started
+
+
+def test_what_becomes_of_each_tools_calls_is_shown_before_it_is_pinned(tmp_path: Path) -> None:
+    mcp_plugin(tmp_path / "small")
+    (tmp_path / "fumehood.toml").touch()
+
+    def shown() -> dict[str, str]:
+        done = fumehood("plugin", "add", "small", "--yes", folder=tmp_path, more={"COLUMNS": "200"})
+        assert done.status == 0, done.stderr
+        table = done.stdout.partition("CALLS\n")[2].partition("\n\n")[0]
+        return {line.split()[0]: line.rpartition("  ")[2] for line in table.splitlines()}
+
+    for _ in range(2):  # newly, and as it stands in fumehood.toml
+        calls = shown()
+        assert (calls["ask_client"], calls["write_file"]) == ("run", "are refused: max_side_effects = read")
+    with (tmp_path / "fumehood.toml").open("a") as file:
+        file.write(
+            'max_side_effects = "write"\n[plugin.tools.write_file]\npermission = "allow"\n'
+            '[plugin.tools.ask_client]\npermission = "deny"\n'
+        )
+    text = (tmp_path / "fumehood.toml").read_text().replace('max_side_effects = "read"\n', "")
+    (tmp_path / "fumehood.toml").write_text(text)
+    calls = shown()
+    assert (calls["ask_client"], calls["write_file"]) == ("are denied", "run")
 
 
 async def test_tool_that_claims_to_read_only_can_not_write(caller: Caller, hosted: Hosted) -> None:

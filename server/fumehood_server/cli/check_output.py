@@ -17,6 +17,7 @@ from fumehood_server.plugins.definitions import definition_json
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fumehood_server.config.config import PluginConfig
     from fumehood_server.model.tool import ToolDefinition
 
 
@@ -87,8 +88,11 @@ def print_problems(console: Console, report: CheckReport) -> None:
             console.print(output.styled(f"  {each['remedy']}", "cyan"), soft_wrap=True)
 
 
-def print_asks(console: Console, report: CheckReport) -> None:
-    """Print what the plugin asks for: its tools with level and capabilities, the highest level first."""
+def print_asks(console: Console, report: CheckReport, config: PluginConfig | None = None) -> None:
+    """Print what the plugin asks for: its tools with level and capabilities, the highest level first.
+
+    `config`: what the operator says of it so far. None: nothing.
+    """
     loaded = report.loaded
     if loaded is None:
         return
@@ -98,7 +102,7 @@ def print_asks(console: Console, report: CheckReport) -> None:
     console.print()
     order = list(Level)
     if manifest.kind is Kind.MCP:
-        print_claims(console, report)
+        print_claims(console, report, config)
         return
     table = output.table("TOOL", "LEVEL", "NEEDS", "TERMS")
     table.add_column("WHAT IT DOES", no_wrap=True, overflow="ellipsis")
@@ -125,24 +129,35 @@ _CAN = {
 """By level, what a process of kind `mcp` can do at most."""
 
 
-def print_claims(console: Console, report: CheckReport) -> None:
+def print_claims(console: Console, report: CheckReport, config: PluginConfig | None = None) -> None:
     """Print what an MCP server says of its tools, the level that comes of it, and what that leaves them."""
     order = list(Level)
     table = output.table("TOOL", "CLAIMS", "LEVEL", "CAN DO AT MOST", "CALLS")
     for tool in sorted(report.tools, key=lambda tool: (-order.index(tool.side_effects), tool.name)):
         level = str(tool.side_effects)
-        permission = DEFAULT_PERMISSION[tool.side_effects]
         table.add_row(
             output.styled(tool.name, "bold"),
             output.styled(", ".join(map(_claim, tool.claims)) or "nothing"),
             output.styled(level, output.LEVEL_STYLES.get(level, "")),
             output.styled(_CAN[tool.side_effects]),
-            output.styled("run" if permission is Permission.ALLOW else "need an approval", "dim"),
+            output.styled(_calls(tool, config), "dim"),
         )
     output.show_rows(console, table)
     needs = sorted({text for tool in report.tools for text in tool.requires})
     if needs:
         console.print(output.styled(f"Each of them needs {', '.join(needs)}."), soft_wrap=True)
+
+
+_CALLS = {Permission.ALLOW: "run", Permission.REQUIRE_APPROVAL: "need an approval", Permission.DENY: "are denied"}
+
+
+def _calls(tool: ToolDefinition, config: PluginConfig | None) -> str:
+    """What becomes of its calls, as far as its own permission goes."""
+    if config is not None and not config.grants.max_side_effects.allows(tool.side_effects):
+        return f"are refused: max_side_effects = {config.grants.max_side_effects}"
+    grant = None if config is None else config.tools.get(tool.name)
+    permission = None if grant is None else grant.permission
+    return _CALLS[permission or DEFAULT_PERMISSION[tool.side_effects]]
 
 
 def _claim(claim: str) -> str:

@@ -12,7 +12,7 @@ from fumehood_server.cli.failure import CommandError, ExitStatus
 
 if TYPE_CHECKING:
     from fumehood_server.cli.plugin_source import PluginSource
-    from fumehood_server.config import SidecarConfig
+    from fumehood_server.config import PluginConfig, SidecarConfig
     from fumehood_server.model.plugin import Grants
     from fumehood_server.plugins import PinProposal
     from fumehood_server.plugins.lock import Origin
@@ -69,6 +69,7 @@ def add(
     from fumehood_server.cli import check_output, folder_check, output
     from fumehood_server.cli.configured import configuration
     from fumehood_server.cli.plugin_source import opened_source
+    from fumehood_server.config import PluginConfig
 
     if as_json and not yes:
         raise CommandError("--json can't ask", "Give --yes as well.")
@@ -89,7 +90,9 @@ def add(
         return ExitStatus.FAILED
     new_entry = _is_new(config, report.folder, level_name, *read, *write, *hosts, *build_hosts)
     if not as_json:
-        _show(proposal, new_entry=new_entry)
+        named = next((each for each in config.plugins if each.path == report.folder), None)
+        granted = named or PluginConfig(path=report.folder, grants=_grants(level_name, hosts))
+        _show(proposal, granted, new_entry=new_entry)
     appended = ""
     if new_entry or not proposal.up_to_date:
         if not yes and not agrees(proposal):
@@ -196,12 +199,12 @@ def _is_new(config: SidecarConfig, folder: Path, level_name: str | None, *grante
     return False
 
 
-def _show(proposal: PinProposal, *, new_entry: bool) -> None:
+def _show(proposal: PinProposal, granted: PluginConfig, *, new_entry: bool) -> None:
     from fumehood_server.cli import check_output, output
     from fumehood_server.plugins.changes import diff_changes, summarise_changes
 
     console = output.console()
-    check_output.print_asks(console, proposal.report)
+    check_output.print_asks(console, proposal.report, granted)
     console.print()
     check_output.print_warnings(console, proposal.report)
     if proposal.pinned is None:

@@ -109,7 +109,7 @@ def _show(proposal: PinProposal, found: ConfiguredPlugin, files: FileChanges | N
     from fumehood_server.plugins.changes import diff_changes, summarise_changes
 
     console, report, pinned = output.console(), proposal.report, proposal.pinned
-    check_output.print_asks(console, report)
+    check_output.print_asks(console, report, found.config)
     console.print()
     check_output.print_warnings(console, report)
     if proposal.up_to_date:
