@@ -15,9 +15,11 @@ PYTHON = "3.11"
 """Of the root file system's Debian, and of the environment that this runs in: bytecode is compiled here."""
 TEST_PACKAGES = ("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis", "trustme", "PyYAML")
 DISTRIBUTIONS = ("evidence", "protos", "plugin_sdk", "sandbox", "server")
+_GLIBC = range(36, 16, -1)
+"""Minor versions of glibc 2 whose wheels run with Debian 12's, which is 2.36 (PEP 600)."""
 PLATFORMS = {
-    "amd64": ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"),
-    "arm64": ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64"),
+    debian: (*(f"manylinux_2_{minor}_{name}" for minor in _GLIBC), f"manylinux2014_{name}")
+    for debian, name in (("amd64", "x86_64"), ("arm64", "aarch64"))
 }
 SIZE = "1G"
 
