@@ -72,6 +72,7 @@ def on_terminal(
     *arguments: str | Path,
     address: str = "",
     folder: Path | None = None,
+    more: Mapping[str, str] | None = None,
     typed: Sequence[tuple[str, str | signal.Signals]] = (),
 ) -> tuple[int, str]:
     """The exit status, and what the command writes to a terminal of its own.
@@ -84,7 +85,7 @@ def on_terminal(
         with preloaded.Popen(
             [*COMMAND, *map(str, arguments)],
             cwd=folder,
-            env=environment(address, {"TERM": "xterm", "COLUMNS": "100"}),
+            env=environment(address, {"TERM": "xterm", "COLUMNS": "100", **(more or {})}),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
