@@ -12,6 +12,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -36,6 +37,8 @@ class Marked:
     """Those that each test of its file holds."""
     is_slow: bool
     """No part of `make test`, in none of its cases."""
+    is_asked_for: bool
+    """Skipped unless a variable of the environment asks for it, as no part of `make check` does."""
 
 
 def promises(page: str) -> list[str]:
@@ -55,11 +58,14 @@ def _all_tests() -> Iterator[Marked]:
         marks = [node.value for node in module.body if isinstance(node, ast.Assign) and _assigns(node, "pytestmark")]
         files = frozenset(number for value in marks for number in _numbers(value))
         all_slow = any(_is_slow(value) for value in marks)
+        variables = _from_environment(module)
+        all_asked_for = any(_is_asked_for(value, variables) for value in marks)
         for node in module.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 own = frozenset(number for decorator in node.decorator_list for number in _numbers(decorator))
                 is_slow = all_slow or any(map(_is_slow, node.decorator_list))
-                yield Marked(path.relative_to(ROOT), node.name, own, files, is_slow)
+                is_asked_for = all_asked_for or any(_is_asked_for(each, variables) for each in node.decorator_list)
+                yield Marked(path.relative_to(ROOT), node.name, own, files, is_slow, is_asked_for)
 
 
 def _assigns(node: ast.Assign, name: str) -> bool:
@@ -70,6 +76,30 @@ def _is_slow(expression: ast.expr) -> bool:
     """A mark of the whole test or file: those of single parameters leave others to `make test`."""
     each = expression.elts if isinstance(expression, ast.List | ast.Tuple) else [expression]
     return any(ast.unparse(node).startswith("pytest.mark.slow(") for node in each)
+
+
+def _from_environment(module: ast.Module) -> frozenset[str]:
+    """The names of a file whose values are variables of the environment or rest on such, as a mark does on its flag."""
+    found: set[str] = set()
+    for node in module.body:
+        if isinstance(node, ast.Assign) and _rests_on(node.value, found):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return frozenset(found)
+
+
+def _is_asked_for(expression: ast.expr, variables: AbstractSet[str]) -> bool:
+    """A skip of the whole test or file for want of a variable: those of single parameters leave others to all runs."""
+    each = expression.elts if isinstance(expression, ast.List | ast.Tuple) else [expression]
+    marks = [node for node in each if isinstance(node, ast.Name) or ast.unparse(node).startswith("pytest.mark.skipif(")]
+    return any(_rests_on(node, variables) for node in marks)
+
+
+def _rests_on(expression: ast.expr, variables: AbstractSet[str]) -> bool:
+    return any(
+        (isinstance(node, ast.Call) and ast.unparse(node.func) in {"os.environ.get", "os.getenv"})
+        or (isinstance(node, ast.Name) and node.id in variables)
+        for node in ast.walk(expression)
+    )
 
 
 def _numbers(expression: ast.expr) -> Iterator[str]:

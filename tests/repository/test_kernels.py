@@ -9,8 +9,18 @@ import pytest
 
 from tests.repository.test_layout import ROOT
 from tools.kernels import expected
-from tools.kernels.expected import Difference, differences, surprises
-from tools.kernels.matrix import BY_NAME, DENIALS, ENTRIES, EVERYTHING, FULL, NONE, QUICK, SHORT
+from tools.kernels.expected import Difference, any_matches, differences, surprises
+from tools.kernels.matrix import (
+    BY_NAME,
+    DENIALS,
+    ENTRIES,
+    EVERYTHING,
+    FULL,
+    LANDLOCK_ONLY,
+    NONE,
+    QUICK,
+    SHORT,
+)
 
 LISTED = Difference(("6.1",), ("*",), ("tests/a.py::test_listed[*]",), "skipped", "there is none")
 
@@ -52,15 +62,29 @@ def test_every_test_that_the_matrix_names_is_there() -> None:
     given = {word for entry in ENTRIES for run in entry.runs for word in (*run.tests, *run.full)}
     named = {word for word in given if word.startswith("tests/")}
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    without_namespaces = (ROOT / "tests" / "landlock_only").glob("test_*.py")
+    assert {str(path.relative_to(ROOT)) for path in without_namespaces} < {*LANDLOCK_ONLY}
 
 
-def test_every_difference_has_a_reason_and_names_files_that_are_there() -> None:
+def test_every_difference_has_a_reason_and_names_entries_and_runs_that_are_there() -> None:
     listed = differences.__wrapped__()
     assert all(each.reason and each.outcome in {"skipped", "failed"} for each in listed)
-    files = {
-        pattern.partition("::")[0] for each in listed for pattern in each.tests if not pattern.startswith("unit::")
-    }
-    assert [path for path in sorted(files) if "*" not in path and not (ROOT / path).exists()] == []
+    named = {"entries": {*BY_NAME}, "runs": {run.name for entry in ENTRIES for run in entry.runs}}
+    patterns = {"entries": {name for each in listed for name in each.entries}}
+    patterns["runs"] = {name for each in listed for name in each.runs}
+    assert [(kind, each) for kind in named for each in patterns[kind] if not any_matches(each, named[kind])] == []
+
+
+def test_every_difference_is_about_tests_that_are_there() -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", "-p", "no:cacheprovider"]
+    printed = subprocess.run(
+        [*command, *EVERYTHING, *LANDLOCK_ONLY],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    collected = {line for line in printed.splitlines() if "::" in line}
+    patterns = {pattern for each in differences.__wrapped__() for pattern in each.tests}
+    assert len(patterns) > 10
+    assert [pattern for pattern in sorted(patterns) if not any_matches(pattern, collected)] == []
 
 
 @pytest.mark.parametrize(("options", "status", "told"), [((), 2, "kernels: "), (("--if-possible",), 0, "SKIPPED: ")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -101,8 +102,10 @@ def until_gone(pids: list[int]) -> None:
     for pid in pids:
         try:
             fds.append(os.pidfd_open(pid))
-        except ProcessLookupError:
-            continue
+        except OSError as error:
+            # EINVAL: it was reaped after the kernel had found its number; seen on Linux 6.1.
+            if error.errno not in {errno.ESRCH, errno.EINVAL}:
+                raise
     end = time.monotonic() + BOUND_S
     for fd in fds:
         poller = select.poll()

@@ -50,11 +50,12 @@ def main() -> int:
 
 def _as_expected(entry: Entry, tests: str) -> bool:
     root, checkout = root_image(entry.architecture), checkout_image(entry.architecture)
-    begun, result = time.monotonic(), EntryResult(entry.name)
+    begun, result = time.monotonic(), EntryResult(entry.name, tests)
     print(f"kernels: {entry.name}: {entry.about}", flush=True)
     try:
         for line in boot(entry, root, checkout, tests):
             if progress := result.take(line):
+                result.keep()
                 print(f"  {time.monotonic() - begun:5.0f} s  {progress}", flush=True)
     except KernelsError as error:
         result.problems.append(str(error))

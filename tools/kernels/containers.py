@@ -56,6 +56,8 @@ minimum = "{minimum}"
 path = "/opt/plugins/dice"
 """
 TIMEOUT_S = 300
+_TOLD = re.compile(r"^\| \[([^\]]+)\]\(#[^)]+\) \|.*\| (\w+); weaker: ([\w, ]+) \|$", re.MULTILINE)
+"""Of the page's table: a line's name, and its last column."""
 _START_TRIES = "60"
 
 
@@ -67,12 +69,30 @@ class Line:
     options: tuple[str, ...]
     """Of `podman run`."""
     backend: str
-    """What the page's table says that it gives."""
+    """What the last column of the page's table says that doctor finds there."""
+    weaker: tuple[str, ...]
+    """And which layers are weaker, in alphabetical order."""
+
+    def against(self, findings: list[dict[str, str]]) -> Iterator[str]:
+        """Where what doctor found differs from that."""
+        backend, weaker = backend_of(findings)
+        if backend != self.backend:
+            missing = "; ".join(
+                each["detail"] for each in findings if each["area"] == "sandbox" and each["status"] != "in force"
+            )
+            yield f"doctor finds {backend}, not {self.backend}: {missing}"
+        elif weaker != list(self.weaker):
+            yield f"doctor finds {weaker} weaker, not {list(self.weaker)}"
 
 
 def lines() -> Iterator[Line]:
-    """Every run line, in podman's spelling."""
+    """Every run line, in podman's spelling.
+
+    Raises:
+        KernelsError: the page's table doesn't say what doctor finds there.
+    """
     page = PAGE.read_text(encoding="utf-8")
+    told = {name: (backend, weaker.split(", ")) for name, backend, weaker in _TOLD.findall(page)}
     for name, block in re.findall(
         r"^## ([^\n]+)\n(?:(?!^## ).)*?```sh\n(docker run.*?)```", page, re.DOTALL | re.MULTILINE
     ):
@@ -82,7 +102,10 @@ def lines() -> Iterator[Line]:
         spelt = {"systempaths=unconfined": "unmask=ALL", "seccomp=seccomp.json": profile, "fumehood": CONTAINER}
         options = [spelt.get(word, word).replace("$PWD/etc", str(FOLDER)) for word in words]
         options = [re.sub("^fumehood-(run|state):", rf"{CONTAINER}-\1:", option) for option in options]
-        yield Line(name, tuple(options), "landlock" if "Defaults" in name else "namespaces")
+        if name not in told:
+            raise KernelsError(f"the table of {PAGE} doesn't say what doctor finds by the line {name!r}")
+        backend, weaker = told[name]
+        yield Line(name, tuple(options), backend, tuple(weaker))
 
 
 def image_archive() -> Path:
@@ -169,8 +192,7 @@ def _tried(podman: list[str]) -> Iterator[str]:
         print(f"containers: {line.name}: podman run {shlex.join(line.options)}", flush=True)
         shutil.rmtree(FOLDER, ignore_errors=True)
         FOLDER.mkdir(parents=True)
-        minimum = "landlock" if line.backend == "landlock" else "namespaces"
-        (FOLDER / "fumehood.toml").write_text(CONFIG.format(minimum=minimum), encoding="utf-8")
+        (FOLDER / "fumehood.toml").write_text(CONFIG.format(minimum=line.backend), encoding="utf-8")
         yield from (f"{line.name}: {problem}" for problem in _line(podman, line))
         for volume in ("run", "state"):
             _output([*podman, "volume", "rm", "--force", f"{CONTAINER}-{volume}"])
@@ -194,11 +216,7 @@ def _line(podman: list[str], line: Line) -> Iterator[str]:
         return
     backend, weaker = backend_of(findings)
     print(f"  doctor finds {backend}, weaker: {', '.join(weaker) or 'nothing'}", flush=True)
-    if backend != line.backend:
-        missing = "; ".join(
-            each["detail"] for each in findings if each["area"] == "sandbox" and each["status"] != "in force"
-        )
-        yield f"doctor finds {backend}, not {line.backend}: {missing}"
+    yield from line.against(findings)
     yield from _served(podman, line, config)
 
 

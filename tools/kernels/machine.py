@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.kernels.matrix import Entry
+from tools.kernels import apparmor
+from tools.kernels.matrix import FULL, Entry
 from tools.kernels.places import RESULTS, KernelsError
 from tools.kernels.root_image import RootImage
 
@@ -22,6 +23,8 @@ CLOCK = ("-icount", "shift=0")
 that is slow or shared makes a run longer, and no test meets a limit of time because of it. It takes one thread."""
 MEMORY_MIB = 4096
 _END_TIMEOUT_S = 10.0
+_TIMES_FULL = 5
+"""What all of an entry's tests may take, in limits for the short ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,13 @@ def boot(entry: Entry, root: RootImage, checkout: Path, tests: str) -> Iterator[
         *("-serial", f"file:{console}", "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
         *("-chardev", f"file,id=results,path=/proc/self/fd/{tells}"),
         *("-device", "virtserialport,chardev=results,name=results"),
+        *(("-fw_cfg", f"name={apparmor.KEY},file={apparmor.compiled()}") if entry.profiles else ()),
     ]
     machine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[tells])
     os.close(tells)
     try:
-        yield from _lines(told, time.monotonic() + entry.limit_s)
+        limit_s = entry.limit_s * (_TIMES_FULL if tests == FULL else 1)
+        yield from _lines(told, time.monotonic() + limit_s)
         if machine.wait(_END_TIMEOUT_S):
             complaint = machine.stderr.read().decode(errors="replace") if machine.stderr else ""
             raise KernelsError(f"qemu ended with {machine.returncode}: {complaint.strip()[-500:]}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tools.kernels.apparmor import NO_USERNS, USERNS
+
 ROOT_USER = "root"
 ORDINARY_USER = "tester"
 """Made in the root file system."""
@@ -25,8 +27,12 @@ class Run:
     backend: str = "namespaces"
     """Which backend doctor must find usable there: "namespaces", "landlock" or "none"."""
 
-    weaker: tuple[str, ...] | None = None
-    """Which layers doctor must find weaker there, in alphabetical order. None: nobody has looked yet."""
+    weaker: tuple[str, ...] = ()
+    """Which layers doctor must find weaker there, in alphabetical order."""
+    lacks: tuple[str, ...] = ()
+    """Where something less than namespaces is found: what doctor must say is not there, or its remedy, each a part."""
+    profile: str = ""
+    """Which profile of `tools.kernels.apparmor` confines the service. Empty: none."""
     unit: bool = False
     """Not a service of ours, but docs/deploy/fumehood.service itself."""
 
@@ -35,7 +41,8 @@ class Run:
         """How results and expected differences name it."""
         if self.unit:
             return "fumehood.service"
-        return f"{self.user}{'' if self.delegate else ', not delegated'}"
+        confined = f", confined as {self.profile}" if self.profile else ""
+        return f"{self.user}{'' if self.delegate else ', not delegated'}{confined}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,12 @@ class Entry:
     """More of the kernel's command line."""
     sysctls: tuple[tuple[str, str], ...] = ()
     limit_s: int = 7200
-    """The guest is ended then. Without KVM everything takes some ten times as long."""
+    """The guest is ended then, five times as late with all tests. Without KVM all takes some ten times as long."""
+
+    @property
+    def profiles(self) -> bool:
+        """Whether any run is confined by AppArmor."""
+        return any(run.profile for run in self.runs)
 
     def given(self, tests: str) -> Entry:
         """The same with other tests in each run: SHORT, FULL, NONE, or pytest's own, with commas between them."""
@@ -72,32 +84,42 @@ LAYERS = (
     *("tests/sandbox/test_file_system.py", "tests/sandbox/test_python_module.py", "tests/sandbox/test_forking.py"),
 )
 CGROUPS = ("tests/resources/test_cgroups.py", "tests/resources/test_leaf_entry.py")
-LANDLOCK_ONLY = ("tests/landlock_only",)
+LANDLOCK_ONLY_ATTACKS = ("tests/landlock_only/cases_attacks.py",)
+"""Every attack at a level, in one case. test_cases.py beside it runs them too, out of a reporter's sight."""
+LANDLOCK_ONLY = (
+    *LANDLOCK_ONLY_ATTACKS,  # by name, which pytest forgets where it is given their folder as well
+    *(f"tests/landlock_only/test_{name}.py" for name in ("cases", "filter", "sidecar")),
+)
 EVERYTHING = ("tests/attacks", "tests/sandbox", "tests/resources")
 AS_USER = (*ATTACKS, *LAYERS, *CGROUPS)
 SHORTEST = (DENIALS, "tests/sandbox/test_layers.py")
 QUICK = (*SHORTEST, *CGROUPS)
 AT_ONE_LEVEL = ("-k", "external or not test_denials")
 """The attacks at the level that grants most: each other one takes half a minute more."""
-_WEAKER_ALONE = ("file system", "identity", "ipc", "network", "processes", "rlimits")
+_WEAKER_ALONE = ("file system", "identity", "ipc", "network", "processes", "rlimits", "scratch")
+_WEAKER_OF_ROOT = tuple(layer for layer in _WEAKER_ALONE if layer != "identity")
+_NO_USERNS = (f"the profile {NO_USERNS} of AppArmor confines this process and must have `userns`",)
+_NO_NAMESPACE = "bwrap: No permissions to create new namespace"
+_NO_SCOPES = "the kernel has ABI 2, and without namespaces ABI 6 is needed"
+_NO_LANDLOCK = ("kernel support: the kernel has none.", "the kernel has none, and without namespaces ABI 6 is needed")
 
 ENTRIES = (
     Entry(
         "quick", "Debian 12's kernel, the attacks at one level", "6.1",
-        (Run(ROOT_USER, tests=(*QUICK, *AT_ONE_LEVEL), weaker=()),),
+        (Run(ROOT_USER, tests=(*QUICK, *AT_ONE_LEVEL)),),
     ),
     Entry(
         "6.1", "Debian 12's kernel", "6.1",
         (
-            Run(ROOT_USER, tests=QUICK, full=EVERYTHING, weaker=()),
-            Run(ORDINARY_USER, tests=(*QUICK, *AT_ONE_LEVEL), full=AS_USER, weaker=()),
+            Run(ROOT_USER, tests=QUICK, full=EVERYTHING),
+            Run(ORDINARY_USER, tests=(*QUICK, *AT_ONE_LEVEL), full=AS_USER),
         ),
     ),
     Entry(
         "6.12", "Debian 13's kernel", "6.12",
         (
-            Run(ROOT_USER, tests=(*QUICK, *AT_ONE_LEVEL), full=(*EVERYTHING, *LANDLOCK_ONLY), weaker=()),
-            Run(ORDINARY_USER, tests=(*QUICK, *AT_ONE_LEVEL), full=AS_USER, weaker=()),
+            Run(ROOT_USER, tests=(*QUICK, *AT_ONE_LEVEL), full=(*EVERYTHING, *LANDLOCK_ONLY)),
+            Run(ORDINARY_USER, tests=(*QUICK, *AT_ONE_LEVEL), full=AS_USER),
         ),
     ),
     Entry(
@@ -113,11 +135,11 @@ ENTRIES = (
     ),
     Entry(
         "unit", "docs/deploy/fumehood.service, as the page installs it", "6.12",
-        (Run("fumehood", unit=True, weaker=()),),
+        (Run("fumehood", unit=True),),
     ),
     Entry(
         "unit-6.1", "the same", "6.1",
-        (Run("fumehood", unit=True, weaker=()),),
+        (Run("fumehood", unit=True),),
     ),
     Entry(
         "not-delegated", "no control group of one's own: `Delegate=no`", "6.12",
@@ -131,7 +153,13 @@ ENTRIES = (
     Entry(
         "no-user-namespaces", "user namespaces off: `kernel.unprivileged_userns_clone=0`", "6.12",
         (
-            Run(ORDINARY_USER, tests=LANDLOCK_ONLY, backend="landlock", weaker=(*_WEAKER_ALONE, "scratch")),
+            Run(
+                ORDINARY_USER,
+                tests=LANDLOCK_ONLY,
+                backend="landlock",
+                weaker=_WEAKER_ALONE,
+                lacks=(_NO_NAMESPACE,),
+            ),
             # Root's bubblewrap may still make its namespaces, and a call's process, which has no rights, may not.
             Run(ROOT_USER, tests=(*SHORTEST, *AT_ONE_LEVEL), full=QUICK, weaker=("isolation",)),
         ),
@@ -139,12 +167,12 @@ ENTRIES = (
     ),
     Entry(
         "no-user-namespaces-6.1", "the same on a kernel without Landlock's scopes", "6.1",
-        (Run(ORDINARY_USER, backend="none"),),
+        (Run(ORDINARY_USER, backend="none", lacks=(_NO_NAMESPACE, _NO_SCOPES)),),
         sysctls=(("kernel.unprivileged_userns_clone", "0"),),
     ),
     Entry(
         "no-landlock", "Landlock off: not in `lsm=`", "6.12",
-        (Run(ROOT_USER, backend="none"), Run(ORDINARY_USER, backend="none")),
+        tuple(Run(user, backend="none", lacks=_NO_LANDLOCK) for user in (ROOT_USER, ORDINARY_USER)),
         parameters="lsm=lockdown,capability,yama,apparmor",
     ),
     Entry(
@@ -154,6 +182,23 @@ ENTRIES = (
             Run(ROOT_USER, full=QUICK),
         ),
         sysctls=(("kernel.yama.ptrace_scope", "2"),),
+    ),
+    Entry(
+        "apparmor", "user namespaces denied by AppArmor: a profile of ABI 4.0 without `userns`", "6.12",
+        (
+            Run(
+                ORDINARY_USER,
+                tests=(*LANDLOCK_ONLY_ATTACKS, LANDLOCK_ONLY[-1]),
+                full=LANDLOCK_ONLY,
+                backend="landlock",
+                weaker=_WEAKER_ALONE,
+                lacks=_NO_USERNS,
+                profile=NO_USERNS,
+            ),
+            Run(ORDINARY_USER, tests=(*SHORTEST, *AT_ONE_LEVEL), full=(DENIALS, *LAYERS), profile=USERNS),
+            # The rule holds for root's bubblewrap as well.
+            Run(ROOT_USER, backend="landlock", weaker=_WEAKER_OF_ROOT, lacks=_NO_USERNS, profile=NO_USERNS),
+        ),
     ),
 )  # fmt: skip
 BY_NAME = {entry.name: entry for entry in ENTRIES}

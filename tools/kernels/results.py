@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tools.kernels.expected import surprises
-from tools.kernels.matrix import Entry
+from tools.kernels.matrix import FULL, NONE, SHORT, Entry
 from tools.kernels.places import RESULTS
 
 _HELD = {"in force", "weaker"}
@@ -39,8 +40,17 @@ class RunResult:
     @property
     def missing(self) -> list[str]:
         """What doctor says, in its first sentence, of each check of a sandbox that doesn't hold."""
+        return [f"{each['feature']}: {each['detail'].partition('. ')[0]}" for each in self._unheld()]
+
+    def against(self, lacks: tuple[str, ...]) -> list[str]:
+        """Where what doctor says of the checks that don't hold, and of their remedies, differs from these parts."""
+        said = [f"{each['feature']}: {each['detail']}. {each['remedy']}" for each in self._unheld()]
+        silent = [f"doctor doesn't say {part!r}" for part in lacks if not any(part in text for text in said)]
+        return silent + [f"doctor says: {text}" for text in said if not any(part in text for part in lacks)]
+
+    def _unheld(self) -> list[dict[str, str]]:
         return [
-            f"{each['feature']}: {each['detail'].partition('. ')[0]}"
+            each
             for each in self.findings
             if each["area"] in {"sandbox", "landlock"}
             and each["layer"] != "backend"
@@ -53,6 +63,8 @@ class EntryResult:
     """One boot."""
 
     name: str
+    tests: str = SHORT
+    """How much ran there, as for `Entry.given`."""
     kernel: dict[str, Any] = field(default_factory=dict)
     runs: list[RunResult] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -96,26 +108,35 @@ class EntryResult:
                 found.append(
                     f"{run.name}: doctor finds {run.backend!r}, not {wanted.backend!r}: {'; '.join(run.missing)}"
                 )
-            if wanted.weaker is not None and run.weaker != list(wanted.weaker):
+            if run.weaker != list(wanted.weaker):
                 found.append(f"{run.name}: doctor finds {run.weaker} weaker, not {list(wanted.weaker)}")
+            if wanted.backend != "namespaces":
+                found.extend(f"{run.name}: {line}" for line in run.against(wanted.lacks))
             if wanted.tests and run.ended not in {0, _FAILED_TESTS}:
                 found.append(f"{run.name}: pytest ended with {run.ended}: {run.printed[-1000:]}")
             found.extend(f"{run.name}: {line}" for line in surprises(entry.name, run.name, run.outcomes))
         return found
 
     def keep(self) -> None:
-        """Write it down."""
-        path = RESULTS / f"{self.name}.json"
-        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        """Write it down; again while it is under way, since all tests take hours."""
+        unfinished = _place(self.name, self.tests).with_suffix(".new")
+        unfinished.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        unfinished.rename(_place(self.name, self.tests))
 
 
-def kept(name: str) -> EntryResult | None:
-    """What was written down of an entry."""
-    path = RESULTS / f"{name}.json"
+def kept(name: str, tests: str) -> EntryResult | None:
+    """What was written down of an entry that ran so much."""
+    path = _place(name, tests)
     if not path.exists():
         return None
     told = json.loads(path.read_text(encoding="utf-8"))
     return EntryResult(**{**told, "runs": [RunResult(**run) for run in told["runs"]]})
+
+
+def _place(name: str, tests: str) -> Path:
+    """Apart by how much ran, so that a look at some tests isn't taken for what all of them gave."""
+    extent = tests if tests in {SHORT, FULL, NONE} else "some"
+    return RESULTS / f"{name}.{extent}.json"
 
 
 def backend_of(findings: list[dict[str, str]]) -> tuple[str, list[str]]:

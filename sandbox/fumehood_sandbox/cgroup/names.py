@@ -12,6 +12,7 @@ import signal
 from collections.abc import Mapping
 
 from fumehood_sandbox.cgroup.version import CgroupVersion, members
+from fumehood_sandbox.kernel.pidfds import open_pidfd
 
 _PREFIX = "fumehood"
 _DIGITS = 16
@@ -62,7 +63,7 @@ def _remove(leaf: str, version: CgroupVersion) -> None:
     pidfds = []
     for pid in members(leaf):
         with contextlib.suppress(ProcessLookupError):
-            pidfds.append(os.pidfd_open(pid))
+            pidfds.append(open_pidfd(pid))
             # By its number: the version 2 leaf may lack what version 1 has, and the other way round.
             os.kill(pid, signal.SIGKILL)
     if pidfds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -24,6 +25,22 @@ def open_child_pidfd(child: subprocess.Popen[bytes], fds: tuple[int, ...]) -> in
     except OSError:
         for fd in fds:
             os.close(fd)
+        raise
+
+
+def open_pidfd(pid: int) -> int:
+    """A pidfd of a process that may have ended and been reaped meanwhile.
+
+    Raises:
+        ProcessLookupError: it has.
+        OSError: there is no descriptor left.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        # Linux 6.1 says so of one that is reaped between its look-ups of the number and of the process.
+        if error.errno == errno.EINVAL:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
         raise
 
 
@@ -74,7 +91,7 @@ def terminate_processes(list_pids: Callable[[], Iterable[int]]) -> None:
     try:
         for pid in list_pids():
             try:
-                held.append((pid, os.pidfd_open(pid)))
+                held.append((pid, open_pidfd(pid)))
             except ProcessLookupError:
                 continue
             except OSError:

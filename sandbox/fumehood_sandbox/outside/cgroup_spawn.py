@@ -73,8 +73,13 @@ class _MovingSpawner(Spawner):
         stack.callback(os.close, self._pipe_fd)
 
     def spawn(self, command: Sequence[str], inherited: Sequence[int]) -> _Spawned:
-        popen = spawn_stage(command, inherited, step=_STEP)
-        return popen, MovedAttach(self._leaf, popen, os.dup(self._pipe_fd), self._arguments)
+        pipe_fd = os.dup(self._pipe_fd)  # before there is a process, which would wait for ever if this failed
+        try:
+            popen = spawn_stage(command, inherited, step=_STEP)
+        except BaseException:
+            os.close(pipe_fd)
+            raise
+        return popen, MovedAttach(self._leaf, popen, pipe_fd, self._arguments)
 
 
 def _arguments_file(arguments: bytes, stack: ExitStack) -> int:
