@@ -38,7 +38,7 @@ TYPED := bench tools examples tests/repository tests/soak tests/recovery
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
-setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/postgresql $(S)/faketime $(S)/go $(S)/wheels $(S)/mcp-servers $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, PostgreSQL, libfaketime, MCP servers, Node and Go with what the examples need
+setup: $(S)/runtime $(S)/dev $(S)/bubblewrap $(S)/postgresql $(S)/faketime $(S)/chromium $(S)/go $(S)/wheels $(S)/numpy $(S)/mcp-servers $(NPM_STAMPS) ## Set up everything: .venv, bubblewrap, PostgreSQL, libfaketime, Chromium, MCP servers, Node and Go with what the examples need
 
 gen: $(S)/dev ## Generate the protocol's Python code anew, docs/errors.md, and what docs/sandbox.md says of the tests
 	tools/gen.sh
@@ -132,6 +132,12 @@ $(S)/libraries: $(S)/python constraints/libraries.txt
 	python -m pip install --quiet --target build/libraries -c constraints/libraries.txt $(LIBRARIES)
 	@touch $@
 
+# The one of them that `make check` tries.
+$(S)/numpy: $(S)/python constraints/libraries.txt
+	rm -rf build/numpy
+	python -m pip install --quiet --target build/numpy -c constraints/libraries.txt numpy
+	@touch $@
+
 # What the locks of the example plugins name, for tests that ask no index.
 $(S)/wheels: $(S)/python $(wildcard examples/plugins/*/plugin.lock)
 	python -m pip download --quiet --no-deps --only-binary :all: --dest build/wheels sortedcontainers==2.4.0
@@ -153,6 +159,10 @@ $(S)/postgresql: $(S)/python tools/setup/postgresql.sh
 
 $(S)/faketime: $(S)/python tools/setup/faketime.sh
 	tools/setup/faketime.sh
+	@touch $@
+
+$(S)/chromium: $(S)/python tools/setup/chromium.sh
+	tools/setup/chromium.sh
 	@touch $@
 
 $(S)/node: $(S)/python tools/setup/node.sh constraints/toolchains.txt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fumehood_sdk.content import Blob, Content, Text
+    from fumehood_sdk.content import Annotations, Blob, Content, Text
     from fumehood_sdk.context import Context
     from fumehood_sdk.errors import (
         Cancelled,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fumehood_sdk.wrapping import Wrapper, wrap
 
 __all__ = [
+    "Annotations",
     "Blob",
     "Cancelled",
     "Content",
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Annotations": "content",
     "Blob": "content",
     "Cancelled": "errors",
     "Content": "content",

@@ -18,7 +18,9 @@ from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
 from fumehood_server.config.config import SidecarConfig
 from fumehood_server.config.config_file import JournalStore
+from fumehood_server.config.listeners import own_listeners
 from fumehood_server.config.load import load_config
+from fumehood_server.config.served import check_served, checked
 from fumehood_server.config_reload import ConfigReloader, ReadConfig
 from fumehood_server.errors import FumehoodError, RefusedError
 from fumehood_server.hooks import HookChain, HookRegistry, LoadedMiddleware, load_middleware
@@ -89,6 +91,7 @@ def serve(
         StateFolderError: the state folder can't be made or written to.
     """
     middleware = load_middleware(config.middleware, config.path or config.folder)
+    check_served(config)
     flush = configure_logging(config.server.log_level.value, terminal=terminal)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
@@ -98,7 +101,7 @@ def serve(
                 LiveFolders() if from_folders else PluginStore(config.server.state_dir / STORE_NAME)
             )
             with contextlib.closing(sources):
-                read = read_config or functools.partial(load_config, config.path)
+                read = checked(read_config or functools.partial(load_config, config.path))
                 return runner.run(
                     _serve(config, sources, read, locked=locked, ready=ready, flush=flush, middleware=middleware)
                 )
@@ -180,6 +183,7 @@ async def _serve_recorded(
     callers = CallerRules(config.callers)
     hooks = HookChain(middleware, HookRegistry(config.hooks, callers))
     logs = LogSink(forward_plugin_line)
+    own = own_listeners(config)
     refusals, request_records = RefusalRecords(journal), RequestRecords(journal)
     plugin_requests = PluginRequests(
         SecretStore(config.secrets),
@@ -187,6 +191,7 @@ async def _serve_recorded(
         limits=config.egress.limits,
         records=request_records,
         propagate_to=config.telemetry.propagate_to,
+        own=own,
     )
     settings = WorkerSettings(idle_s=server.idle_stop_s, start_timeout_s=server.start_timeout_s)
     async with Pools(logs, settings, verify=verify, plugin_requests=plugin_requests, journal=journal) as pools:
@@ -235,7 +240,7 @@ async def _serve_recorded(
             trimmed_memory(),
             open_telemetry(config.telemetry) as telemetry,
             _approvals(journal, lambda: reloader.config) as approvals,
-            open_webhook(config, approvals, callers, None if telemetry is None else telemetry.metrics),
+            open_webhook(config, approvals, callers, None if telemetry is None else telemetry.metrics, own.add_targets),
             Executor(
                 catalog,
                 pools,
@@ -286,6 +291,7 @@ async def _serve_recorded(
                     reader=RequestReader(unread),
                     metrics=None if telemetry is None else telemetry.metrics,
                     reload_config=reloader.reload,
+                    compare_config=reloader.compare,
                     config=lambda: reloader.config,
                     refusals=refusals,
                     approvals=approvals,
@@ -302,8 +308,9 @@ async def _serve_recorded(
                 mcp=config.mcp,
                 mcp_serves=lambda: None if config.mcp is None else mcp_health.serves,
             ) as rpc,
-            open_mcp(config, mcp_health),
+            open_mcp(config, mcp_health, own.add_targets),
         ):
+            own.add_targets(rpc.targets)
             mcp_health.on_change = rpc.health.changed
             if telemetry is not None:
                 telemetry.metrics.sample = Sampler(

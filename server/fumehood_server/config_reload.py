@@ -9,7 +9,7 @@ import orjson
 
 from fumehood_server.callers import CallerRules, CertificateError
 from fumehood_server.config.config import SidecarConfig
-from fumehood_server.config.effective import changed_keys, effective_document
+from fumehood_server.config.effective import ConfigComparison, changed_keys, differences, effective_document
 from fumehood_server.config.restart import needs_restart
 from fumehood_server.errors import ConfigError, Refusal, RefusalReason, RefusedError
 from fumehood_server.hooks import HookRegistry
@@ -99,6 +99,20 @@ class ConfigReloader:
             )
             await self._catalog.collect_copies()
             return reloaded
+
+    async def compare(self) -> ConfigComparison:
+        """What a reload would change. Changes nothing.
+
+        Raises:
+            RefusedError: the file can't be honoured (RELOAD_REFUSED).
+        """
+        running = self._config
+        try:
+            config = await asyncio.to_thread(self._read)
+            found = await asyncio.to_thread(differences, running, config)
+        except ConfigError as exc:
+            raise _config_refusal(exc) from exc
+        return ConfigComparison(tuple(found), needs_restart(running, config))
 
     async def _take_up(self) -> ConfigReloaded:
         running = self._config

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 import orjson
 
+from fumehood_server.model.call import Annotations
+
 
 class Denied(Exception):  # noqa: N818 - a decision, and no fault
     """Raise it to end the call: before `next` it does not run, and after it its result is withheld."""
@@ -61,6 +63,11 @@ class Content:
     text: str | None = None
     data: bytes | None = None
     media_type: str = ""
+    """Of the bytes; of a text, where the tool says one."""
+    resource_uri: str = ""
+    """Of the resource that it holds or, in a link, names. Empty: none."""
+    annotations: Annotations | None = None
+    """For whom it is and how important, by the tool's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +129,4 @@ class Middleware(Protocol):
         """Around one call. What it raises, other than `Denied`, ends the call with TOOL_UNAVAILABLE."""
 
 
-__all__ = ["Call", "Content", "Denied", "Failure", "Middleware", "Next", "Result"]
+__all__ = ["Annotations", "Call", "Content", "Denied", "Failure", "Middleware", "Next", "Result"]

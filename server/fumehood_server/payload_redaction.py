@@ -50,7 +50,7 @@ def _later(values: Sequence[_Secret], name: str) -> int:
 
 
 def _learnt(values: Sequence[_Secret]) -> Redactor:
-    redactor = Redactor(in_json=True)
+    redactor = Redactor()
     for name, value in values:
         redactor.learn(name, value)
     return redactor

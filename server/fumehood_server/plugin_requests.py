@@ -21,6 +21,7 @@ from fumehood_server.egress import (
     EventSink,
     Headers,
     Outcome,
+    OwnListeners,
     RequestOrigin,
     access_for,
     import_broker,
@@ -38,6 +39,7 @@ from fumehood_server.model.plugin_requests import (
     EgressUsage,
     InboundResponse,
     OutboundRequest,
+    RefusedHost,
     RequestingCall,
 )
 from fumehood_server.payload_redaction import PayloadRedaction
@@ -69,8 +71,11 @@ class PluginRequests:
         sink: EventSink = log_event,
         records: RequestRecords | None = None,
         propagate_to: Sequence[str] = (),
+        own: OwnListeners | None = None,
     ) -> None:
         """`logs` has the redactor of each plugin. `sink` and `records` take the event of each request.
+
+        `own` is where the sidecar listens: nothing is asked there for a plugin.
 
         Requests to the hosts of `propagate_to`, as an operator writes them, carry the trace of their call.
         """
@@ -80,6 +85,7 @@ class PluginRequests:
         self._sink = sink
         self._records = records or RequestRecords(NO_JOURNAL)
         self._redaction = PayloadRedaction()
+        self._own = own or OwnListeners()
         self._propagate_to = tuple(parse_granted(each) for each in propagate_to)
         self._broker: EgressBroker | None = None
         self._accesses: dict[tuple[object, ...], Access] = {}
@@ -178,7 +184,7 @@ class PluginRequests:
         if self._broker is None:
             await asyncio.to_thread(import_broker)
         if self._broker is None:
-            self._broker = open_broker(self._record_event)
+            self._broker = open_broker(self._record_event, own=self._own)
         return self._broker
 
     def access_of(self, spec: WorkerSpec) -> Access:
@@ -212,6 +218,9 @@ class PluginRequests:
         self._sink(event)
         self._records.egress(event, call)
         if isinstance(origin, RelayOrigin) and event.reason is not None:
+            if call is not None and event.outcome is Outcome.REFUSED and event.hops:
+                hop = event.hops[-1]
+                call.usage.refuse(RefusedHost(hop.host[:_MAX_MESSAGE_CHARS], hop.port, event.reason.value))
             lines = self._relay_lines.get(origin.plugin)
             if lines is None:
                 lines = self._relay_lines[origin.plugin] = _RelayLines(self._logs.of(origin.plugin))

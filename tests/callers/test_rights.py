@@ -210,6 +210,7 @@ def test_every_method_that_is_not_for_every_caller_is_an_operators() -> None:
             "GetPlugin",
             "ReloadPlugin",
             "ReloadConfig",
+            "CompareConfig",
             "TailPluginLogs",
             "DisablePlugin",
             "EnablePlugin",

@@ -224,6 +224,9 @@ def tool(
 class FakeTools:
     tools: tuple[RegisteredTool, ...]
 
+    async def look_for_programs(self) -> None:
+        pass
+
     def find(self, name: str) -> RegisteredTool | None:
         return next((each for each in self.tools if each.definition.name == name), None)
 

@@ -24,7 +24,8 @@ _M = TypeVar("_M", bound=Message)
 
 CONTROLS = [*map(chr, (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F)))]
 CONTROLS += [*map(chr, range(0x2066, 0x206A)), "\u061c", "\u200e", "\u200f"]
-HOSTILE = "".join(f"<{each}>" for each in CONTROLS) + "\x1b]0;title\x07\x1b[2J\n00:00:00 sidecar forged"
+FORGED = "00:00:00 sidecar forged"
+HOSTILE = "".join(f"<{each}>" for each in CONTROLS) + f"\x1b]0;title\x07\x1b[2J\n{FORGED}"
 _DEPTH = 3
 
 

@@ -8,13 +8,17 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from tests import preloaded
 from tests.cli.command import COMMAND, TIMEOUT_S, environment, fumehood
+from tests.cli.fake import FakeSidecar, result
 from tests.sidecar import Sidecar
 
 RESULT_KEYS = [
     "call_id",
     "tool",
+    "plugin",
     "is_error",
     "content",
     "details",
@@ -193,3 +197,26 @@ def test_a_file_that_is_no_batch_is_refused_before_anything_is_called(sidecar: S
         assert (done.status, done.stdout, "line 2" in done.stderr) == (2, "", True), line
     for arguments in (("say", "--batch", "calls"), ("--batch", "gone"), ("--batch", "calls", "--stream"), ()):
         assert fumehood("call", *arguments, address=sidecar.target, folder=tmp_path).status == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "details", "shown"),
+    [
+        (["hello"], '{"result": "hello"}', "hello\n"),
+        (["3"], '{"result": 3}', "3\n"),
+        (['{"a": 1}', "b"], '{"result": [{"a": 1}, "b"]}', '{"a": 1}\nb\n'),
+        (['{"a":1.0}'], '{"a": 1.0}', '{"a":1.0}\n'),
+        (["hello"], '{"result": "other"}', 'hello\n{\n  "result": "other"\n}\n'),
+        (["hello"], '{"result": "hello", "n": 1}', 'hello\n{\n  "result": "hello",\n  "n": 1\n}\n'),
+    ],
+)
+def test_what_the_texts_say_already_is_not_printed_as_json_again(
+    fake: FakeSidecar, texts: list[str], details: str, shown: str
+) -> None:
+    response = result("")
+    response.result.ClearField("content")
+    for text in texts:
+        response.result.content.add(text=text)
+    response.result.details_json = details
+    fake.answer = lambda _context: response
+    assert fumehood("call", "odd", address=fake.target).stdout == shown

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import fumehood_server.cli
 import pytest
 
-from tests.cli.command import fumehood, on_terminal
-from tests.cli.hostile import CONTROLS, HOSTILE, raw_controls, running_hostile
-from tests.sidecar import write_plugin
+from tests.cli.command import TIMEOUT_S, fumehood, on_terminal
+from tests.cli.hostile import CONTROLS, FORGED, HOSTILE, raw_controls, running_hostile
+from tests.sidecar import Sidecar, write_plugin
 
 COMMANDS = (
     ("tools",),
@@ -41,9 +43,20 @@ def test_no_command_passes_control_characters_on(hostile: str, command: tuple[st
     for text in (as_json.stdout, as_json.stderr, shown):
         assert raw_controls(text) == []
         assert "\x1b]0;" not in text
+    if command[0] != "call" or command[1] == "fails":  # what a tool returns is its own, whatever stands in it
+        for width in ("60", "100"):
+            _, shown = on_terminal(*command, address=hostile, more={"COLUMNS": width})
+            assert lines_begun(shown) == []
+        done = fumehood(*command, address=hostile)
+        assert lines_begun(done.stdout + done.stderr) == []
     if command != ("tools",):  # which lists what can be called: nothing
         assert "\\u001b" in as_json.stdout + as_json.stderr
         assert "<␛>" in shown
+
+
+def lines_begun(text: str) -> list[str]:
+    """Lines that begin with what a plugin had after a newline, as if this command said it."""
+    return [line for line in text.splitlines() if line.startswith(FORGED)]
 
 
 def test_json_holds_the_text_as_it_was_sent(hostile: str) -> None:
@@ -105,6 +118,68 @@ def test_a_plugins_folder_can_give_no_orders_to_whoever_looks_at_it(tmp_path: Pa
         assert raw_controls(shown) == []
         assert "\x1b]0;" not in shown
         assert "add" in command or "forged" in shown
+
+
+def forging(folder: Path, *, plugin: str = "", tool: str = "", name: str = "odd") -> Path:
+    """A plugin whose manifest has more lines in its tables. `KEY` in them is a key with a newline in it."""
+    key = json.dumps(f"a\n\n{FORGED}")
+    folder.mkdir()
+    (folder / "plugin.toml").write_text(
+        f"""
+[plugin]
+name = {json.dumps(name)}
+version = "1.0.0"
+kind = "cli"
+binary = "true"
+{plugin.replace("KEY", key)}
+
+[[tool]]
+name = "odd"
+description = "Does what is odd in a folder."
+side_effects = "none"
+argv = []
+{tool.replace("KEY", key)}
+"""
+    )
+    return folder
+
+
+PROPERTY = '[tool.input_schema]\ntype = "object"\n[tool.input_schema.properties.KEY]\ntype = "integer"\ndefault = "x"'
+
+
+def test_no_name_or_key_of_a_plugin_begins_a_line_of_its_review(tmp_path: Path) -> None:
+    for status, said, folder in (
+        (0, "has no description", forging(tmp_path / "property", tool=PROPERTY)),
+        (0, "does not fit its own schema", forging(tmp_path / "default", tool=PROPERTY)),
+        (1, "unknown key", forging(tmp_path / "key", plugin="KEY = 1")),
+        (1, "name", forging(tmp_path / "name", name=f"odd\n{FORGED}")),
+    ):
+        for command in (("plugin", "check", folder), ("plugin", "add", "--yes", folder)):
+            done = fumehood(*command, folder=tmp_path)
+            _, shown = on_terminal(*command, folder=tmp_path, more={"COLUMNS": "400"})
+            assert done.status == status, done.stderr
+            assert said in done.stdout + done.stderr
+            assert lines_begun(done.stdout + done.stderr + shown) == []
+            assert not any(line.strip().startswith(FORGED) for line in (done.stdout + done.stderr).splitlines())
+
+
+def test_a_callers_request_id_makes_no_row_of_the_journal(sidecar: Sidecar) -> None:
+    run = f"run-1\n{FORGED}"
+    done = fumehood("call", "say", "text=x", "--run", run, "--call-id", "forges-a-row", address=sidecar.target)
+    assert done.status == 0, done.stderr
+    config = ("--config", sidecar.folder / "fumehood.toml")
+    deadline = time.monotonic() + TIMEOUT_S
+    # Of a call at level none nobody waits for the record.
+    while "say" not in fumehood("journal", "list", "--call", "forges-a-row", *config).stdout:
+        assert time.monotonic() < deadline
+    for command in (("list", "--call", "forges-a-row"), ("show", "forges-a-row"), ("show", run)):
+        done = fumehood("journal", *command, *config)
+        _, shown = on_terminal("journal", *command, *config)
+        assert "say" in done.stdout
+        assert lines_begun(done.stdout + done.stderr + shown) == []
+        if command[0] == "list":
+            heading, row = done.stdout.splitlines()
+            assert f"run-1␊{FORGED}" in row, heading
 
 
 def test_only_the_output_module_writes() -> None:

@@ -41,6 +41,19 @@ def test_terminal_is_asked_field_by_field_until_it_fits(sidecar: Sidecar) -> Non
     assert status == 0
 
 
+def test_choices_are_shown_and_taken_by_their_titles_and_what_is_required_is_no_empty_line(sidecar: Sidecar) -> None:
+    typed = [
+        ("Answer?", "y"),
+        ("Ada (hero-1) | Bo (hero-2)", "bo"),
+        ("Cy (foe-1) | foe-2", "foe-1"),
+        ("note", ""),
+        ("note has to be filled in", "a word"),
+    ]
+    status, shown = on_terminal(*ASKING, "of=titled", address=sidecar.target, typed=typed)
+    assert '"content": {"hero": "hero-2", "foe": "foe-1", "note": "a word"}' in shown
+    assert status == 0
+
+
 def test_whatever_a_tool_writes_is_told_as_its_own(sidecar: Sidecar) -> None:
     typed = [("Answer?", "y"), ("a=b", "x=1"), ("c:", "[2]")]
     status, shown = on_terminal(*ASKING, "of=odd", address=sidecar.target, typed=typed)
@@ -73,6 +86,8 @@ def test_program_reads_the_question_and_answers_it(sidecar: Sidecar) -> None:
         ids = (asked["call_id"], asked["question_id"])
         wrong = fumehood("answer", *ids, "colour=green", address=sidecar.target)
         assert (wrong.status, "doesn't fit" in wrong.stderr) == (2, True)
+        assert "The question is still open" in wrong.stderr
+        assert "fumehood tools" not in wrong.stderr
         right = fumehood("answer", *ids, "colour=red", "count=2", "--json", address=sidecar.target)
         assert json.loads(right.stdout)["action"] == "accept"
         (finished,) = [each for each in events if each["event"] == "finished"]

@@ -27,16 +27,16 @@ SERVER = {
     "egress": {
         "MAX_PIECE_BYTES", "Access", "RequestOrigin", "CurrentOrigin", "EgressBroker", "EgressError", "EgressEvent",
         "EgressFailedError", "EgressLimits", "EgressRefusedError", "EgressRequest", "EgressResponse", "EventSink",
-        "Headers", "Hop", "HostEntry", "HostEntryError", "HostRules", "Outcome", "Reason", "RelayServer", "access_for",
-        "import_broker", "log_event", "open_broker", "open_relay", "parse_denied", "parse_granted",
-        "parse_private", "parse_url",
+        "Headers", "Hop", "HostEntry", "HostEntryError", "HostRules", "Outcome", "OwnListeners", "Reason",
+        "RelayServer", "access_for", "import_broker", "log_event", "open_broker", "open_relay", "parse_denied",
+        "parse_granted", "parse_private", "parse_url",
     },
     "config": {"PluginConfig", "SidecarConfig", "find_config", "load_config"},
     "hooks": {
         "HookChain", "HookConnection", "HookRegistry", "LoadedMiddleware", "Question", "UnaskedError",
         "load_middleware",
     },
-    "middleware": {"Call", "Content", "Denied", "Failure", "Middleware", "Next", "Result"},
+    "middleware": {"Annotations", "Call", "Content", "Denied", "Failure", "Middleware", "Next", "Result"},
     "orchestration.plans": {
         "ExecutionPlan", "OutputChecks", "OutputVerdict", "PlanTrace", "check_plan", "parse_plan",
     },
@@ -86,7 +86,8 @@ SERVICES = {
         "AnswerQuestion", "CancelCall", "GetCall", "ResolveCall",
     },
     "PluginService": {
-        "ListPlugins", "GetPlugin", "ReloadPlugin", "EnablePlugin", "DisablePlugin", "ReloadConfig", "TailPluginLogs",
+        "ListPlugins", "GetPlugin", "ReloadPlugin", "EnablePlugin", "DisablePlugin", "ReloadConfig",
+        "CompareConfig", "TailPluginLogs",
     },
     "JournalService": {"ListEvents", "WatchEvents", "VerifyJournal", "ReplayRun", "ForkRun"},
 }  # fmt: skip

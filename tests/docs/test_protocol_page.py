@@ -168,10 +168,10 @@ LIMITS = Limits()
         (
             "## 3.5",
             "fields of a frame",
-            "8,192; 20,480 in `Ready`",
-            (frame_dispatch.MAX_ELEMENTS, frame_dispatch.MAX_READY_ELEMENTS) == (8192, 20_480),
+            "12,288; 20,480 in `Ready`",
+            (frame_dispatch.MAX_ELEMENTS, frame_dispatch.MAX_READY_ELEMENTS) == (12_288, 20_480),
         ),
-        ("## 3.5", "fields of a frame over 64 KiB", "8,192", frame_reader.UNCOUNTED_BYTES == 64 * KIB),
+        ("## 3.5", "fields of a frame over 64 KiB", "12,288", frame_reader.UNCOUNTED_BYTES == 64 * KIB),
         ("## 3.5", "arguments of a call", "1 MiB", ServerTable().max_arguments_bytes == MIB),
         ("## 3.5", "nesting", "64", strict_json.MAX_DEPTH == 64),
         (

@@ -17,6 +17,7 @@ from fumehood_server.egress import (
     EgressFailedError,
     EgressLimits,
     EgressRequest,
+    OwnListeners,
     Reason,
     RequestOrigin,
     access_for,
@@ -99,11 +100,13 @@ class Net:
     events: Events
 
 
-def net(*, resolver: Names | None = None, to: int | None = None, real: bool = False) -> Net:
-    """A broker that dials through a recorder, or through the real dialler."""
+def net(
+    *, resolver: Names | None = None, to: int | None = None, real: bool = False, own: OwnListeners | None = None
+) -> Net:
+    """A broker that dials through a recorder, or through the real dialler, and never `own`."""
     events = Events()
     table, recorder = resolver or Names({}), Recorder(to)
-    broker = Broker(resolver=table, dialler=TcpDialler() if real else recorder, sink=events)
+    broker = Broker(resolver=table, dialler=TcpDialler() if real else recorder, sink=events, own=own)
     return Net(broker, table, recorder, events)
 
 

@@ -5,6 +5,7 @@ Not among the tests that `make test` runs: the first build takes minutes.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -74,4 +75,6 @@ def test_the_grpcurl_lines_work(sidecar: Sidecar, tmp_path: Path) -> None:
     lines = lines.replace("$PWD/examples/.fumehood/fumehood.sock", str(socket)).replace("grpcurl ", "./grpcurl ")
     said = run("bash", "-eu", "-c", lines, cwd=tmp_path)
     assert '"name": "roll_dice"' in said
-    assert '"callId"' in said or '"call_id"' in said
+    result = json.loads(said[said.rindex("\n{\n") :])["result"]
+    assert not {"is_error", "isError", "error"} & result.keys(), result
+    assert 2 <= json.loads(result.get("details_json") or result["detailsJson"])["total"] <= 12

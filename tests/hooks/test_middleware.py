@@ -22,7 +22,7 @@ from tests.sidecar import Sidecar, running_sidecar, write_plugin
 MODULE = """
 import asyncio
 import time
-from fumehood_server.middleware import Call, Content, Denied, Next, Result
+from fumehood_server.middleware import Annotations, Call, Content, Denied, Next, Result
 
 seen = []
 
@@ -56,7 +56,8 @@ async def outer(call: Call, next: Next) -> Result:
         case "none":
             return None
     said = result.details()["said"] + ")"
-    return result.changed(details={"said": said}, content=(Content("shown"),), terminate=True)
+    shown = Content("shown", resource_uri="note:a", annotations=Annotations(("user",)))
+    return result.changed(details={"said": said}, content=(shown,), terminate=True)
 
 
 class Inner:
@@ -146,6 +147,8 @@ async def test_middleware_runs_around_the_call_and_hooks_within_it(around: Clien
         found = await around.call("say", "around", text="a")
     assert hook.asked[0].call.arguments_json == '{"text":"a12","times":1}'
     assert (output(found), text(found), found.terminate) == ({"said": "(a12a12)"}, "shown", True)
+    (shown,) = found.content
+    assert (shown.resource_uri, [*shown.annotations.audience]) == ("note:a", ["user"])
     said = data(await Recorded(stacked.folder).call_until("around", "execute_end"), "hook_decided")
     assert [(each["hook"], each["kind"], each["stage"], each["choice"]) for each in said] == [
         ("outer", "middleware", "before", "change"),

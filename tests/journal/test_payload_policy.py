@@ -14,7 +14,7 @@ from fumehood_evidence.bundle import verify as verify_bundle
 from fumehood_server.journal.evidence import make_bundle
 from fumehood_server.journal.keys import load_key
 from fumehood_server.journal.sqlite import SqliteReader
-from fumehood_server.secrets.redactor import _all_forms
+from fumehood_server.secrets.forms import _written
 
 from tests.rpc.support import ToolClient, call, refused, text_of
 from tests.sidecar import Sidecar, running_sidecar, write_plugin
@@ -143,7 +143,7 @@ async def test_an_error_is_as_private_as_a_result(client: ToolClient, recorded: 
 
 
 async def test_no_form_of_a_secret_that_the_plugin_may_read_is_recorded(client: ToolClient, recorded: Recorded) -> None:
-    forms = sorted({form for form in _all_forms(VALUE.encode()) if len(form) >= 8})
+    forms = sorted({form for form in _written(VALUE.encode()) if len(form) >= 8})
     assert len(forms) > 20
     for number, form in enumerate(forms):
         request = call("whole", {"text": f"before {form} after"}, call_id=f"secret-{number}")

@@ -483,4 +483,4 @@ def test_serving_without_psycopg_says_what_to_install(tmp_path: Path) -> None:
         timeout=BOUND_S,
     )
     assert done.returncode == 1
-    assert "pip install 'fumehood-server[postgresql]'" in done.stderr
+    assert '"./server[postgresql]" in a clone, or "fumehood-server[postgresql]" from an index' in done.stderr

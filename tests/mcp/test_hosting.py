@@ -45,14 +45,16 @@ async def test_structured_content_becomes_details(caller: Caller, prefix: str) -
 @REVISIONS
 async def test_content_of_each_type_becomes_a_block(caller: Caller, prefix: str) -> None:
     result = await caller.call(f"{prefix}blocks")
-    assert [(each.text, each.blob.data, each.blob.media_type) for each in result.content] == [
-        ("a text", b"", ""),
-        ("", b"hi", "image/png"),
-        ("", b"ho", "audio/wav"),
-        ("", b'{"type":"resource_link","uri":"file:///a","name":"a"}', LINK),
-        ("b", b"", ""),
-        ("", b"c", "application/x"),
+    assert [(each.text, each.blob.data, each.blob.media_type, each.resource_uri) for each in result.content] == [
+        ("a text", b"", "", ""),
+        ("", b"hi", "image/png", ""),
+        ("", b"ho", "audio/wav", ""),
+        ("", b'{"type":"resource_link","uri":"file:///a","name":"a"}', LINK, "file:///a"),
+        ("b", b"", "", "file:///b"),
+        ("", b"c", "application/x", "file:///c"),
     ]
+    assert [each.text_media_type for each in result.content] == ["", "", "", "", "text/plain", ""]
+    assert not any(each.HasField("annotations") for each in result.content), "nothing was said"
 
 
 @REVISIONS

@@ -33,8 +33,9 @@ def test_what_becomes_of_each_tools_calls_is_shown_before_it_is_pinned(tmp_path:
     def shown() -> dict[str, str]:
         done = fumehood("plugin", "add", "small", "--yes", folder=tmp_path, more={"COLUMNS": "200"})
         assert done.status == 0, done.stderr
-        table = done.stdout.partition("CALLS\n")[2].partition("\n\n")[0]
-        return {line.split()[0]: line.rpartition("  ")[2] for line in table.splitlines()}
+        heading, *rows = done.stdout[done.stdout.index("TOOL ") :].partition("\n\n")[0].splitlines()
+        calls, claims = heading.index("CALLS"), heading.index("CLAIMS")
+        return {row.split()[0]: row[calls:claims].strip() for row in rows}
 
     for _ in range(2):  # newly, and as it stands in fumehood.toml
         calls = shown()
@@ -95,6 +96,28 @@ allow_private = ["127.0.0.1"]
             tools = await caller.tools()
             assert [*tools["fetch"].definition.requires] == ["proxy"]
             assert [*tools["sneaky_fetch"].definition.requires] == []
+
+
+async def test_caller_of_a_call_that_failed_is_told_where_it_was_not_let_go(tmp_path: Path, port: int) -> None:
+    folder = mcp_plugin(tmp_path / "net", more="concurrency = 1")
+    grants = f"""
+max_side_effects = "external"
+one_process = true
+hosts = ["127.0.0.1:{port}"]
+allow_private = ["127.0.0.1"]
+[plugin.tools.fetch]
+{ALLOW}
+"""
+    refused = {"host": "127.0.0.1", "port": port + 1, "reason": "host_not_granted"}
+    with running_sidecar([(folder, grants)]) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            for _ in range(2):
+                result = await caller.call("fetch", url=f"http://127.0.0.1:{port + 1}/")
+                assert json.loads(result.error.details_json)["refused_hosts"] == [refused]
+            result = await caller.call("fail", how="tool")
+            assert json.loads(result.error.details_json) == {"reason": "tool_error"}
+            assert await caller.text("fetch", url=f"http://127.0.0.1:{port}/") == "page"
 
 
 async def test_who_says_nothing_needs_an_approval(caller: Caller) -> None:

@@ -217,7 +217,8 @@ async def test_mere_yes_is_an_approval_where_the_caller_takes_no_questions(
 
 async def test_timeout_of_the_tool_stands_still_while_a_person_thinks(tmp_path: Path) -> None:
     tools = "[plugin.tools.ask_client]\ntimeout_s = 2\n[plugin.tools.slow]\ntimeout_s = 2"
-    with running_sidecar([(mcp_plugin(tmp_path / "small"), tools)]) as sidecar:
+    small = mcp_plugin(tmp_path / "small", environment={"STATELESS": '"1"'})
+    with running_sidecar([(small, tools)]) as sidecar:
         async with sidecar.channel() as channel:
             caller = Caller(channel)
             assert (await caller.call("slow")).error.code == "TOOL_TIMEOUT"
@@ -255,16 +256,49 @@ async def test_of_calls_side_by_side_nobody_knows_which_one_asks_unless_each_has
             assert not [each async for each in beside if each.HasField("question")]
 
 
-async def test_caller_is_not_asked_what_another_call_that_has_ended_asks_late(caller: Caller) -> None:
-    slow = pb.CallToolRequest(tool="slow", call_id="asked-for-another", takes_questions=True)
-    other = aiter(caller.stub.StreamTool(pb.StreamToolRequest(call=slow)))
-    async for event in other:
-        if event.HasField("update"):
-            break
-    assert await caller.text("ask_client", method=ELICITATION, late=True) == "asks later"
-    await asyncio.sleep(1.0)  # it asks after half a second
-    await caller.stub.CancelCall(pb.CancelCallRequest(call_id="asked-for-another"))
-    assert not [each async for each in other if each.HasField("question")]
+async def test_caller_is_not_asked_what_another_call_that_has_ended_asks_late(tmp_path: Path) -> None:
+    with running_sidecar([mcp_plugin(tmp_path / "small")]) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            slow = pb.CallToolRequest(tool="slow", call_id="asked-for-another", takes_questions=True)
+            other = aiter(caller.stub.StreamTool(pb.StreamToolRequest(call=slow)))
+            async for event in other:
+                if event.HasField("update"):
+                    break
+            assert await caller.text("ask_client", method=ELICITATION, late=True) == "asks later"
+            await asyncio.sleep(1.0)  # it asks after half a second
+            await caller.stub.CancelCall(pb.CancelCallRequest(call_id="asked-for-another"))
+            assert not [each async for each in other if each.HasField("question")]
+
+
+@pytest.mark.parametrize("stateless", ["", "1"], ids=["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("isolation", ["", 'isolation = "call"'])
+async def test_after_a_cancelled_call_that_is_not_answered_nobody_knows_which_one_asks_unless_each_has_its_process(
+    tmp_path: Path, isolation: str, stateless: str
+) -> None:
+    folder = mcp_plugin(tmp_path / "small", more=isolation, environment={"STATELESS": f'"{stateless}"'})
+    with running_sidecar([folder]) as sidecar:
+        async with sidecar.channel() as channel:
+            caller = Caller(channel)
+            slow = pb.CallToolRequest(tool="slow", call_id="stopped")
+            async for event in caller.stub.StreamTool(pb.StreamToolRequest(call=slow)):
+                if event.HasField("update") and event.update.progress == 1:
+                    await caller.stub.CancelCall(pb.CancelCallRequest(call_id="stopped"))
+                elif event.HasField("finished"):
+                    assert event.finished.error.code == "CANCELLED_SIGNAL"  # and its server says no more
+            events = aiter(caller.stub.StreamTool(asking("")))
+            if isolation or stateless:
+                await caller.stub.AnswerQuestion(answer(await question_of(events), content={"colour": "red"}))
+                assert told(await finish(events))["action"] == "accept"
+            else:
+                refusals = []
+                async for event in events:
+                    assert not event.HasField("question")
+                    if event.HasField("finished"):
+                        refusals.append(reason(event.finished))
+                assert refusals == ["tool_error"]
+            log = fumehood("plugin", "logs", "small", "--json", address=sidecar.target).stdout
+            assert ("call_unknown" in log) is not bool(isolation or stateless)
 
 
 async def test_questions_and_answers_are_on_record(hosted: Hosted, caller: Caller) -> None:

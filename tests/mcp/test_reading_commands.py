@@ -19,6 +19,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     plugins = [
         (shelf(folder / "one"), 'prefix = "one_"'),
         (shelf(folder / "shut"), 'prefix = "shut_"\nmax_side_effects = "none"'),
+        (shelf(folder / "barred"), 'prefix = "barred_"\nmax_side_effects = "none"'),
         (shelf(folder / "two", environment={"STATELESS": '"1"'}), 'prefix = "two_"'),
     ]
     with running_sidecar(plugins) as running:
@@ -32,7 +33,10 @@ def mcp(sidecar: Sidecar, *arguments: str | Path) -> Done:
 def test_resources_of_all_servers_that_can_be_asked_are_listed_with_every_page(sidecar: Sidecar) -> None:
     done = mcp(sidecar, "resources")
     assert done.status == 0
-    assert "shut can't be asked" in done.stderr
+    (why,) = done.stderr.splitlines()
+    assert why.startswith("barred, shut can't be asked: resources/list ")
+    (why,) = mcp(sidecar, "prompts").stderr.splitlines()
+    assert why.startswith("barred, shut can't be asked: prompts/list ")
     rows = [line.split()[:2] for line in done.stdout.splitlines()[1:]]
     uris = ["shelf:text", "shelf:blob", "shelf:loud"]
     assert rows == [[each, uri] for each in ("one", "two") for uri in uris] + [
@@ -91,5 +95,11 @@ def test_prompts_are_listed_and_filled_in(sidecar: Sidecar) -> None:
     assert done.stdout.splitlines()[:2] == ["user:", "Greet a=b."]
     shape = mcp(sidecar, "prompt", "one", "greet", "whom=x", "--json").json
     assert [each["role"] for each in shape["messages"]] == ["user", "assistant", "user", "user"]
-    assert shape["messages"][0]["content"] == {"type": "text", "text": "Greet x."}
+    assert shape["messages"][0]["content"] == {
+        "type": "text",
+        "text": "Greet x.",
+        "media_type": "",
+        "resource_uri": "",
+        "annotations": None,
+    }
     assert shape["messages"][2]["resource_uri"] == "shelf:text"

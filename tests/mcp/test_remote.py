@@ -215,14 +215,21 @@ async def test_tool_that_changes_after_the_pin_is_refused_once_it_is_listed_anew
 async def test_server_that_refuses_or_redirects_is_told_of_in_words(tmp_path: Path, secrets: str) -> None:
     with remote_server(f"token={TOKEN}") as port:
         for name, path, headers, expected in (
-            ("silent", "/mcp", "", "HTTP status 401"),
+            ("silent", "/mcp", "", "HTTP status 401 (Bearer): [plugin.headers] can have a secret in a header field."),
+            (
+                "wrong",
+                "/mcp",
+                'Authorization = "Bearer other"',
+                "HTTP status 401 (Bearer): [plugin.headers] has the wrong secret, or one that is not granted",
+            ),
             ("moved", "/moved", f'Authorization = "Bearer {TOKEN}"', "redirect"),
         ):
             plugin = remote_plugin(tmp_path / name, f"http://127.0.0.1:{port}{path}", headers)
             with running_sidecar([(plugin, granted(port))], more=secrets) as sidecar:
                 async with sidecar.channel() as channel:
                     assert await Caller(channel).tools() == {}
-                assert expected in sidecar.stderr()
+                (reasons,) = (line["reasons"] for line in sidecar.log() if "reasons" in line)
+                assert expected in str(reasons)
 
 
 def test_plugin_is_added_once_its_host_is_granted(tmp_path: Path) -> None:

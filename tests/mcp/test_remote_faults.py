@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from fumehood_sdk.adapters.mcp.remote.event_stream import TooLongError, events
+from fumehood_sdk.adapters.mcp.remote.event_stream import StreamPosition, TooLongError, events
 from fumehood_sdk.adapters.mcp.remote.routing_headers import RoutingHeaders
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,9 +45,14 @@ async def test_each_form_of_an_answer_is_understood(caller: Caller, how: str) ->
         ("html", "HTTP status 200: <h1>not MCP</h1>"),
         ("down", "HTTP status 503: later"),
         ("wrong_id", "HTTP status 200"),
-        ("no_json", "can't be asked"),
+        ("forbidden", "HTTP status 403: [plugin.headers] can have a secret in a header field"),
+        ("odd_error", "HTTP status 200"),
+        ("no_json", "can't be read"),
+        ("digits", "can't be read"),
         ("deep", "nested too deeply"),
         ("cut", "without an answer"),
+        ("resumes_none", "without an answer, and resumes none: the MCP server answers with HTTP status 501"),
+        ("never_again", "without an answer"),
         ("big", "more than"),
         ("big_in_parts", "more than"),
         ("reset", ""),
@@ -57,6 +62,8 @@ async def test_answer_that_is_none_is_a_typed_error_and_harms_no_other(caller: C
     result = await caller.call("answer", how=how)
     assert result.error.code == "TOOL_EXECUTION_FAILED", result
     assert expected in result.error.message
+    is_malformed = how in ("no_json", "digits", "deep")
+    assert (json.loads(result.error.details_json)["reason"] == "invalid_result") is is_malformed
     assert await caller.text("answer", how="json") == "json"
 
 
@@ -69,20 +76,40 @@ async def test_stream_without_end_ends_with_the_calls_time(caller: Caller, how: 
     assert after.usage.peak_memory_bytes < 256 * 1024 * 1024
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1), max_size=8), st.data())
-def test_events_are_read_as_they_were_written_whatever_stands_between(texts: list[str], data: st.DataObject) -> None:
-    written = b""
-    for text in texts:
-        between = data.draw(st.sampled_from([b"", b": comment\n", b"event: x\r\n", b"id: 1\n", b"retry: 5\n"]))
+LINE = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=20)
+EVENT = st.tuples(st.lists(LINE, max_size=3), st.none() | LINE, st.none() | st.integers(0, 10**6))
+"""Lines of data, an id, and a time to be left alone."""
+
+
+@given(st.lists(EVENT, max_size=8), st.data())
+def test_events_are_read_as_they_were_written_whatever_stands_between(
+    written: list[tuple[list[str], str | None, int | None]], data: st.DataObject
+) -> None:
+    """As WHATWG HTML, 9.2.6, has it: an event has data where it has a line of data, and an id where one came before."""
+    sent, expected = b"", StreamPosition()
+    for lines, last_id, retry_ms in written:
         end = data.draw(st.sampled_from([b"\n", b"\r\n"]))
-        written += between + b"data: " + text.encode() + end + end
-    assert [each.decode() for each in events(io.BytesIO(written), 1 << 20)] == texts
+        space = data.draw(st.sampled_from([b"", b" "]))
+        fields = [b"data:" + (space or b" " * line.startswith(" ")) + line.encode() for line in lines]
+        if last_id is not None:
+            fields.insert(0, b"id: " + last_id.encode())
+            expected.last_event_id = last_id.encode()
+        if retry_ms is not None:
+            fields.append(b"retry:%d" % retry_ms)
+            expected.retry_ms = retry_ms
+        between = data.draw(st.sampled_from([b"", b": comment\n", b"event: x\r\n", b"other\n", b"retry: soon\n"]))
+        sent += between + b"".join(field + end for field in fields) + end
+    position = StreamPosition()
+    cut = b"id: cut\ndata: cut\n"
+    found = [each.decode() for each in events(io.BytesIO(sent + cut), 1 << 20, position)]
+    assert found == ["\n".join(lines) for lines, _, _ in written if lines]
+    assert (position.last_event_id, position.retry_ms) == (expected.last_event_id, expected.retry_ms)
 
 
 @given(st.binary(max_size=200), st.integers(min_value=1, max_value=64))
 def test_no_event_is_larger_than_the_bound(written: bytes, most: int) -> None:
     try:
-        found = list(events(io.BytesIO(written), most))
+        found = list(events(io.BytesIO(written), most, StreamPosition()))
     except TooLongError:
         assert len(written) > most
     else:

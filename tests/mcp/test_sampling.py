@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,6 +68,30 @@ async def test_engine_answers_and_its_limits_stand(
         (start,), (end,) = data(events, "call_inference_start"), data(events, "call_inference_end")
         assert (start["engine"], start["name"], start["request"]["kept"]) == ("scripted", "inference-1", True)
         assert (end["finish_reason"], end["tokens_in"], end["tokens_out"]) == ("stop", 10, 5)
+
+
+@pytest.mark.parametrize(
+    ("of", "more"), [("shaped", {"temperature": 0.5, "stop_sequences": ["END", "STOP"]}), (SAMPLING, {})]
+)
+async def test_record_has_all_that_was_asked(
+    tmp_path: Path, scripted_model: ScriptedModel, of: str, more: dict[str, Any]
+) -> None:
+    scripted_model.says("blue END")
+    with sampling(tmp_path, scripted_model) as sidecar:
+        async with sidecar.channel() as channel:
+            result = await Caller(channel).call("ask_client", method=SAMPLING, of=of, or_fail=True)
+        assert not result.is_error, result.error
+        events = await Recorded(sidecar.folder).call_until(result.call_id, "execute_end")
+    (start,) = data(events, "call_inference_start")
+    asked = {
+        "max_tokens": 16,
+        "messages": [{"role": "user", "text": "Which colour?"}],
+        "stop_sequences": [],
+        "system_prompt": "" if more else "You name colours.",
+        "temperature": None,
+    }
+    text = json.dumps(asked | more, separators=(",", ":"), sort_keys=True)
+    assert start["request"]["sha256"] == hashlib.sha256(text.encode()).hexdigest()
 
 
 @REVISIONS

@@ -12,7 +12,10 @@ _NO_PROMPTS = "asks for a name of the suite's own; a hosted server's prompt begi
 _NO_SUBSCRIPTIONS = "changes of resources are not passed through"
 _NO_COMPLETION = "completion of arguments is not passed through"
 _NO_SAMPLING = "a tool asks the engine that the operator grants its plugin, and not the caller's model"
-_NUMBERED = "wants a name of the suite's own for the question; here questions are numbered"
+_NUMBERED = (
+    "wants a question under the name that its server gave it; here the sidecar names it, since a server's name could "
+    "be that of another question of the call"
+)
 _NO_TASKS = "an extension that is not served: a call that goes on without its caller is GetCall's"
 
 _HANDSHAKE: Mapping[str, str] = {
@@ -58,7 +61,6 @@ RUNS: tuple[tuple[str, tuple[str, ...], Mapping[str, str]], ...] = (
 PARTS: Mapping[str, frozenset[str]] = {
     "server-stateless": frozenset(
         (
-            "sep-2575-http-server-no-independent-requests-on-stream",
             "sep-2575-missing-capability-http-400",
             "sep-2575-server-rejects-undeclared-capability",
         )

@@ -110,7 +110,9 @@ def text_of(result: CallToolResult) -> str:
 def error_of(result: CallToolResult) -> dict[str, Any]:
     """The typed error of a result that is one."""
     assert result.is_error, result
-    error: dict[str, Any] = result.structured_content["error"]
+    assert result.structured_content is None, result
+    assert result.meta is not None, result
+    error: dict[str, Any] = result.meta["fumehood/error"]
     return error
 
 
@@ -194,8 +196,8 @@ START = {
 
 
 def session(url: str, token: str) -> str:
-    """The id of a session that was begun."""
-    shown = {"Authorization": f"Bearer {token}"}
+    """The id of a session that was begun. Without a token nobody begins it."""
+    shown = {"Authorization": f"Bearer {token}"} if token else {}
     status, headers, _ = request(url, body=START, **shown)
     assert status == 200
     found = headers["mcp-session-id"]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from mcp.types import ElicitRequestFormParams, ElicitResult
+from fumehood.v1 import approval_service_pb2 as approval_pb
+from fumehood.v1 import approval_service_pb2_grpc as approval_grpc
+from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp.types import ElicitRequestFormParams, ElicitResult, LoggingMessageNotificationParams
 
 from tests.journal.reading import Recorded, data
 from tests.mcp.support import mcp_plugin
@@ -100,10 +104,62 @@ async def test_client_without_forms_is_told_what_was_asked(sidecar: Sidecar, mod
     assert error["details"]["requests"][0]["refused"] == "nobody_to_ask"
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_wait_for_an_approver_is_told_with_the_approvals_id(sidecar: Sidecar, mode: str) -> None:
+    """A yes or no of a client without forms is an approver's: nobody would know what the call waits for."""
+    progressed: asyncio.Queue[str | None] = asyncio.Queue()
+    logged: list[LoggingMessageNotificationParams] = []
+
+    async def log(message: LoggingMessageNotificationParams) -> None:
+        logged.append(message)
+
+    async def progress(_done: float, _total: float | None, message: str | None) -> None:
+        await progressed.put(message)
+
+    async with (
+        http_client(url_of(sidecar), mode, logging_callback=log, log_level="warning") as client,
+        sidecar.channel() as channel,
+    ):
+        approvals = approval_grpc.ApprovalServiceStub(channel)
+        if mode == LEGACY:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MCPDeprecationWarning)
+                await client.set_logging_level("warning")
+        by_progress_too: dict[str, Any] = {"progress_callback": progress}
+        for options in (by_progress_too, {}):
+            call = asyncio.create_task(client.call_tool("ask_client", {**ELICITATION, "of": "yes"}, **options))
+            approval = await pending(approvals)
+            if options:
+                said = await asyncio.wait_for(progressed.get(), 60)
+                assert said is not None
+                assert f"ask_client waits for an approval, {approval.approval_id}: " in said
+                assert "`fumehood approvals watch`" in said
+            yes = approval_pb.DecideApprovalRequest(
+                approval_id=approval.approval_id, digest=approval.digest, choice=approval_pb.APPROVAL_CHOICE_APPROVE
+            )
+            await approvals.DecideApproval(yes)
+            assert told(text_of(await call))["action"] == "accept"
+            message = logged.pop()
+            assert (message.level, message.logger) == ("warning", "ask_client")
+            assert message.data["approval_id"] == approval.approval_id
+            assert approval.approval_id in message.data["message"]
+    assert logged == []
+
+
+async def pending(approvals: approval_grpc.ApprovalServiceStub) -> approval_pb.Approval:
+    """The one approval that is open, once there is one."""
+    every = approval_pb.ListApprovalsRequest()
+    async with asyncio.timeout(60):
+        while not (found := (await approvals.ListApprovals(every)).approvals):  # noqa: ASYNC110 - another process has it
+            await asyncio.sleep(0.01)
+    (approval,) = found
+    return approval
+
+
 async def test_call_whose_client_goes_away_is_cancelled(sidecar: Sidecar) -> None:
     """In 2026-07-28 a call goes on beyond the request that it was made by: but not without anybody."""
     forms = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}, "fumehood/callId": "gone"}
-    body, headers = modern("tools/call", name="slow", arguments={}, meta=forms)
+    body, headers = modern("tools/call", name="new_slow", arguments={}, meta=forms)
     with pytest.raises(TimeoutError):
         request(url_of(sidecar), body=body, timeout_s=3.0, **headers)
     events = await Recorded(sidecar.folder).call_until("gone", "execute_cancelled")

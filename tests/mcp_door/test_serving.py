@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
+import os
 import signal
 import socket
 import ssl
@@ -17,11 +19,13 @@ from urllib.parse import urlsplit
 import grpc
 import psutil
 import pytest
+import structlog
 import trustme
 from fumehood.v1 import approval_service_pb2, approval_service_pb2_grpc
 from fumehood_server.config import load_config
 from fumehood_server.config.restart import needs_restart
 from fumehood_server.errors import ConfigError
+from fumehood_server.mcp import supervisor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from mcp.types import ElicitResult
 
@@ -57,6 +61,13 @@ main()
             "can't be in `allowed_origins`",
         ),
         (f'[mcp]\nlisten = "127.0.0.1:1"\nallowed_hosts = ["a/b"]\n{CALLER}', "can't be in `allowed_hosts`"),
+        *(
+            (f'[mcp]\nlisten = "127.0.0.1:1"\nauthorization_servers = ["{url}"]\n{CALLER}', "`authorization_servers`")
+            for url in (
+                *("http://login.example.com", "login.example.com", "ftp://login.example.com", "https://a@b.example"),
+                *("https://a.example?tenant=b", "https://a.example/b#c", "http://127.0.0.1.evil.example", "https://"),
+            )
+        ),
         (f'[server]\nstate_dir = "{"x" * 100}"\n[mcp]\nlisten = "127.0.0.1:1"\n{CALLER}', "needs a socket"),
     ],
 )
@@ -73,7 +84,9 @@ def test_every_key_arrives_and_a_change_needs_a_restart(tmp_path: Path) -> None:
     first = load_config(path)
     path.write_text(
         f'{TLS}[mcp]\nlisten = "[::]:8765"\ntls = true\nallowed_hosts = ["a.example"]\n'
-        f'allowed_origins = ["https://b.example"]\nmax_sessions = 2\nsession_idle_s = 3\nmax_requests = 4\n{CALLER}'
+        f'allowed_origins = ["https://b.example"]\n'
+        f'authorization_servers = ["https://c.example:8443/tenant/1", "http://127.0.0.1:9000"]\n'
+        f"max_sessions = 2\nsession_idle_s = 3\nmax_requests = 4\n{CALLER}"
     )
     second = load_config(path)
     mcp = second.mcp
@@ -83,6 +96,7 @@ def test_every_key_arrives_and_a_change_needs_a_restart(tmp_path: Path) -> None:
         "[::]:8765", second.server.tls, f"unix:{tmp_path}/.fumehood/mcp.sock",
     )  # fmt: skip
     assert (mcp.allowed_hosts, mcp.allowed_origins) == (("a.example",), ("https://b.example",))
+    assert mcp.authorization_servers == ("https://c.example:8443/tenant/1", "http://127.0.0.1:9000")
     assert (mcp.max_sessions, mcp.session_idle_s, mcp.max_requests) == (2, 3, 4)
     assert "mcp" in needs_restart(first, second)
     assert needs_restart(second, second) == ()
@@ -105,8 +119,37 @@ def test_a_taken_address_and_a_missing_library_are_named(tmp_path: Path) -> None
             stdin=subprocess.DEVNULL,
         )
         assert missing.returncode == 2
-        assert 'pip install "fumehood-server[mcp]"' in missing.stderr
+        assert '"./server[mcp]" in a clone, or "fumehood-server[mcp]" from an index' in missing.stderr
         assert "Traceback" not in missing.stderr
+
+
+async def test_process_that_takes_no_requests_is_ended_and_started_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pair(tmp_path, certified(trustme.CA(), "127.0.0.1"))
+    key, served = tmp_path / "key.pem", tmp_path / "kept.pem"
+    key.rename(served)
+    os.mkfifo(key)  # whoever opens it to read waits for a writer, and there is none
+    path = tmp_path / "fumehood.toml"
+    path.write_text(f'{TLS}[mcp]\nlisten = "127.0.0.1:0"\ntls = true\n{CALLER}')
+    monkeypatch.setattr(supervisor, "READY_TIMEOUT_S", 0.5)
+    serves = asyncio.Event()
+
+    def changed() -> None:
+        if health.serves:
+            serves.set()
+        elif served.exists():  # the first has ended: nothing holds up the next one
+            served.replace(key)
+            monkeypatch.setattr(supervisor, "READY_TIMEOUT_S", BOUND_S)
+
+    health = supervisor.McpHealth()
+    health.on_change = changed
+    with structlog.testing.capture_logs() as lines:
+        async with supervisor.open_mcp(load_config(path), health):
+            await asyncio.wait_for(serves.wait(), BOUND_S)
+    (failed,) = [line for line in lines if line["event"] == "mcp_start_failed"]
+    assert (failed["problem"], failed["log_level"]) == ("it took no requests within 0.5 s, and was ended", "warning")
+    assert [line["event"] for line in lines].count("mcp_serving") == 1
 
 
 async def approve(_context: object, _params: object) -> ElicitResult:
@@ -177,7 +220,8 @@ def test_tls_takes_up_a_new_certificate_and_ends_with_the_sidecar(plugin_folder:
     first, second = trustme.CA(), trustme.CA()
     write_pair(tmp_path, certified(first, "127.0.0.1"))
     tls = f'[server.tls]\ncertificate = "{tmp_path}/cert.pem"\nkey = "{tmp_path}/key.pem"\n'
-    more = f'{tls}[mcp]\nlisten = "127.0.0.1:0"\ntls = true\n{CALLER}'
+    issuer = "https://login.example.com"
+    more = f'{tls}[mcp]\nlisten = "127.0.0.1:0"\ntls = true\nauthorization_servers = ["{issuer}"]\n{CALLER}'
     with running_sidecar([plugin_folder], more=more) as sidecar:
         url, token = url_of(sidecar), token_of(sidecar.folder, "agent")
         assert url.startswith("https:")
@@ -186,6 +230,7 @@ def test_tls_takes_up_a_new_certificate_and_ends_with_the_sidecar(plugin_folder:
         assert _over_tls(url, first, token) == 200
         assert _metadata_over_tls(url, first) == {
             "resource": url,
+            "authorization_servers": [issuer],
             "resource_name": "Fumehood",
             "bearer_methods_supported": ["header"],
         }

@@ -47,7 +47,7 @@ def test_it_lists_calls_follows_approves_and_cancels(sidecar: Sidecar, transport
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     failed = seen.pop("failed")
-    assert (failed["isError"], failed["structuredContent"]["error"]["code"]) == (True, "TOOL_EXECUTION_FAILED")
+    assert (failed["isError"], failed["_meta"]["fumehood/error"]["code"]) == (True, "TOOL_EXECUTION_FAILED")
     assert seen == {
         "revision": revision,
         "names": ["add", "count", "fail", "note", "say", "show", "wait"],

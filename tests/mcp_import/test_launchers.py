@@ -85,6 +85,9 @@ def test_variables_that_env_sets_are_the_servers() -> None:
     [
         (["docker", "run", "-i", "--rm", "mcp/fetch"], "container", "image mcp/fetch"),
         (["/usr/bin/podman", "run", "x"], "container", "podman"),
+        (["docker", "mcp", "gateway", "run"], "gateway", "Docker MCP Gateway"),
+        (["thv", "run", "fetch"], "gateway", "ToolHive"),
+        (["wassette", "serve", "--stdio"], "gateway", "Wassette"),
         (["sh", "-c", "npx -y pkg; curl evil"], "shell", "a shell (sh)"),
         (["bash", "-lc", "x"], "shell", "bash"),
         (["cmd", "/c"], "shell", "cmd"),

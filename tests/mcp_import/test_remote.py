@@ -13,7 +13,7 @@ from fumehood_server.cli.mcp_import.asking import Narrowest
 from fumehood_server.cli.mcp_import.host_configuration import read_host_configuration
 from fumehood_server.cli.mcp_import.import_settings import Import
 from fumehood_server.cli.mcp_import.places import NamedHost
-from fumehood_server.cli.mcp_import.run import import_all
+from fumehood_server.cli.mcp_import.run import import_all, plan_all
 
 from tests.cli.command import Done, fumehood
 from tests.mcp.support import Caller
@@ -157,9 +157,12 @@ def test_tokens_are_found_behind_their_scheme_and_kept_whole(
 
 
 def test_two_fields_are_not_kept_as_one_secret(tmp_path: Path) -> None:
-    table = {"url": "https://mcp.example.com/mcp", "headers": {"X-Api-Key": "value-one", "X_Api_Key": "value-two"}}
+    table = {"url": "https://mcp.example.com/mcp", "headers": {"X-Api-Key": "value-one", "x-api-key": "value-two"}}
     found = outcome(imported(tmp_path, table, "--dry-run"))
     assert found["problem"]["message"] == "two header fields would be kept as one secret, far-x-api-key"
+    table["headers"] = {"X-Api-Key": "value-one", "X_Api_Key": "value-two"}
+    found = outcome(imported(tmp_path, table, "--dry-run"))
+    assert (found["status"], len(set(found["now"]["secrets"]))) == ("planned", 2)
 
 
 def test_server_that_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -183,7 +186,8 @@ def test_name_that_leads_into_a_network_is_asked_about(
     (tmp_path / "mcp.json").write_text(json.dumps({"servers": {"far": {"url": "http://far.invalid:9/mcp"}}}))
     (tmp_path / "fumehood.toml").touch()
     run = Import(config_path=tmp_path / "fumehood.toml", into=None, host=None, asker=asker, quiet=True)
-    (found,) = import_all(read_host_configuration(tmp_path / "mcp.json", host=None, workspace=None), run)
+    planned = plan_all(read_host_configuration(tmp_path / "mcp.json", host=None, workspace=None), asker)
+    (found,) = import_all(planned, run)
     assert found.code == code
     if code == "host_not_granted":
         assert "leads to far.invalid=127.0.0.1, which is not public" in found.reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,8 @@ async def test_a_server_is_installed_once_and_held_to_what_the_options_grant(
     assert said["list_notes"] == "first"
     assert said["tell"] == '{"level":"low","key":"[secret API_KEY]"}'
     assert "needs an approval" in said["keep_note"]
+    assert "--allow TOOL" in said["keep_note"]
+    assert "fumehood approvals watch --address unix:/" in said["keep_note"]
     gone, alive = psutil.wait_procs(processes, timeout=20)
     assert (len(gone) > 1, alive) == (True, [])
     log = (tmp_path / "log").read_text()
@@ -105,3 +108,18 @@ def test_what_cant_be_wrapped_says_why(
 ) -> None:
     done = fumehood("mcp", "wrap", *arguments, stdin="", more=environment)
     assert (done.status, done.stdout, said in done.stderr) == (status, "", True), done.stderr
+
+
+def test_a_grant_that_holds_the_state_is_refused_in_words(tmp_path: Path) -> None:
+    script = tmp_path / "code" / "server.py"
+    script.parent.mkdir()
+    script.write_text(servers.PYTHON + "\n\nrun()\n")
+    with tempfile.TemporaryDirectory(prefix="fh-") as state:  # a unix socket's path has 107 bytes
+        environment = {"XDG_STATE_HOME": f"{state}/state"}
+        command = ("mcp", "wrap", "--allow", "*", "--write")
+        done = fumehood(*command, state, "--", "python3", script, stdin="", more=environment)
+        assert (done.status, "overlaps the sidecar's state_dir" in done.stderr) == (2, True), done.stderr
+        assert "Traceback" not in done.stderr
+        assert "XDG_STATE_HOME" in done.stderr
+        done = fumehood(*command, tmp_path, "--", "python3", script, stdin="", more=environment)
+        assert (done.status, "error:" in done.stderr) == (0, False), done.stderr

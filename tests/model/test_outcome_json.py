@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fumehood_server.model.call import Block, CallError, CallOutcome
+from fumehood_server.model.call import Annotations, Block, CallError, CallOutcome
 from fumehood_server.model.outcome_json import outcome_from_json, outcome_to_json
 from fumehood_server.model.taxonomy import Code
 
@@ -22,6 +22,25 @@ def test_an_outcome_reads_as_it_was_written() -> None:
     content = (Block(text="text"), Block(text=""), Block(data=b"\x00\xff", media_type="image/png"))
     for made in (outcome(content=content, details_json="{}", terminate=True), outcome(error=error)):
         assert again(made) == made
+
+
+def test_what_is_said_of_blocks_reads_as_it_was_written() -> None:
+    said = Annotations(audience=("user",), priority=0.0, last_modified="2026-01-01")
+    content = (
+        Block(text="# one", media_type="text/markdown", resource_uri="file:///a", annotations=said),
+        Block(text="", annotations=Annotations(priority=1.0)),
+        Block(data=b"\xff", media_type="image/png", resource_uri="file:///b", annotations=said),
+    )
+    made = outcome(content=content)
+    assert again(made) == made
+
+
+def test_a_block_of_which_nothing_is_said_is_recorded_as_ever() -> None:
+    made = outcome(content=(Block(text="text"), Block(data=b"\xff", media_type="image/png")))
+    assert outcome_to_json(made) == (
+        b'{"content":[{"text":"text"},{"data":"/w==","media_type":"image/png"}],'
+        b'"details_json":"","terminate":false,"error":null}'
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import shutil
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.tool import Reason
 from fumehood_server.plugins.catalog import Catalog
+from fumehood_server.plugins.missing_programs import LOOK_INTERVAL_S, MissingPrograms
 from fumehood_server.plugins.store import PluginStore
 
 from .support import catalog_of, cli, configure, executable, tool_toml
@@ -156,6 +160,8 @@ async def test_a_missing_binary_takes_a_cli_tool_out_until_it_is_installed(
     assert reasons(catalog, "control") == []
     assert catalog.plugins[0].state is PluginState.UNAVAILABLE
     shutil.copy("/bin/true", binaries / "fumehood-test-tool")
+    assert reasons(catalog, "search") == ["binary_missing"]
+    await catalog.look_for_programs()
     assert reasons(catalog, "search") == []
     assert catalog.plugins[0].state is PluginState.SERVING
     tool = catalog.find("search")
@@ -192,9 +198,60 @@ async def test_a_call_finds_a_program_that_was_installed_since(folder: Path, mon
     assert tool is not None
     assert tool.spec is None
     shutil.copy("/bin/true", binaries / "fumehood-test-tool")
+    await catalog.look_for_programs()
     tool = catalog.find("search")
     assert tool is not None
     assert tool.spec is not None
+
+
+async def test_one_look_is_for_all_who_ask_within_a_second(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    binaries = folder / "elsewhere/bin"
+    binaries.mkdir(parents=True)
+    monkeypatch.setenv("PATH", str(binaries), prepend=":")
+    cli(folder / "one", binary="fumehood-test-tool")
+    catalog = await catalog_of(folder, ONE)
+    now = 0.0
+    missing = MissingPrograms(lambda: now)
+    waiting = catalog._index.waiting
+    looks = 0
+
+    def counted() -> tuple[object, ...]:
+        nonlocal looks
+        looks += 1
+        return waiting
+
+    async def look() -> int:
+        return len(await missing.look(catalog._config, counted))  # type: ignore[arg-type] # counted as well
+
+    assert await asyncio.gather(*(look() for _ in range(40))) == [0] * 40
+    shutil.copy("/bin/true", binaries / "fumehood-test-tool")
+    assert (await look(), looks) == (0, 1)
+    now = LOOK_INTERVAL_S
+    assert (await look(), looks) == (1, 2)
+
+
+async def test_no_listing_registers_a_plugin_on_the_loop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    binaries = folder / "elsewhere/bin"
+    binaries.mkdir(parents=True)
+    monkeypatch.setenv("PATH", str(binaries), prepend=":")
+    cli(folder / "one", binary="fumehood-test-tool")
+    catalog = await catalog_of(folder, ONE)
+    called: set[str] = set()
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.add(frame.f_code.co_name)
+
+    shutil.copy("/bin/true", binaries / "fumehood-test-tool")
+    sys.setprofile(profile)
+    try:
+        catalog.scan()
+        catalog.find("search")
+        await catalog.look_for_programs()
+    finally:
+        sys.setprofile(None)
+    assert "register" not in called
+    assert reasons(catalog, "search") == []
 
 
 async def test_a_machine_that_cannot_sandbox_has_no_tool_available(folder: Path) -> None:

@@ -1,4 +1,7 @@
-"""What `make test` leaves to `make test-slow`: each says why, and no promise is shown by such tests alone."""
+"""What `make test` leaves to `make test-slow`: each says why, and no promise is shown by such tests alone.
+
+Nor by tests that `make check` skips, since nobody asked for them by a variable of the environment.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,10 @@ def test_every_slow_test_says_why() -> None:
     assert sum(marks for marks, _ in found.values()) > 0, "control: some are slow"
 
 
-def test_no_promise_is_held_by_slow_tests_alone() -> None:
+def test_no_promise_is_held_by_slow_tests_and_ones_to_be_asked_for_alone() -> None:
     in_time: set[str] = set()
     for each in all_tests():
-        if not each.is_slow:
+        if not (each.is_slow or each.is_asked_for):
             in_time |= {*each.files, *each.own}
     by_attacks = {
         number for number, names in held_by().items() if any("/" not in n and "test_" not in n for n in names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -76,6 +77,20 @@ async def test_process_that_a_call_left_is_ended_when_no_call_is_under_way(hood:
     await until(lambda: [pid for pid in worker._process.pids() if _runs(pid)] == own)
     assert value_in(await hood.call("echo", text="x")) == "x"
     assert worker.state is WorkerState.READY, "control: the worker stays"
+
+
+async def test_process_that_a_call_left_goes_on_in_a_server_that_keeps_its_state(hood: Hood) -> None:
+    """Control to the one above: `one_process`, which is for servers that keep a browser, say."""
+    spec = replace(hood.spec, all_levels=True)
+    lease = await hood.pools.acquire(spec)
+    lease.release()
+    own = set(lease.worker._process.pids())
+    assert value_in(await hood.call("leave", spec=spec, how="child", seconds=0.0, rest=0.0)) == "child"
+    left = set(lease.worker._process.pids()) - own
+    assert left
+    await until(lambda: lease.worker._limits._idle_interval_s is not None)
+    assert value_in(await hood.call("echo", spec=spec, text="x")) == "x"
+    assert all(_runs(pid) for pid in left)
 
 
 def _runs(pid: int) -> bool:

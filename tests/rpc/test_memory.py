@@ -161,7 +161,7 @@ async def test_memory_is_given_back_when_the_callers_have_gone(sidecar: Sidecar,
 
 
 async def test_requests_that_never_end_make_room_for_others(sidecar: Sidecar) -> None:
-    head = message(bytes(600_000))[:-1]
+    head = message(b"\xff" * 600_000)[:-1]
     with Http2(sidecar.targets[1]) as connection:
         streams = [connection.request(CALL_TOOL, end=False) for _ in range(MAX_ARRIVING + 100)]
         ended = await asyncio.to_thread(connection.send_within_windows, head, streams)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from fumehood_server.rpc.pacing import WRITES_PER_ITERATION, WritePacer
+from fumehood_server.rpc.pacing import WRITES_PER_ITERATION, Pacer
 
 WRITERS = 50
 BOUND_S = 60.0
 
 
 async def test_many_writers_begin_a_few_in_each_iteration_in_the_order_in_which_they_came() -> None:
-    pacer, begun = WritePacer(), list[int]()
+    pacer, begun = Pacer(WRITES_PER_ITERATION), list[int]()
 
     async def write(number: int) -> None:
         for _ in range(3):
@@ -32,7 +32,7 @@ async def test_many_writers_begin_a_few_in_each_iteration_in_the_order_in_which_
 
 
 async def test_a_writer_that_is_alone_does_not_wait_and_one_that_was_cancelled_holds_up_nobody() -> None:
-    pacer, begun = WritePacer(), list[int]()
+    pacer, begun = Pacer(WRITES_PER_ITERATION), list[int]()
 
     async def write(number: int) -> None:
         await pacer.turn()

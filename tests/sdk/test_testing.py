@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fumehood_sdk import Blob, Context, HttpFailed, HttpRequest, HttpResponse, Plugin, PluginError, Text, ToolError
+from fumehood_sdk import (
+    Annotations,
+    Blob,
+    Content,
+    Context,
+    HttpFailed,
+    HttpRequest,
+    HttpResponse,
+    Plugin,
+    PluginError,
+    Text,
+    ToolError,
+)
 from fumehood_sdk.testing import CallLog, CallUpdate, ToolTester, replay
 
 from .plugins import kitchen
@@ -120,11 +132,30 @@ def test_an_unknown_tool_is_the_tests_own_mistake() -> None:
         ToolTester(plugin).call("nosuch")
 
 
+def test_what_is_said_of_blocks_is_shown_with_them() -> None:
+    book = Plugin("pages", version="1.0.0")
+    said = Annotations(audience=("user",), priority=1.0)
+    shown = (
+        Text("# one", media_type="text/markdown", resource_uri="page:1", annotations=said),
+        Blob(b"2", "image/png", resource_uri="page:2"),
+        Text("three"),
+    )
+
+    @book.tool(side_effects="none")
+    def pages() -> Content:
+        """Shows pages."""
+        return Content(*shown)
+
+    assert ToolTester(book).call("pages").content == shown
+    assert shown[0] != Text("# one")
+
+
 def test_the_package_exports_what_is_documented() -> None:
     import fumehood_sdk  # noqa: PLC0415
     from fumehood_sdk import testing  # noqa: PLC0415
 
     assert fumehood_sdk.__all__ == [
+        "Annotations",
         "Blob",
         "Cancelled",
         "Content",

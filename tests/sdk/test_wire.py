@@ -249,6 +249,43 @@ def test_results_are_what_the_generated_code_reads(
     ] == content
 
 
+ANNOTATIONS = st.builds(
+    plugin_frames.Annotations,
+    audience=st.lists(TEXT).map(tuple),
+    priority=st.none() | st.floats(allow_nan=False),
+    last_modified=TEXT,
+)
+DESCRIBED = st.builds(
+    plugin_frames.DescribedBlock,
+    block=TEXT | st.tuples(st.binary(), TEXT),
+    resource_uri=TEXT,
+    text_media_type=TEXT,
+    annotations=st.none() | ANNOTATIONS,
+)
+
+
+@given(st.lists(DESCRIBED), st.booleans())
+def test_what_is_said_of_blocks_is_what_the_generated_code_reads(
+    content: list[plugin_frames.DescribedBlock], failed: bool
+) -> None:
+    failure = plugin_frames.Failure("m", "r", content=tuple(content))
+    body = (
+        plugin_frames.encode_failure(1, failure)
+        if failed
+        else plugin_frames.encode_result(1, content, b"", terminate=False)
+    )
+    result = pb.PluginFrame.FromString(undelimited(plugin_frames.delimited_frame(plugin_frames.RESULT, body))).result
+    assert result.HasField("error") is failed
+    for read, sent in zip(result.content, content, strict=True):
+        assert read.WhichOneof("block") == ("text" if isinstance(sent.block, str) else "blob")
+        assert (read.resource_uri, read.text_media_type) == (sent.resource_uri, sent.text_media_type)
+        assert read.HasField("annotations") is (sent.annotations is not None)
+        if sent.annotations is not None:
+            said = read.annotations
+            assert (tuple(said.audience), said.last_modified) == sent.annotations[::2]
+            assert (said.priority if said.HasField("priority") else None) == sent.annotations.priority
+
+
 @given(U64, TEXT, TEXT, st.booleans(), TEXT)
 def test_failures_are_what_the_generated_code_reads(
     number: int, message: str, reason: str, retryable: bool, details: str

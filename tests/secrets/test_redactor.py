@@ -72,7 +72,7 @@ def test_a_value_is_taken_out_however_other_languages_write_it() -> None:
 
 
 def test_many_secrets_cost_no_more_passes_over_a_text_than_one() -> None:
-    many = Redactor()
+    many, one = Redactor(), knowing(b"value number 000007 of many")
     for number in range(64):
         many.learn(f"KEY_{number}", b"value number %06d of many" % number)
     text = "value number " * 20_000 + "value number 000007 of many"
@@ -82,15 +82,19 @@ def test_many_secrets_cost_no_more_passes_over_a_text_than_one() -> None:
         nonlocal calls
         calls += event in {"call", "c_call"}
 
-    sys.setprofile(profile)
-    try:
-        shown = many.text(text)
-        shown_bytes = many.data(text.encode())
-    finally:
-        sys.setprofile(None)
-    assert shown.endswith("value number [secret KEY_7]")
-    assert shown_bytes == shown.encode()
-    assert calls < 50
+    def counted(redactor: Redactor) -> int:
+        nonlocal calls
+        calls = 0
+        sys.setprofile(profile)
+        try:
+            shown = redactor.text(text)
+        finally:
+            sys.setprofile(None)
+        assert shown.startswith("value number ")
+        assert "000007" not in shown
+        return calls
+
+    assert counted(many) == counted(one)
 
 
 def test_a_secret_that_is_no_text_is_taken_out_of_what_is_none() -> None:

@@ -72,6 +72,12 @@ class RawConnection:
             except ConnectionError:  # closed by the server, as the one that leaves most unread is
                 self.closed = True
 
+    async def until_ended(self, stream: int) -> None:
+        """Return when the server has ended the stream or the connection."""
+        while not self.closed and stream not in self.ended:
+            self._changed.clear()
+            await self._changed.wait()
+
     def close(self) -> None:
         """Reset the connection."""
         self._task.cancel()

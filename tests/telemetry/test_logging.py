@@ -142,3 +142,24 @@ def test_a_reader_that_has_gone_away_loses_the_log_and_nothing_else() -> None:
         library.handlers[:] = handlers
         library.setLevel(level)
         os.close(write)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_plugins_reasons_are_lines_on_a_terminal_and_a_list_for_programs(tmp_path: Path, terminal: bool) -> None:
+    diff = "changed: Its files differ:\n--- pinned\n+++ now\n-old\n+new\x1b[2J"
+    with logging_to(tmp_path / "log", terminal=terminal):
+        get_logger().info("loop_figures", loop_longest_ms=3.0)
+        get_logger().warning("plugin_refused", plugin="dice", reasons=[diff])
+        get_logger().warning("plugin_reload_refused", plugin="dice", problem=diff)
+    lines = (tmp_path / "log").read_text().splitlines()
+    if terminal:
+        assert [each.partition(" ")[2] for each in lines[:1]] == ["warning plugin_refused plugin=dice"]
+        assert lines[1:5] == ["    changed: Its files differ:", "    --- pinned", "    +++ now", "    -old"]
+        assert lines[5:7] == ["    +new␛[2J", "    `fumehood plugin list` says what would mend it."]
+        assert lines[7].endswith("plugin_reload_refused plugin=dice")
+        assert lines[8:] == [*lines[1:6]]
+    else:
+        assert [orjson.loads(each)["event"] for each in lines] == [
+            *("loop_figures", "plugin_refused", "plugin_reload_refused")
+        ]
+        assert orjson.loads(lines[1])["reasons"] == [diff]

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +86,34 @@ def test_a_step_that_holds_up_the_loop_is_told_with_its_culprit(
     assert count == 1
     assert figures.longest_s >= held_up_s
     assert figures.over_20_ms >= figures.over_100_ms >= 1
+
+
+async def test_another_thread_that_keeps_the_lock_is_told_with_what_it_runs() -> None:
+    told: list[str] = []
+    first, ended = asyncio.Event(), threading.Event()
+
+    def log(_: float, culprit: str, __: int) -> None:
+        told.append(culprit)
+        first.set()
+
+    def keeps_the_lock_often() -> None:
+        while not ended.is_set():
+            keeps_the_lock()
+
+    watchdog = LoopWatchdog(log, lambda _: None)
+    thread = threading.Thread(target=keeps_the_lock_often, name="hostile " + "n" * 100)
+    with watchdog.watching():
+        thread.start()
+        try:
+            async with asyncio.timeout(BOUND_S):
+                await first.wait()
+        finally:
+            ended.set()
+            await asyncio.to_thread(thread.join)
+    assert "keeps_the_lock" in told[0]
+    assert "; beside it hostile nnn" in told[0]
+    assert "n" * 41 not in told[0]
+    assert len(told[0]) < 3_000
 
 
 def test_short_steps_name_no_culprit() -> None:

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 from fumehood.v1 import plugin_pb2
+from fumehood.v1 import tool_service_pb2 as pb
 from fumehood_server.workers.process.frame_dispatch import MAX_ELEMENTS, MAX_READY_ELEMENTS
-from fumehood_server.workers.wire.element_count import MalformedMessageError, has_more_elements
+from fumehood_server.workers.wire.element_count import (
+    ElementCounter,
+    MalformedMessageError,
+    has_more_elements,
+    nested_tags,
+)
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +39,26 @@ def test_each_field_on_each_level_counts_once(blocks: list[str], details: str) -
     count = 2 + bool(details) + 2 * len(blocks)
     assert not has_more_elements(data, count)
     assert has_more_elements(data, count - 1)
+
+
+@given(st.lists(_texts, max_size=20), st.integers(1, 9))
+def test_a_count_by_portions_comes_to_the_same(blocks: list[str], portion: int) -> None:
+    data = _result(blocks, "{}").SerializeToString()
+    counter, portions = ElementCounter(data, nested_tags(plugin_pb2.PluginFrame.DESCRIPTOR)), 1
+    while counter.has_more(portion):
+        portions += 1
+    assert portions == -(-(3 + 2 * len(blocks)) // portion)
+
+
+def test_messages_that_contain_themselves_are_counted_on_every_level() -> None:
+    request = pb.SessionRequest()
+    inner = request
+    for _ in range(20):
+        inner = inner.combined.requests.add()
+    inner.call.tool = "echo"
+    nested = nested_tags(pb.SessionRequest.DESCRIPTOR)
+    assert not ElementCounter(request.SerializeToString(), nested).has_more(2 * 20 + 2)
+    assert ElementCounter(request.SerializeToString(), nested).has_more(2 * 20 + 1)
 
 
 @given(st.binary(max_size=60))
@@ -64,8 +90,11 @@ def test_the_largest_result_and_the_largest_ready_are_within_their_bounds() -> N
     frame = plugin_pb2.PluginFrame()
     frame.result.details_json = "{}"
     for _ in range(1024):
-        blob = frame.result.content.add().blob
-        blob.data, blob.media_type = b"x" * 1000, "image/png"
+        content = frame.result.content.add(resource_uri="file:///a")
+        content.blob.data, content.blob.media_type = b"x" * 1000, "image/png"
+        said = content.annotations
+        said.audience.extend(["user", "assistant"])
+        said.priority, said.last_modified = 1, "2026-01-01"
     assert not has_more_elements(frame.SerializeToString(), MAX_ELEMENTS)
 
     frame = plugin_pb2.PluginFrame()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -20,6 +20,7 @@ from fumehood_server.workers.wire.portions import PORTION_ITEMS
 BOUND_S = 60.0
 MORE_THAN_A_PIPE = 1_000_000
 MAX_FRAME_BYTES = 1000
+STEPS = 10 * PORTION_ITEMS
 
 
 @dataclass
@@ -37,6 +38,9 @@ class Worker:
     max_elements: int = 100
     close_after: int = 0
     """Nothing counts any more after this frame. 0: all count."""
+    in_steps: frozenset[int] = frozenset()
+    """Frames that are taken in `STEPS` steps."""
+    steps: int = 0
     writer: PipeWriter | None = None
     reader: FrameReader | None = None
 
@@ -52,10 +56,22 @@ class Worker:
         self.reader.resume()
         return self.reader
 
-    def take_frame(self, frame: plugin_pb2.PluginFrame, size: int) -> None:
+    def take_frame(self, frame: plugin_pb2.PluginFrame, size: int) -> Generator[None, None, None] | None:
         assert size == frame.ByteSize()
-        self.heard.append(frame.result.invocation_id)
-        self.closed = frame.result.invocation_id == self.close_after
+        if frame.result.invocation_id in self.in_steps:
+            return self.take_in_steps(frame.result.invocation_id)
+        self.hear(frame.result.invocation_id)
+        return None
+
+    def take_in_steps(self, number: int) -> Generator[None, None, None]:
+        for _ in range(STEPS):
+            self.steps += 1
+            yield
+        self.hear(number)
+
+    def hear(self, number: int) -> None:
+        self.heard.append(number)
+        self.closed = number == self.close_after
 
     def take_violation(self, violation: Violation, problem: str) -> None:
         assert problem
@@ -217,6 +233,39 @@ async def test_flood_is_handed_on_by_portions_and_in_order(worker: Worker) -> No
             portions.append(len(worker.heard))
     assert worker.heard == list(range(1, count + 1))
     assert max(after - before for before, after in itertools.pairwise(portions)) <= PORTION_ITEMS
+
+
+async def test_a_frame_that_is_taken_in_steps_comes_before_the_next_and_lets_the_loop_go_on(worker: Worker) -> None:
+    worker.in_steps = frozenset({2, 4})
+    worker.read_from()
+    worker.say(1, 2, 3, 4)
+    worker.close_stdout()
+    steps = [0]
+    async with asyncio.timeout(BOUND_S):
+        while not worker.ends:
+            await iteration()
+            steps.append(worker.steps)
+    assert worker.heard == [1, 2, 3, 4]
+    assert worker.steps == 2 * STEPS
+    assert max(after - before for before, after in itertools.pairwise(steps)) <= PORTION_ITEMS
+
+
+@pytest.mark.parametrize("how", ["stopped", "closed"])
+async def test_steps_that_are_left_when_nothing_counts_any_more_are_not_taken(worker: Worker, how: str) -> None:
+    worker.in_steps = frozenset({1})
+    reader = worker.read_from()
+    worker.say(1, 2)
+    async with asyncio.timeout(BOUND_S):
+        while not worker.steps:
+            await iteration()
+    if how == "stopped":
+        reader.stop()
+    worker.closed = True
+    steps = worker.steps
+    for _ in range(5):
+        await iteration()
+    assert (worker.heard, worker.steps) == ([], steps)
+    assert reader.ended
 
 
 async def test_floods_of_many_workers_share_one_portion_and_a_worker_that_says_little_is_heard_at_once(

@@ -7,7 +7,7 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
-from fumehood_sdk.content import Text
+from fumehood_sdk.content import Blob, Text
 from fumehood_sdk.divergence import Divergence, first_divergence
 from fumehood_sdk.plugin import Plugin
 from fumehood_sdk.testing.results import CallResult
@@ -66,16 +66,21 @@ def _recorded_result(result: dict[str, Any]) -> bytes:
     return _sorted_json([error["message"], error["details"].get("reason", ""), error["retryable"], facts])
 
 
+def _block(block: Text | Blob) -> dict[str, Any]:
+    """As the sidecar records it, which has no key for what is not said."""
+    if isinstance(block, Text):
+        fields: dict[str, Any] = {"text": block.text} | ({"media_type": block.media_type} if block.media_type else {})
+    else:
+        fields = {"data": b64encode(block.data).decode(), "media_type": block.media_type}
+    if block.resource_uri:
+        fields["resource_uri"] = block.resource_uri
+    return fields if block.annotations is None else {**fields, "annotations": block.annotations}
+
+
 def _shown(result: CallResult) -> bytes:
     error = result.error
     if error is None:
-        content = [
-            {"text": each.text}
-            if isinstance(each, Text)
-            else {"data": b64encode(each.data).decode(), "media_type": each.media_type}
-            for each in result.content
-        ]
-        return _sorted_json([content, result.details, result.terminate])
+        return _sorted_json([[_block(each) for each in result.content], result.details, result.terminate])
     return _sorted_json([error.message, error.reason, error.retryable, error.details])
 
 

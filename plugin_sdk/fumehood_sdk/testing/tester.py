@@ -22,7 +22,7 @@ from fumehood_sdk.testing.fakes import CollectingSink, FakeSidecar
 from fumehood_sdk.testing.results import CallError, CallResult, CallUpdate
 from fumehood_sdk.tools.tool import Tool
 from fumehood_sdk.wire.fields import bytes_field, encode_text
-from fumehood_sdk.wire.plugin_frames import Failure, Sent
+from fumehood_sdk.wire.plugin_frames import Block, DescribedBlock, Failure, Sent
 from fumehood_sdk.wire.recorded_values import RecordedValue
 from fumehood_sdk.wire.sidecar_frames import CONTEXT_FIELDS
 
@@ -195,7 +195,7 @@ class RunningCall:
                 details=None, content=(Text(outcome.message),), terminate=False, updates=updates, logs=logs, error=error
             )
         blocks, details_json, terminate = outcome
-        content = tuple(Text(block) if isinstance(block, str) else Blob(*block) for block in blocks)
+        content = tuple(map(_shown, blocks))
         if details_json and not content:
             content = (Text(details_json.decode()),)
         details = from_json(details_json) if details_json else None
@@ -242,7 +242,7 @@ class RunningCall:
         if isinstance(outcome, Failure):
             return outcome
         blocks, details_json, _ = outcome
-        size = len(details_json) + sum(len(block if isinstance(block, str) else block[0]) for block in blocks)
+        size = len(details_json) + sum(_size(block) for block in blocks)
         limit = self._tool.declaration.limits.get("output_bytes", DEFAULT_OUTPUT_BYTES)
         if size > limit:
             return failures.output_too_large(size, limit)
@@ -256,3 +256,20 @@ class RunningCall:
         except ValidationError as error:
             return Failure(f"the tool's result does not fit its return type: {error}", "invalid_output")
         return outcome
+
+
+def _shown(block: Block) -> Text | Blob:
+    if isinstance(block, str):
+        return Text(block)
+    if not isinstance(block, DescribedBlock):
+        return Blob(*block)
+    held, uri, annotations = block.block, block.resource_uri, block.annotations
+    if isinstance(held, str):
+        return Text(held, media_type=block.text_media_type, resource_uri=uri, annotations=annotations)
+    return Blob(*held, resource_uri=uri, annotations=annotations)
+
+
+def _size(block: Block) -> int:
+    if isinstance(block, DescribedBlock):
+        return _size(block.block) + len(block.resource_uri)
+    return len(block if isinstance(block, str) else block[0])

@@ -11,7 +11,7 @@ from fumehood_sdk.errors import ToolError
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.schema import outputs
 from fumehood_sdk.schema.plain import NotPlainError
-from fumehood_sdk.wire.plugin_frames import Block, Sent
+from fumehood_sdk.wire.plugin_frames import Block, DescribedBlock, Sent
 
 
 class Output:
@@ -69,9 +69,19 @@ class Output:
 
 def _block(block: object) -> Block:
     if isinstance(block, Text):
-        return block.text
+        if not (block.media_type or block.resource_uri or block.annotations):
+            return block.text
+        return DescribedBlock(
+            block.text,
+            resource_uri=block.resource_uri,
+            text_media_type=block.media_type,
+            annotations=block.annotations,
+        )
     if isinstance(block, Blob):
-        return bytes(block.data), block.media_type
+        held = bytes(block.data), block.media_type
+        if not (block.resource_uri or block.annotations):
+            return held
+        return DescribedBlock(held, resource_uri=block.resource_uri, annotations=block.annotations)
     raise ToolError(f"a result's block is of type {type(block).__name__}, not Text or Blob", reason="invalid_output")
 
 

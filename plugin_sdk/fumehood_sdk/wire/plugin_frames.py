@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from fumehood_sdk.wire import varint
 from fumehood_sdk.wire.fields import (
@@ -21,8 +22,39 @@ READY, UPDATE, LOG, RESULT = 0x0A, 0x12, 0x1A, 0x22
 DEBUG, INFO, WARNING, ERROR = 1, 2, 3, 4
 """Levels of a log line."""
 
-Block = str | tuple[bytes, str]
-"""One block of content: text, or bytes with their media type."""
+
+class Annotations(NamedTuple):
+    """For whom a block is and how important: `ContentAnnotations`."""
+
+    audience: tuple[str, ...] = ()
+    """"user", "assistant" or both."""
+    priority: float | None = None
+    """From 0, optional, to 1, required."""
+    last_modified: str = ""
+
+
+class DescribedBlock:
+    """A block of which more is said than what it holds."""
+
+    __slots__ = ("annotations", "block", "resource_uri", "text_media_type")
+
+    def __init__(
+        self,
+        block: str | tuple[bytes, str],
+        *,
+        resource_uri: str = "",
+        text_media_type: str = "",
+        annotations: Annotations | None = None,
+    ) -> None:
+        """`resource_uri` is of the resource that it holds or, in a link, names."""
+        self.block = block
+        self.resource_uri = resource_uri
+        self.text_media_type = text_media_type
+        self.annotations = annotations
+
+
+Block = str | tuple[bytes, str] | DescribedBlock
+"""One block of content: text, or bytes with their media type, with or without more that is said of it."""
 
 Sent = tuple[tuple[Block, ...], bytes, bool]
 """A result: its content, its details as JSON, and the hint to stop."""
@@ -43,11 +75,7 @@ def encode_result(invocation_id: int, content: Iterable[Block], details_json: by
     """Encode a `Result` of a call that did not fail."""
     out = b"\x08" + varint.encode(invocation_id)
     for block in content:
-        if isinstance(block, str):
-            inner = bytes_field(0x0A, encode_text(block))
-        else:
-            inner = bytes_field(0x12, bytes_field(0x0A, block[0]) + text_field(0x12, block[1]))
-        out += bytes_field(0x12, inner)
+        out += bytes_field(0x12, _encode_block(block))
     if details_json:
         out += bytes_field(0x1A, details_json)
     if terminate:
@@ -55,12 +83,37 @@ def encode_result(invocation_id: int, content: Iterable[Block], details_json: by
     return out
 
 
+def _encode_block(block: Block) -> bytes:
+    if isinstance(block, str):
+        return bytes_field(0x0A, encode_text(block))
+    if not isinstance(block, DescribedBlock):
+        return bytes_field(0x12, bytes_field(0x0A, block[0]) + text_field(0x12, block[1]))
+    out = _encode_block(block.block) + text_field(0x1A, block.resource_uri) + text_field(0x22, block.text_media_type)
+    said = block.annotations
+    if said is None:
+        return out
+    inner = b"".join(bytes_field(0x0A, encode_text(each)) for each in said.audience)
+    if said.priority is not None:
+        inner += b"\x11" + struct.pack("<d", said.priority)
+    return out + bytes_field(0x2A, inner + text_field(0x1A, said.last_modified))
+
+
 class Failure:
-    """Why a call failed: `ToolFailure`."""
+    """Why a call failed: `ToolFailure`, and what is shown beside it."""
 
-    __slots__ = ("details_json", "message", "reason", "retryable")
+    __slots__ = ("content", "details_json", "message", "reason", "retryable")
 
-    def __init__(self, message: str, reason: str, *, retryable: bool = False, details_json: bytes = b"") -> None:
+    def __init__(
+        self,
+        message: str,
+        reason: str,
+        *,
+        retryable: bool = False,
+        details_json: bytes = b"",
+        content: tuple[Block, ...] = (),
+    ) -> None:
+        """`content` is shown in place of the message, for those who read no errors. Empty: the message is."""
+        self.content = content
         self.message = message
         self.reason = reason
         self.retryable = retryable
@@ -73,7 +126,8 @@ def encode_failure(invocation_id: int, failure: Failure) -> bytes:
     if failure.retryable:
         inner += b"\x10\x01"
     inner += text_field(0x1A, failure.reason) + optional_bytes_field(0x22, failure.details_json)
-    return b"\x08" + varint.encode(invocation_id) + bytes_field(0x2A, inner)
+    content = b"".join(bytes_field(0x12, _encode_block(block)) for block in failure.content)
+    return b"\x08" + varint.encode(invocation_id) + content + bytes_field(0x2A, inner)
 
 
 def encode_update(

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66umehood/v1/content.proto\x12\x0b\x66umehood.v1\"E\n\x07\x43ontent\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12!\n\x04\x62lob\x18\x02 \x01(\x0b\x32\x11.fumehood.v1.BlobH\x00\x42\x07\n\x05\x62lock\"(\n\x04\x42lob\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x12\n\nmedia_type\x18\x02 \x01(\tB5\n\x0b\x66umehood.v1B\x0c\x43ontentProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66umehood/v1/content.proto\x12\x0b\x66umehood.v1\"\xaa\x01\n\x07\x43ontent\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12!\n\x04\x62lob\x18\x02 \x01(\x0b\x32\x11.fumehood.v1.BlobH\x00\x12\x14\n\x0cresource_uri\x18\x03 \x01(\t\x12\x17\n\x0ftext_media_type\x18\x04 \x01(\t\x12\x34\n\x0b\x61nnotations\x18\x05 \x01(\x0b\x32\x1f.fumehood.v1.ContentAnnotationsB\x07\n\x05\x62lock\"a\n\x12\x43ontentAnnotations\x12\x10\n\x08\x61udience\x18\x01 \x03(\t\x12\x15\n\x08priority\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\rlast_modified\x18\x03 \x01(\tB\x0b\n\t_priority\"(\n\x04\x42lob\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x12\n\nmedia_type\x18\x02 \x01(\tB5\n\x0b\x66umehood.v1B\x0c\x43ontentProtoP\x01Z\x16\x66umehood/v1;fumehoodv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,8 +32,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fumehood.v1.content_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013fumehood.v1B\014ContentProtoP\001Z\026fumehood/v1;fumehoodv1'
-  _globals['_CONTENT']._serialized_start=42
-  _globals['_CONTENT']._serialized_end=111
-  _globals['_BLOB']._serialized_start=113
-  _globals['_BLOB']._serialized_end=153
+  _globals['_CONTENT']._serialized_start=43
+  _globals['_CONTENT']._serialized_end=213
+  _globals['_CONTENTANNOTATIONS']._serialized_start=215
+  _globals['_CONTENTANNOTATIONS']._serialized_end=312
+  _globals['_BLOB']._serialized_start=314
+  _globals['_BLOB']._serialized_end=354
 # @@protoc_insertion_point(module_scope)

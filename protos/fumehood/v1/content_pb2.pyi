@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,33 +20,93 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Content(_message.Message):
-    """One block of what a tool shows to its reader, most often a model."""
+    """One block of what a tool shows to its reader, most often a model.
+
+    A block with a `resource_uri` is what that resource held when the tool looked (MCP's embedded resource). A blob of the
+    type application/vnd.modelcontextprotocol.resource-link+json is a link instead, which says that there is the resource:
+    MCP's `resource_link`, a JSON object with its name and more.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
     BLOB_FIELD_NUMBER: _builtins.int
+    RESOURCE_URI_FIELD_NUMBER: _builtins.int
+    TEXT_MEDIA_TYPE_FIELD_NUMBER: _builtins.int
+    ANNOTATIONS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """UTF-8 text. May be empty."""
+    resource_uri: _builtins.str
+    """URI of the resource that the block holds or, in a link, names, by its plugin's own word. `McpService.ReadResource`
+    reads it where the plugin is an MCP server. At most 8,192 characters, all of them printable; another one is left
+    out. Empty: the block is of no resource. Counted against the tool's output limit.
+    """
+    text_media_type: _builtins.str
+    """Media type (RFC 6838) of `text`, such as "text/markdown", cut to 255 characters. Empty: the tool doesn't say. That of
+    a blob is in the blob.
+    """
     @_builtins.property
     def blob(self) -> Global___Blob:
         """Bytes with a media type, such as an image."""
+
+    @_builtins.property
+    def annotations(self) -> Global___ContentAnnotations:
+        """For whom the block is and how important. Absent: the tool doesn't say."""
 
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         blob: Global___Blob | None = ...,
+        resource_uri: _builtins.str = ...,
+        text_media_type: _builtins.str = ...,
+        annotations: Global___ContentAnnotations | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "block", b"block", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "blob", b"blob", "block", b"block", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "block", b"block", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "blob", b"blob", "block", b"block", "resource_uri", b"resource_uri", "text", b"text", "text_media_type", b"text_media_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_block: _TypeAlias = _typing.Literal["text", "blob"]  # noqa: Y015
     _WhichOneofArgType_block: _TypeAlias = _typing.Literal["block", b"block"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_block) -> _WhichOneofReturnType_block | None: ...
 
 Global___Content: _TypeAlias = Content  # noqa: Y015
+
+@_typing.final
+class ContentAnnotations(_message.Message):
+    """What a tool says of a block for its use. Hints, which the sidecar follows none of."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AUDIENCE_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    LAST_MODIFIED_FIELD_NUMBER: _builtins.int
+    priority: _builtins.float
+    """From 0, optional, to 1, required; another number is left out. Absent: the tool doesn't say."""
+    last_modified: _builtins.str
+    """When it was last modified, as the tool writes it: ISO 8601. At most 64 characters, all of them printable; another
+    one is left out. Empty: the tool doesn't say.
+    """
+    @_builtins.property
+    def audience(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """"user", "assistant" or both; other words are left out. Empty: the tool doesn't say."""
+
+    def __init__(
+        self,
+        *,
+        audience: _abc.Iterable[_builtins.str] | None = ...,
+        priority: _builtins.float | None = ...,
+        last_modified: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "priority", b"priority"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "audience", b"audience", "last_modified", b"last_modified", "priority", b"priority"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+    _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
+
+Global___ContentAnnotations: _TypeAlias = ContentAnnotations  # noqa: Y015
 
 @_typing.final
 class Blob(_message.Message):

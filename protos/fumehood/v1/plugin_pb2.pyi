@@ -643,9 +643,9 @@ class Update(_message.Message):
     message: _builtins.str
     """One line of what is being done. At most 8 KiB; the rest is cut."""
     progress: _builtins.float
-    """How much is done, in the tool's own unit. Absent means unknown."""
+    """How much is done, in the tool's own unit. Absent means unknown. A value that is not finite counts as absent."""
     total: _builtins.float
-    """How much there is to do, in the same unit. Absent means unknown."""
+    """How much there is to do, in the same unit. Absent means unknown. A value that is not finite counts as absent."""
     data_json: _builtins.str
     """Anything more, as JSON, at most 64 KiB; what is longer is left out. Empty means nothing."""
     unit: _builtins.str
@@ -731,7 +731,8 @@ class Result(_message.Message):
     @_builtins.property
     def content(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.Content]:
         """What the tool shows. When it is empty and `details_json` is not, the sidecar shows the details as text. A result of
-        more than 1,024 blocks fails with `TOOL_RESOURCE_EXHAUSTED`.
+        more than 1,024 blocks fails with `TOOL_RESOURCE_EXHAUSTED`. Beside an `error`, what is shown in place of its message,
+        unless it is more than `output_bytes`.
         """
 
     @_builtins.property
@@ -1260,7 +1261,7 @@ class InferenceRequest(_message.Message):
 
     @_builtins.property
     def stop_sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts at which the answer ends. At most 16."""
+        """Texts at which the answer ends. At most 16, which count with the messages."""
 
     def __init__(
         self,

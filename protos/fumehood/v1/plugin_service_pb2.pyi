@@ -344,6 +344,85 @@ class ReloadConfigResponse(_message.Message):
 Global___ReloadConfigResponse: _TypeAlias = ReloadConfigResponse  # noqa: Y015
 
 @_typing.final
+class CompareConfigRequest(_message.Message):
+    """Asks for a comparison of the configuration with the one in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompareConfigRequest: _TypeAlias = CompareConfigRequest  # noqa: Y015
+
+@_typing.final
+class CompareConfigResponse(_message.Message):
+    """How the configuration as it is now differs from the one in force. Empty: not at all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    RESTART_KEYS_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """Whether there are more."""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigChange]:
+        """The differences, by plugin and key. At most 200."""
+
+    @_builtins.property
+    def restart_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys among them that ReloadConfig refuses to take up, since they are read at start alone."""
+
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___ConfigChange] | None = ...,
+        truncated: _builtins.bool = ...,
+        restart_keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "restart_keys", b"restart_keys", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompareConfigResponse: _TypeAlias = CompareConfigResponse  # noqa: Y015
+
+@_typing.final
+class ConfigChange(_message.Message):
+    """One setting that is another one than in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_PATH_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    plugin_path: _builtins.str
+    """The folder of the plugin whose entry it is in, as `Plugin.path` shows it. Empty: in none."""
+    key: _builtins.str
+    """The dotted name of the setting, within the plugin's entry if there is one. Empty: the whole entry is new or gone.
+    Values are not told.
+    """
+    def __init__(
+        self,
+        *,
+        plugin_path: _builtins.str = ...,
+        key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "plugin_path", b"plugin_path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigChange: _TypeAlias = ConfigChange  # noqa: Y015
+
+@_typing.final
 class TailPluginLogsRequest(_message.Message):
     """Asks for a plugin's log."""
 

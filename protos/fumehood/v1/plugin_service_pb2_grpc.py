@@ -58,6 +58,11 @@ class PluginServiceStub:
                 request_serializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigRequest.SerializeToString,
                 response_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigResponse.FromString,
                 _registered_method=True)
+        self.CompareConfig = channel.unary_unary(
+                '/fumehood.v1.PluginService/CompareConfig',
+                request_serializer=fumehood_dot_v1_dot_plugin__service__pb2.CompareConfigRequest.SerializeToString,
+                response_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.CompareConfigResponse.FromString,
+                _registered_method=True)
         self.DisablePlugin = channel.unary_unary(
                 '/fumehood.v1.PluginService/DisablePlugin',
                 request_serializer=fumehood_dot_v1_dot_plugin__service__pb2.DisablePluginRequest.SerializeToString,
@@ -115,6 +120,14 @@ class PluginServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CompareConfig(self, request, context):
+        """Reads the sidecar's configuration again and says what ReloadConfig would change. Nothing is taken up.
+        FAILED_PRECONDITION, reason RELOAD_REFUSED, when the file is wrong (metadata as of ReloadConfig).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DisablePlugin(self, request, context):
         """Takes a plugin out of service, at once and until EnablePlugin, over restarts and reloads: its tools are listed as
         unavailable (`disabled`), no process of it is started any more, and those that run end with their calls. Where a
@@ -161,6 +174,11 @@ def add_PluginServiceServicer_to_server(servicer, server):
                     servicer.ReloadConfig,
                     request_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigRequest.FromString,
                     response_serializer=fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigResponse.SerializeToString,
+            ),
+            'CompareConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompareConfig,
+                    request_deserializer=fumehood_dot_v1_dot_plugin__service__pb2.CompareConfigRequest.FromString,
+                    response_serializer=fumehood_dot_v1_dot_plugin__service__pb2.CompareConfigResponse.SerializeToString,
             ),
             'DisablePlugin': grpc.unary_unary_rpc_method_handler(
                     servicer.DisablePlugin,
@@ -290,6 +308,33 @@ class PluginService:
             '/fumehood.v1.PluginService/ReloadConfig',
             fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigRequest.SerializeToString,
             fumehood_dot_v1_dot_plugin__service__pb2.ReloadConfigResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompareConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fumehood.v1.PluginService/CompareConfig',
+            fumehood_dot_v1_dot_plugin__service__pb2.CompareConfigRequest.SerializeToString,
+            fumehood_dot_v1_dot_plugin__service__pb2.CompareConfigResponse.FromString,
             options,
             channel_credentials,
             insecure,

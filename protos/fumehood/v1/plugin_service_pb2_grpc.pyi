@@ -52,6 +52,10 @@ class PluginServiceStub:
     wrong (metadata: `file`, `line`, `key`), when what it changes needs a restart (metadata: `restart`, keys separated
     by ", "), or when a plugin that it adds or changes is refused; nothing has changed then.
     """
+    CompareConfig: _grpc.UnaryUnaryMultiCallable[_plugin_service_pb2.CompareConfigRequest, _plugin_service_pb2.CompareConfigResponse]
+    """Reads the sidecar's configuration again and says what ReloadConfig would change. Nothing is taken up.
+    FAILED_PRECONDITION, reason RELOAD_REFUSED, when the file is wrong (metadata as of ReloadConfig).
+    """
     DisablePlugin: _grpc.UnaryUnaryMultiCallable[_plugin_service_pb2.DisablePluginRequest, _plugin_service_pb2.DisablePluginResponse]
     """Takes a plugin out of service, at once and until EnablePlugin, over restarts and reloads: its tools are listed as
     unavailable (`disabled`), no process of it is started any more, and those that run end with their calls. Where a
@@ -86,6 +90,10 @@ class PluginServiceAsyncStub(PluginServiceStub):
     is pinned are not read again (ReloadPlugin does that). FAILED_PRECONDITION, reason RELOAD_REFUSED, when the file is
     wrong (metadata: `file`, `line`, `key`), when what it changes needs a restart (metadata: `restart`, keys separated
     by ", "), or when a plugin that it adds or changes is refused; nothing has changed then.
+    """
+    CompareConfig: _aio.UnaryUnaryMultiCallable[_plugin_service_pb2.CompareConfigRequest, _plugin_service_pb2.CompareConfigResponse]  # type: ignore[assignment]
+    """Reads the sidecar's configuration again and says what ReloadConfig would change. Nothing is taken up.
+    FAILED_PRECONDITION, reason RELOAD_REFUSED, when the file is wrong (metadata as of ReloadConfig).
     """
     DisablePlugin: _aio.UnaryUnaryMultiCallable[_plugin_service_pb2.DisablePluginRequest, _plugin_service_pb2.DisablePluginResponse]  # type: ignore[assignment]
     """Takes a plugin out of service, at once and until EnablePlugin, over restarts and reloads: its tools are listed as
@@ -142,6 +150,16 @@ class PluginServiceServicer(metaclass=_abc_1.ABCMeta):
         is pinned are not read again (ReloadPlugin does that). FAILED_PRECONDITION, reason RELOAD_REFUSED, when the file is
         wrong (metadata: `file`, `line`, `key`), when what it changes needs a restart (metadata: `restart`, keys separated
         by ", "), or when a plugin that it adds or changes is refused; nothing has changed then.
+        """
+
+    @_abc_1.abstractmethod
+    def CompareConfig(
+        self,
+        request: _plugin_service_pb2.CompareConfigRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plugin_service_pb2.CompareConfigResponse, _abc.Awaitable[_plugin_service_pb2.CompareConfigResponse]]:
+        """Reads the sidecar's configuration again and says what ReloadConfig would change. Nothing is taken up.
+        FAILED_PRECONDITION, reason RELOAD_REFUSED, when the file is wrong (metadata as of ReloadConfig).
         """
 
     @_abc_1.abstractmethod

@@ -684,6 +684,7 @@ class ToolResult(_message.Message):
     RECORDED_CALL_ID_FIELD_NUMBER: _builtins.int
     COERCIONS_FIELD_NUMBER: _builtins.int
     CACHED_FIELD_NUMBER: _builtins.int
+    PLUGIN_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call's id: the caller's, or the one that the sidecar made."""
     tool: _builtins.str
@@ -700,9 +701,15 @@ class ToolResult(_message.Message):
     """The call that this is the recorded outcome of, where its run was forked and the call is one of those from before:
     nothing ran now. `attempts`, `usage` and `sandbox` are of that call. Empty otherwise.
     """
+    plugin: _builtins.str
+    """Name of the plugin that the tool is of, whose word each `resource_uri` in `content` is. Empty where there is no such
+    tool.
+    """
     @_builtins.property
     def content(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.Content]:
-        """What the tool shows. On a failure, a text that a model can act on."""
+        """What the tool shows. On a failure, what it shows beside its error, if anything, and else a text that a model can act
+        on.
+        """
 
     @_builtins.property
     def error(self) -> _error_pb2.SystemError:
@@ -742,10 +749,11 @@ class ToolResult(_message.Message):
         recorded_call_id: _builtins.str = ...,
         coercions: _abc.Iterable[Global___Coercion] | None = ...,
         cached: Global___CachedResult | None = ...,
+        plugin: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "error", b"error", "sandbox", b"sandbox", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cached", b"cached", "call_id", b"call_id", "coercions", b"coercions", "content", b"content", "details_json", b"details_json", "error", b"error", "is_error", b"is_error", "recorded_call_id", b"recorded_call_id", "sandbox", b"sandbox", "terminate", b"terminate", "tool", b"tool", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cached", b"cached", "call_id", b"call_id", "coercions", b"coercions", "content", b"content", "details_json", b"details_json", "error", b"error", "is_error", b"is_error", "plugin", b"plugin", "recorded_call_id", b"recorded_call_id", "sandbox", b"sandbox", "terminate", b"terminate", "tool", b"tool", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -264,7 +264,7 @@ class CallRecords:
         """
         if not self._journal.recording:
             return outcome
-        size = len(outcome.details_json) + sum(len(block.text or block.data or "") for block in outcome.content)
+        size = len(outcome.details_json) + sum(block.length for block in outcome.content)
         if not self._journal.has_room(size):
             await self._journal.room(size)
         await self._begun(call, progress)
@@ -334,7 +334,7 @@ class CallRecords:
         policy = self._payloads if tool is None else tool.payloads
         fault = None if outcome.error is None else Fault.of(outcome.error, policy)
         if progress.redactor is not None:
-            data = progress.redactor.data(data)
+            data = progress.redactor.data_in_thread(data)
             if fault is not None:
                 fault.message = progress.redactor.text(fault.message)
         return fault, *payload_of(data, policy)
@@ -345,7 +345,7 @@ def _arguments(text: str, progress: Progress, policy: Payloads) -> tuple[str, Di
     data = text.encode(errors="surrogatepass")
     arguments_hash = progress.arguments_hash or hashlib.sha256(data).hexdigest()
     if progress.redactor is not None:
-        data = progress.redactor.data(data)
+        data = progress.redactor.data_in_thread(data)
     return arguments_hash, *payload_of(data, policy)
 
 
@@ -354,7 +354,7 @@ def _values(
 ) -> tuple[Digested, bytes, int]:
     data = values.to_json()
     if redactor is not None:
-        data = redactor.data(data)
+        data = redactor.data_in_thread(data)
     return Digested.of(data), data, unconfirmed(values.values, answers)
 
 
@@ -386,6 +386,7 @@ def _unrecorded(outcome: CallOutcome, problem: str) -> CallOutcome:
     return CallOutcome(
         call_id=outcome.call_id,
         tool=outcome.tool,
+        plugin=outcome.plugin,
         content=(Block(text=error.message),),
         error=error,
         attempts=outcome.attempts,

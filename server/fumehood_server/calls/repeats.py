@@ -45,4 +45,4 @@ class Repeats:
 
 def _is_large(outcome: CallOutcome) -> bool:
     size = len(outcome.details_json)
-    return size + sum(len(each.text or each.data or "") for each in outcome.content) > LARGE_CHARS
+    return size + sum(each.length for each in outcome.content) > LARGE_CHARS

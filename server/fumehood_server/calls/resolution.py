@@ -98,6 +98,7 @@ def _outcome(recorded: RecordedCall, unknown: CallOutcome, resolution: Resolutio
     return CallOutcome(
         call_id=recorded.call_id,
         tool=recorded.tool,
+        plugin=recorded.plugin,
         content=content,
         details_json=resolution.details_json,
         error=error,

@@ -69,7 +69,7 @@ class ResultCache:
         tool = progress.tool
         if tool is None or not tool.cache_s or checked.error is not None or progress.in_doubt is not None:
             return
-        size = len(checked.details_json) + sum(len(each.text or each.data or b"") for each in checked.content)
+        size = len(checked.details_json) + sum(each.length for each in checked.content)
         if size > MAX_RESULT_BYTES:
             return
         key = _key(tool, request, progress)

@@ -27,9 +27,10 @@ from fumehood_server.calls.steps.ask_to_prepare import ask_plugin_to_prepare
 from fumehood_server.calls.steps.check import Checked, check_result
 from fumehood_server.calls.steps.find import find_tool
 from fumehood_server.calls.steps.intercept import Interception, hooked_call
-from fumehood_server.calls.steps.permit import check_permission
+from fumehood_server.calls.steps.permit import check_permission, decide
 from fumehood_server.calls.steps.prepare import prepare_arguments
 from fumehood_server.calls.steps.quota import charges_of
+from fumehood_server.calls.steps.validate import validate_in_time
 from fumehood_server.calls.steps.writable import await_journal
 from fumehood_server.errors import CallTakenError, JournalUnavailableError, RefusedError, WorkerUnavailableError
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Approvals
@@ -132,6 +133,7 @@ async def _take_steps(
     request = call.request
     _passed(check_caller(needs.rights, request))
     may_list = functools.partial(needs.rights.may_list, request.identity)
+    await needs.tools.look_for_programs()
     tool, spec = _passed(find_tool(needs.tools, request.tool, may_list))
     progress.tool = tool
     if interrupted is None:
@@ -144,7 +146,8 @@ async def _take_steps(
     )
     progress.arguments_json, progress.arguments_hash = prepared.text, prepared.canonical_sha256
     progress.coercions = prepared.coercions
-    verdict = needs.policy.decide(tool, request.identity.name, prepared.text)
+    validated = functools.partial(validate_in_time, call, tool, needs.checks)
+    verdict = await decide(needs.policy, tool, request.identity.name, prepared.text, validated)
     _passed(check_permission(tool, verdict, approvals=needs.approvals is not None))
     _passed(await await_journal(call, tool, needs.journal, required=needs.journal_required))
     if tool.plugin_secrets:

@@ -70,7 +70,8 @@ def run_batch(client: SidecarClient, calls: list[pb.CallToolRequest], *, as_json
             if block.WhichOneof("block") == "text":
                 output.write_content(block.text)
             else:
-                output.note(f"({block.blob.media_type}, {len(block.blob.data):,} bytes; --json prints it)")
+                named = f"{block.resource_uri}, " if block.resource_uri else ""
+                output.note(f"({named}{block.blob.media_type}, {len(block.blob.data):,} bytes; --json prints it)")
     return status
 
 

@@ -10,6 +10,7 @@ from fumehood_sandbox import Level
 
 from fumehood_server.cli import output
 from fumehood_server.model.plugin import Kind
+from fumehood_server.model.text import printable
 from fumehood_server.model.tool import DEFAULT_PERMISSION, Isolation, Permission
 from fumehood_server.plugins import CheckReport
 from fumehood_server.plugins.definitions import definition_json
@@ -78,14 +79,20 @@ def _tool_json(tool: ToolDefinition, digest: str) -> dict[str, Any]:
 
 
 def print_problems(console: Console, report: CheckReport) -> None:
-    """Print each problem as `file:line: message` with its remedy below. Of a traceback, the last line alone."""
+    """Print each problem as `file:line: message` with its remedy below. Of a traceback, the last line alone.
+
+    What a plugin has a part in never begins a line: it could read as ours.
+    """
     for each in problems_json(report):
         if each["line"] and not report.faults:
             each["message"] = each["message"].strip().splitlines()[-1]
-        where = f"{each['file']}:{each['line']}: " if each["line"] else f"{each['file']}: " if each["file"] else ""
-        console.print(output.styled(f"{where}{each['message']}", "red"), soft_wrap=True)
+        file = printable(each["file"] or "")
+        where = f"{file}:{each['line']}: " if each["line"] else f"{file}: " if file else ""
+        lines = [printable(each["message"])] if report.faults else each["message"].split("\n")
+        for number, line in enumerate(lines):
+            console.print(output.styled("    " + line if number else where + line, "red"), soft_wrap=True)
         if each["remedy"]:
-            console.print(output.styled(f"  {each['remedy']}", "cyan"), soft_wrap=True)
+            console.print(output.styled(f"  {printable(each['remedy'])}", "cyan"), soft_wrap=True)
 
 
 def print_asks(console: Console, report: CheckReport, config: PluginConfig | None = None) -> None:
@@ -104,8 +111,7 @@ def print_asks(console: Console, report: CheckReport, config: PluginConfig | Non
     if manifest.kind is Kind.MCP:
         print_claims(console, report, config)
         return
-    table = output.table("TOOL", "LEVEL", "NEEDS", "TERMS")
-    table.add_column("WHAT IT DOES", no_wrap=True, overflow="ellipsis")
+    table = output.table("TOOL", "LEVEL", "NEEDS", "TERMS", "WHAT IT DOES", prose=(2, 3, 4))
     for tool in sorted(report.tools, key=lambda tool: (-order.index(tool.side_effects), tool.name)):
         level = str(tool.side_effects)
         terms = f"{tool.timeout_s:g} s, {'idempotent' if tool.idempotent else 'not idempotent'}"
@@ -132,17 +138,22 @@ _CAN = {
 def print_claims(console: Console, report: CheckReport, config: PluginConfig | None = None) -> None:
     """Print what an MCP server says of its tools, the level that comes of it, and what that leaves them."""
     order = list(Level)
-    table = output.table("TOOL", "CLAIMS", "LEVEL", "CAN DO AT MOST", "CALLS")
+    table = output.table("TOOL", "LEVEL", "CALLS", "CLAIMS", prose=(2, 3))
     for tool in sorted(report.tools, key=lambda tool: (-order.index(tool.side_effects), tool.name)):
         level = str(tool.side_effects)
         table.add_row(
             output.styled(tool.name, "bold"),
-            output.styled(", ".join(map(_claim, tool.claims)) or "nothing"),
             output.styled(level, output.LEVEL_STYLES.get(level, "")),
-            output.styled(_CAN[tool.side_effects]),
             output.styled(_calls(tool, config), "dim"),
+            output.styled(", ".join(map(_claim, tool.claims)) or "nothing"),
         )
     output.show_rows(console, table)
+    console.print()
+    console.print("What a process of theirs can do at most, by level:")
+    facts = output.table("", "")
+    for each in reversed(report.levels):
+        facts.add_row(output.styled(f"  {each}", output.LEVEL_STYLES.get(each, "")), _CAN[each])
+    output.show_rows(console, facts)
     needs = sorted({text for tool in report.tools for text in tool.requires})
     if needs:
         console.print(output.styled(f"Each of them needs {', '.join(needs)}."), soft_wrap=True)
@@ -170,4 +181,4 @@ def print_warnings(console: Console, report: CheckReport) -> None:
     """Print the warnings."""
     for each in report.warnings:
         who = f"{each.tool}: " if each.tool else ""
-        console.print(output.styled(f"worth a look: {who}{each.message}", "yellow"), soft_wrap=True)
+        console.print(output.styled(printable(f"worth a look: {who}{each.message}"), "yellow"), soft_wrap=True)

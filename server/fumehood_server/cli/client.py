@@ -319,6 +319,11 @@ class SidecarClient:
         request = plugin_pb.ReloadConfigRequest()
         return self._ask(lambda: self._plugins.ReloadConfig(request, timeout=RELOAD_TIMEOUT_S))
 
+    def compare_config(self) -> plugin_pb.CompareConfigResponse:
+        """What reading the configuration again would change."""
+        request = plugin_pb.CompareConfigRequest()
+        return self._ask(lambda: self._plugins.CompareConfig(request, timeout=RELOAD_TIMEOUT_S))
+
     def tail_logs(
         self, name: str, *, lines: int = 0, follow: bool = False
     ) -> Iterator[plugin_pb.TailPluginLogsResponse]:

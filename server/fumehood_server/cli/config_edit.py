@@ -71,13 +71,8 @@ class Entry:
             lines.append(f"# hosts = [{', '.join(map(json.dumps, missing))}]      # its tools require these")
         for tool, name in self.needed_secrets:
             lines += [f"# [plugin.tools.{tool}]", f'# secrets = ["{name}"]      # it requires this']
-        lines += self._new_secrets(base)
+        lines += _new_secrets(self.new_secrets, base)
         return "\n".join(lines) + "\n"
-
-    def _new_secrets(self, base: Path) -> Iterator[str]:
-        for name, (key, place) in self.new_secrets.items():
-            shown = _quoted(place, base) if isinstance(place, Path) else json.dumps(place)
-            yield from ("", f"[secrets.{json.dumps(name)}]", f"{key} = {shown}")
 
 
 def append_entry(path: Path, entry: Entry) -> str:
@@ -141,6 +136,39 @@ def change_path(path: Path, index: int, folder: Path) -> None:
     plugins = [dict(each) for each in source.data["plugin"]]
     plugins[index]["path"] = str(folder.relative_to(path.parent) if folder.is_relative_to(path.parent) else folder)
     _change(path, "".join(lines), {**source.data, "plugin": plugins})
+
+
+def grant_secrets(
+    path: Path, index: int, names: Sequence[str], new_secrets: Mapping[str, tuple[str, Path | str]]
+) -> None:
+    """Grant the `[[plugin]]` of this index more secrets, and append the `[secrets.NAME]` that are new.
+
+    Raises:
+        ConfigError: as `remove_entry`.
+    """
+    source = read_toml(path)
+    lines = _text_of(path).splitlines(keepends=True)
+    plugins = [dict(each) for each in source.data["plugin"]]
+    known = plugins[index].get("secrets")
+    plugins[index]["secrets"] = [*(known or ()), *names]
+    text = f"secrets = [{', '.join(map(json.dumps, plugins[index]['secrets']))}]\n"
+    at = source.line(("plugin", index, "path" if known is None else "secrets"))
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    lines[at - (known is not None) : at] = [text]
+    tables = "\n".join(_new_secrets(new_secrets, path.parent))
+    more = tomllib.loads(tables).get("secrets", {})
+    wanted = {**source.data, "plugin": plugins}
+    if more:
+        lines.append(tables + "\n")
+        wanted["secrets"] = {**source.data.get("secrets", {}), **more}
+    _change(path, "".join(lines), wanted)
+
+
+def _new_secrets(secrets: Mapping[str, tuple[str, Path | str]], base: Path) -> Iterator[str]:
+    for name, (key, place) in secrets.items():
+        shown = _quoted(place, base) if isinstance(place, Path) else json.dumps(place)
+        yield from ("", f"[secrets.{json.dumps(name)}]", f"{key} = {shown}")
 
 
 def _span(source: TomlSource, index: int, lines: list[str]) -> tuple[int, int]:

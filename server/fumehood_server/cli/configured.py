@@ -68,6 +68,8 @@ def reload_running(config: SidecarConfig, name: str, folder: Path) -> str:
             try:
                 client.reload_plugin(str(folder))
             except CommandError as error:
+                if error.code == "PLUGIN_NOT_FOUND":  # named in the file, and not yet taken up from there
+                    return f"The sidecar that runs doesn't know it yet. {CONFIG_CHANGED}"
                 return f"The sidecar that runs did not take it: {error.what}. {by_hand}"
     except CommandError:
         return by_hand

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fumehood.v1 import plugin_service_pb2
 
 from fumehood_server.cli.client import SidecarClient
+from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.json_output import level_name
 from fumehood_server.config import PluginConfig, find_config, load_config
 from fumehood_server.errors import ConfigError
@@ -17,6 +18,11 @@ from fumehood_server.plugins.store import folder_digest
 from fumehood_server.rpc.plugins import grants_message
 
 _RELOAD = "`fumehood reload` takes it up"
+_RESTART = "read at start alone: a reload is refused until the sidecar has been started again"
+_TOLD = frozenset(
+    f"grants.{name}" for name in ("max_side_effects", "read", "write", "hosts", "deny_hosts", "private", "engine")
+)
+"""Settings of a plugin that are compared value by value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,32 @@ def pending_changes(client: SidecarClient, config_path: Path | None) -> list[Cha
         if not same:
             remedy = f"`fumehood plugin add` shows how and pins it, `fumehood plugin reload {running.name}` takes it up"
             found.append(Change(running.name, f"{path}: its files are not those that are served", remedy))
+    named_plugins = {path: plugin.name for path, plugin in served.items()}
+    found += _other_changes(client, named_plugins)
     return sorted(found, key=lambda each: (each.name, each.detail))
+
+
+def _other_changes(client: SidecarClient, names: Mapping[str, str]) -> Iterator[Change]:
+    """What else the sidecar would take up of its file, or refuse: it compares all of it with what is in force."""
+    try:
+        compared = client.compare_config()
+    except CommandError as error:
+        if error.code == "RELOAD_REFUSED":
+            yield Change("reload", f"the sidecar would refuse its file: {error.what}", "mend what it names")
+        elif error.code != "UNIMPLEMENTED":  # of an earlier version, which can't say
+            raise
+        return
+    restart = list(compared.restart_keys)
+    for each in compared.changes:
+        if not each.plugin_path and each.key not in restart:
+            yield Change("fumehood.toml", f"{each.key}: not as it is served", _RELOAD)
+        elif each.plugin_path in names and each.key and each.key not in _TOLD:
+            detail = f"{each.plugin_path}: {each.key}: not as it is served"
+            yield Change(names[each.plugin_path], detail, _RELOAD)
+    for key in restart:
+        yield Change("fumehood.toml", f"{key}: not as it is served", _RESTART)
+    if compared.truncated:
+        yield Change("fumehood.toml", "more settings are not as they are served", _RELOAD)
 
 
 def _grant_changes(plugin: PluginConfig, running: plugin_service_pb2.Plugin) -> Iterator[str]:

@@ -91,7 +91,7 @@ def driver_missing(error: DriverMissingError) -> CommandError:
 
     return CommandError(
         "a journal in PostgreSQL takes psycopg, which is not installed",
-        f"Run: {INSTALL}",
+        f"Run {INSTALL}.",
         code="EXTRA_MISSING",
         status=ExitStatus.FAILED,
         details={"extra": "postgresql", "problem": str(error)},

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 from fumehood_server.cli.failure import CommandError, ExitStatus
 from fumehood_server.journal.encoding import decode
 from fumehood_server.journal.query import outcome_of
+from fumehood_server.model.extras import install_command
 
 if TYPE_CHECKING:
     from fumehood_server.journal.store import StoredEvent
@@ -30,7 +31,7 @@ def write_parquet(events: Iterable[StoredEvent], target: IO[bytes]) -> int:
     except ImportError as error:
         raise CommandError(
             "Parquet is written by pyarrow, which is not installed",
-            "Run: pip install 'fumehood-server[parquet]'",
+            f"Run {install_command('parquet')}.",
             code="EXTRA_MISSING",
             status=ExitStatus.FAILED,
             details={"extra": "parquet"},

@@ -16,7 +16,7 @@ from fumehood_server.cli.output import json_or_text
 from fumehood_server.model.durations import duration_s
 
 if TYPE_CHECKING:
-    from fumehood.v1 import content_pb2
+    from fumehood.v1 import content_pb2, mcp_service_pb2
 
 JsonObject = dict[str, Any]
 
@@ -81,6 +81,7 @@ def result_json(message: tool_pb2.ToolResult) -> JsonObject:
     return {
         "call_id": message.call_id,
         "tool": message.tool,
+        "plugin": message.plugin,
         "is_error": message.is_error,
         "content": [block_json(each) for each in message.content],
         "details": json_or_text(message.details_json),
@@ -101,10 +102,23 @@ def result_json(message: tool_pb2.ToolResult) -> JsonObject:
 
 def block_json(message: content_pb2.Content) -> JsonObject:
     """A block of content."""
+    about: JsonObject = {
+        "resource_uri": message.resource_uri,
+        "annotations": annotations_json(message.annotations) if message.HasField("annotations") else None,
+    }
     if message.WhichOneof("block") == "blob":
         data = base64.b64encode(message.blob.data).decode()
-        return {"type": "blob", "media_type": message.blob.media_type, "data_base64": data}
-    return {"type": "text", "text": message.text}
+        return {"type": "blob", "media_type": message.blob.media_type, "data_base64": data, **about}
+    return {"type": "text", "text": message.text, "media_type": message.text_media_type, **about}
+
+
+def annotations_json(message: content_pb2.ContentAnnotations | mcp_service_pb2.McpAnnotations) -> JsonObject:
+    """For whom something is and how important."""
+    return {
+        "audience": list(message.audience),
+        "priority": message.priority if message.HasField("priority") else None,
+        "last_modified": message.last_modified,
+    }
 
 
 def error_json(message: error_pb2.SystemError) -> JsonObject:

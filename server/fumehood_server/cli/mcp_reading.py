@@ -66,9 +66,15 @@ def servers(client: SidecarClient, plugin: str, method: str) -> list[str]:
     if plugin:
         return [plugin]
     found = [each for each in client.list_mcp_servers() if any(known.method == method for known in each.methods)]
+    why: dict[str, list[str]] = {}
     for each in found:
         for reason in each.availability.reasons[:1]:
-            output.note(f"{each.plugin} can't be asked: {reason.message}")
+            message = reason.message
+            for known in each.methods:  # the sidecar says it of one of them for all
+                message = message.replace(known.method, method)
+            why.setdefault(message, []).append(each.plugin)
+    for message, names in why.items():
+        output.note(output.one_line(f"{', '.join(names)} can't be asked: {message}"))
     return [each.plugin for each in found if each.availability.available]
 
 
@@ -76,7 +82,7 @@ def explain(what: str, reading: pb.McpReading, *, as_json: bool) -> ExitStatus:
     """Print why a reading failed, on stderr, unless JSON says so. Returns the command's exit status."""
     error = reading.error
     if not as_json:
-        text = f"{what}: {error.message}  [{error.code}]"
+        text = output.hanging(f"{what}: {error.message}  [{error.code}]")
         output.say(output.Part("error: ", fg="red", bold=True), text, err=True)
     return ExitStatus.WRONG if error.code == "TOOL_NOT_FOUND" else ExitStatus.FAILED
 
@@ -142,18 +148,10 @@ def message_json(message: pb.McpPromptMessage) -> JsonObject:
 
 
 def _about(what: pb.McpResource | pb.McpResourceTemplate) -> JsonObject:
-    annotations = None
-    if what.HasField("annotations"):
-        given = what.annotations
-        annotations = {
-            "audience": list(given.audience),
-            "priority": given.priority if given.HasField("priority") else None,
-            "last_modified": given.last_modified,
-        }
     return {
         "name": what.name,
         "title": what.title,
         "description": what.description,
         "media_type": what.media_type,
-        "annotations": annotations,
+        "annotations": json_output.annotations_json(what.annotations) if what.HasField("annotations") else None,
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,16 +20,22 @@ from fumehood_server.model.text import escape_json, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
+    from fumehood_server.cli.rows import Rows
+
 PIPE_WIDTH = 200
-"""Columns of a table that isn't printed on a terminal: enough to keep a row on a line for grep."""
+"""Columns of prose that isn't printed on a terminal. A table's rows are lines there, however long."""
 
 
 def one_line(text: str) -> str:
     """`text` as one line without control characters."""
     return visible(" ".join(text.split()))
+
+
+def hanging(text: str, indent: str = "    ") -> str:
+    """Text of several lines, each but the first indented, so that none that others have written reads as ours."""
+    return text.replace("\n", "\n" + indent)
 
 
 def summary(text: str) -> str:
@@ -49,47 +56,34 @@ def console(*, stderr: bool = False) -> Console:
         markup=False,
         emoji=False,
         highlight=False,
-        soft_wrap=False,
+        soft_wrap=not stream.isatty(),
     )
 
 
-def table(*headings: str, indent: int = 0) -> Table:
-    """An empty table in this command line's style: bold headings, no lines."""
-    from rich.table import Table
+def table(*headings: str, prose: Sequence[int] = (-1,), right: Sequence[int] = (), cuts: bool = False) -> Rows:
+    """An empty table: see `Rows`. Without `prose` its last column alone may be wrapped."""
+    from fumehood_server.cli.rows import Rows
 
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0), show_edge=False)
-    if indent:
-        made.add_column("", width=indent - 2, no_wrap=True)
-    for heading in headings:
-        made.add_column(heading, overflow="fold")
-    return made
+    places = frozenset(each % len(headings) for each in prose)
+    return Rows(headings=headings, prose=places, right=frozenset(right), cuts=cuts)
 
 
-_GAP = 2
-_LEAST = 20
+def show_rows(console: Console, made: Rows) -> None:
+    """Print a table. No name or id is cut, and through a pipe nothing is."""
+    from fumehood_server.cli.rows import show
 
-
-def show_rows(console: Console, made: Table) -> None:
-    """Print a table that cuts only its last column on a narrow terminal: half a name can't be typed."""
-    from rich.cells import cell_len
-
-    used = 0
-    for column in made.columns[:-1]:
-        column.no_wrap = True
-        column.width = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
-        used += column.width + _GAP
-    made.columns[-1].max_width = max(console.width - used, _LEAST)
     show(console, made)
 
 
-def show(console: Console, renderable: Table) -> None:
-    """Print a table, without trailing blanks through a pipe."""
-    if console.is_terminal:
-        console.print(renderable)
-        return
-    with console.capture() as capture:
-        console.print(renderable)
-    click.echo("\n".join(line.rstrip() for line in capture.get().split("\n")[:-1]))
+def print_indented(console: Console, text: str) -> None:
+    """Print what others have written, every line of it indented, those too that a narrow terminal makes of one."""
+    from rich.padding import Padding
+
+    for line in text.splitlines():
+        if console.file.isatty():
+            console.print(Padding(styled(line), (0, 0, 0, 2)))
+        else:
+            console.print(styled(f"  {line}"), soft_wrap=True)
 
 
 def styled(text: str, style: str = "") -> Text:

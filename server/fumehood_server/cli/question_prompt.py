@@ -11,6 +11,7 @@ from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.cli import output
 from fumehood_server.cli.arguments import typed_argument
+from fumehood_server.cli.choice_titles import titled, titles
 from fumehood_server.cli.client import SidecarClient
 from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.schema import Parameter, Schema, parameters
@@ -68,11 +69,14 @@ def _fill_in(schema: Schema) -> dict[str, Any]:
     filled: dict[str, Any] = {}
     for each in parameters(schema):
         while True:
-            text: str = click.prompt(_label(each), default="", err=True, show_default=False)
+            text: str = click.prompt(_label(each, schema), default="", err=True, show_default=False)
             if not text and not each.required:
                 break
+            if not text:  # a mere Enter is no text
+                output.note(f"{output.one_line(each.name)} has to be filled in; Ctrl-D puts the question aside")
+                continue
             try:
-                filled[each.name] = typed_argument(each.name, text, schema)
+                filled[each.name] = typed_argument(each.name, titled(text, each.schema, schema), schema)
             except CommandError as error:
                 output.note(output.one_line(error.what))
                 continue
@@ -80,8 +84,10 @@ def _fill_in(schema: Schema) -> dict[str, Any]:
     return filled
 
 
-def _label(field: Parameter) -> str:
-    words = [output.one_line(field.name), f"<{output.one_line(field.type_text)}>"]
+def _label(field: Parameter, schema: Schema) -> str:
+    shown = titles(field.schema, schema)
+    values = " | ".join(f"{title} ({value})" if value != title else title for value, title in shown.items())
+    words = [output.one_line(field.name), f"<{output.one_line(values or field.type_text)}>"]
     if not field.required:
         words.append(f"[{output.one_line(field.default) or 'may be left out'}]")
     if field.description:

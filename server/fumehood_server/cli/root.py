@@ -26,6 +26,11 @@ Fumehood runs tools for your service, each in a sandboxed process of its own.
   fumehood tools                           what can be called now
   fumehood call greeter_hello names=Ada
   fumehood run "Greet Ada."                let a model call them: see [[engine]] in docs/configuration.md
+
+\b
+  fumehood mcp import .vscode/mcp.json     sandbox the MCP servers that another program is configured with
+  fumehood mcp wrap -- uvx SERVER          one MCP server in a sandbox, for a line of an mcp.json
+  fumehood mcp                             all tools, for an MCP client: docs/mcp-server.md
 """
 
 STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the sidecar can't be reached."
@@ -41,7 +46,7 @@ STATUSES = "Exit status: 0 done; 1 the tool failed; 2 the call was wrong; 3 the 
         "call": (f"{_COMMANDS}.call:call", "Call a tool."),
         "answer": (f"{_COMMANDS}.answer:answer", "Answer what a call's tool asks."),
         "run": (f"{_COMMANDS}.run:run", "Run a model with your tools."),
-        "mcp": (f"{_COMMANDS}.mcp:mcp", "Serve the sidecar's tools to an MCP client over stdio."),
+        "mcp": (f"{_COMMANDS}.mcp:mcp", "MCP: take servers over, wrap one, serve the tools to a client."),
         "approvals": (f"{_COMMANDS}.approvals:approvals", "Approve and deny calls that wait for it."),
         "hooks": (f"{_COMMANDS}.hooks:hooks", "Who is asked before and after calls."),
         "policy": (f"{_COMMANDS}.policy:policy", "Try the permission rules of fumehood.toml."),
@@ -117,13 +122,13 @@ def _system_failure(error: OSError) -> CommandError:
 
 def _report(error: CommandError) -> ExitStatus:
     """Print an error on stderr: two lines, or an object when the command was asked for JSON."""
-    from fumehood_server.cli.output import Part, note, print_json_error, say
+    from fumehood_server.cli.output import Part, hanging, note, print_json_error, say
 
     options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     if "--json" in options:
         print_json_error(error.to_json())
         return error.status
-    say(Part("error: ", fg="red", bold=True), error.what, err=True)
+    say(Part("error: ", fg="red", bold=True), hanging(error.what), err=True)
     if error.todo:
-        note(error.todo)
+        note(hanging(error.todo))
     return error.status

@@ -20,6 +20,7 @@ _MAX_FIELDS = 200
 
 _MAX_FIELD_DEPTH = 4
 _MAX_EXAMPLES = 3
+_MAX_EXAMPLE_CHARS = 40
 _ANY = "any"
 
 
@@ -247,19 +248,49 @@ def _examples(schema: Schema, root: Schema) -> list[str]:
 
 
 def _example(schema: Schema, root: Schema) -> str:
+    return _value_text(_example_value(schema, root))
+
+
+def _example_value(schema: Schema, root: Schema, depth: int = 0) -> Any:  # noqa: ANN401, PLR0911 - any JSON, one return a type
+    """A value that fits, with what is required within it: as far as bounds and types tell, and not patterns."""
     branch = choices(schema, root)[0]
     examples = branch.get("examples")
     values = [*(examples if isinstance(examples, list) else []), *_values(branch)]
     if values:
-        return _value_text(values[0])
-    kinds = types(branch, root)
-    low = branch.get("minimum")
-    by_type = {
-        "integer": str(low if low is not None else 1),
-        "number": str(low if low is not None else 1.5),
-        "boolean": "true",
-        "array": "[]",
-        "object": "{}",
-        "null": "null",
-    }
-    return by_type.get(kinds[0] if kinds else "", "...")
+        return values[0]
+    match next(iter(types(branch, root)), "object" if "properties" in branch else "string"):
+        case "object":
+            inner = _properties(branch, root) if depth < _MAX_FIELD_DEPTH else []
+            return {each.name: _example_value(each.schema, root, depth + 1) for each in inner if each.required}
+        case "array":
+            return _example_items(branch, root, depth)
+        case "integer":
+            return _example_number(branch, 1)
+        case "number":
+            return _example_number(branch, 1.5)
+        case "boolean":
+            return True
+        case "null":
+            return None
+        case _:
+            least = branch.get("minLength")
+            return "." * min(max(3, least if isinstance(least, int) else 0), _MAX_EXAMPLE_CHARS)
+
+
+def _example_items(schema: Schema, root: Schema, depth: int) -> list[Any]:
+    items, least = resolve(schema.get("items"), root), schema.get("minItems", 0)
+    if depth >= _MAX_FIELD_DEPTH or not items or not isinstance(least, int):
+        return []
+    inner = choices(items, root)[0]
+    # Of a list that may be empty, one shows what its objects are made of.
+    least = max(least, 1) if inner.get("properties") else least
+    return [_example_value(items, root, depth + 1)] * min(least, _MAX_EXAMPLES)
+
+
+def _example_number(schema: Schema, usual: float) -> Any:  # noqa: ANN401 - as the schema has it
+    low, above, high = schema.get("minimum"), schema.get("exclusiveMinimum"), schema.get("maximum")
+    if isinstance(low, int | float):
+        return low
+    if isinstance(above, int | float):
+        return above + 1
+    return min(usual, high) if isinstance(high, int | float) else usual

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ _TODO = {
     grpc.StatusCode.INTERNAL: "This is a fault of the sidecar; its log says more.",
 }
 
+_SERVES_ON = "What was there before still serves, if it did."
+
 _TODO_BY_REASON = {
     "JOURNAL_UNAVAILABLE": "Mend what the message names, and try again; the sidecar's log says more.",
     "PLUGIN_NOT_FOUND": "`fumehood plugin list` lists what there is.",
@@ -74,8 +77,17 @@ _TODO_BY_REASON = {
     "RUN_NOT_FORKABLE": "`fumehood journal show RUN --json` lists its events with their positions.",
     "FORK_MISMATCH": "Make the run's calls as they were recorded, or fork it at an earlier event.",
     "STATE_UNWRITABLE": "Let the sidecar's user write to its `state_dir`, and say it again.",
-    "RELOAD_REFUSED": "What was there before still serves, if it did. Mend what it names and reload again.",
+    "RELOAD_REFUSED": f"{_SERVES_ON} Mend what it names and reload again.",
 }
+
+
+def _todo(status: grpc.StatusCode, reason: str, details: Mapping[str, Any]) -> str:
+    if reason == "RELOAD_REFUSED" and details.get("restart"):
+        return f"{_SERVES_ON} End the sidecar and start it again with `fumehood serve`: it takes all of the file up."
+    if reason == "RELOAD_REFUSED" and details.get("remedy"):
+        return f"{_SERVES_ON} To have it taken, {details['remedy']}"
+    return _TODO_BY_REASON.get(reason) or _TODO.get(status, "")
+
 
 _STATUS = {
     grpc.StatusCode.UNAVAILABLE: ExitStatus.UNREACHABLE,
@@ -105,7 +117,7 @@ def decode_status(error: grpc.RpcError, target: str) -> CommandError:
         return unreachable(target, tls_problem(call.details() or "") or "the connection was lost")
     return CommandError(
         call.details() or f"the sidecar answered {status.name}",
-        _TODO_BY_REASON.get(reason) or _TODO.get(status, ""),
+        _todo(status, reason, details),
         code=reason,
         status=_STATUS.get(status, ExitStatus.WRONG),
         details=details,

@@ -322,6 +322,7 @@ class McpTable(Table):
     allow_anonymous: bool = False
     allowed_hosts: list[str] = Field(default=[], max_length=MAX_HOSTS)
     allowed_origins: list[str] = Field(default=[], max_length=MAX_HOSTS)
+    authorization_servers: list[str] = Field(default=[], max_length=MAX_HOSTS)
     max_sessions: int = Field(default=1024, ge=1, le=65_536)
     session_idle_s: float = Field(default=1800.0, gt=0, le=86_400)
     max_requests: int = Field(default=1024, ge=1, le=65_536)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
+from fumehood_server.config.database_files import DatabaseFiles, database_files
 from fumehood_server.config.secrets import secret_source
 from fumehood_server.model.text import printable
 from fumehood_server.secrets import SecretSource
@@ -43,6 +44,16 @@ class Database:
 
     def __hash__(self) -> int:
         return hash(self._conninfo)
+
+    @property
+    def has_password(self) -> bool:
+        """Whether the URL itself has one in it."""
+        return bool(self._secrets)
+
+    @property
+    def files(self) -> DatabaseFiles:
+        """The files that libpq reads for it, besides `password_file`. May block."""
+        return database_files(_parameters(self._conninfo))
 
     @property
     def password_file(self) -> Path | None:
@@ -111,3 +122,13 @@ def _without_secrets(url: str) -> tuple[str, tuple[str, ...]]:
     shown = urlunsplit((parts.scheme, user.partition(":")[0] + at + host, parts.path, kept, ""))
     # urlunsplit leaves an empty host's slashes out.
     return shown if parts.netloc else shown.replace(":", "://", 1).replace(":////", ":///"), tuple(found)
+
+
+def _parameters(url: str) -> dict[str, str]:
+    """Parameters of a URL as libpq reads them, which takes a + for what it is, and the host before them."""
+    parts = urlsplit(url)
+    found = {"host": unquote(parts.netloc.rpartition("@")[2])}
+    for each in parts.query.split("&"):
+        name, _, value = each.partition("=")
+        found[unquote(name)] = unquote(value)
+    return found

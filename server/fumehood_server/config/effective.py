@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,41 @@ def effective(config: SidecarConfig) -> dict[str, Any]:
     }
     values: dict[str, Any] = orjson.loads(orjson.dumps(found, default=_plain, option=orjson.OPT_NON_STR_KEYS))
     return values
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ConfigDifference:
+    """One setting that two configurations have otherwise. Values are not told: some are not for everybody."""
+
+    plugin: str
+    """The folder of the plugin in whose entry it is, as shown; empty in none."""
+    key: str
+    """Its dotted name, within that entry; empty where the whole entry is new or gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigComparison:
+    """How the file differs from what is in force, and which of its keys only a restart takes up."""
+
+    differences: tuple[ConfigDifference, ...]
+    restart_keys: tuple[str, ...]
+
+
+def differences(old: SidecarConfig, new: SidecarConfig) -> list[ConfigDifference]:
+    """Each setting that they have otherwise, sorted. A secret differs where its place does."""
+    before, after = effective(old), effective(new)
+    plugins_before, plugins_after = before.pop("plugin"), after.pop("plugin")
+    found = {ConfigDifference("", key) for key in _changed(before, after, "")}
+    found |= {
+        ConfigDifference("", f"secrets.{name}")
+        for name in old.secrets.keys() & new.secrets.keys()
+        if old.secrets[name] != new.secrets[name]
+    }
+    found |= {ConfigDifference(each, "") for each in plugins_before.keys() ^ plugins_after.keys()}
+    for each in plugins_before.keys() & plugins_after.keys():
+        keys = _changed(plugins_before[each], plugins_after[each], "")
+        found |= {ConfigDifference(each, key) for key in keys}
+    return sorted(found)
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:

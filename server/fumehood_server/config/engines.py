@@ -14,6 +14,7 @@ from fumehood_server.config.config_file import ConfigFile, PluginTable
 from fumehood_server.config.engine_tables import Constraint, EngineTable, GrammarDialect, OrchestrationTable, Provider
 from fumehood_server.config.secrets import granted_secrets
 from fumehood_server.config.toml_source import Key, TomlSource
+from fumehood_server.model.extras import install_command
 from fumehood_server.model.nearest import nearest
 from fumehood_server.secrets import SecretSource
 
@@ -25,7 +26,6 @@ _DEFAULT_URLS = {
     Provider.ANTHROPIC: "https://api.anthropic.com",
 }
 _MODULES = {Provider.OPENAI: "openai", Provider.ANTHROPIC: "anthropic"}
-_EXTRA = 'pip install "fumehood-server[orchestration]"'
 _GRAMMAR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VISIBLE = re.compile(r"[!-~]+")
 
@@ -178,14 +178,14 @@ def check_granted(plugins: Sequence[PluginTable], source: TomlSource, engines: S
 
 def grammar_files(table: OrchestrationTable, folder: Path) -> tuple[Path, ...]:
     """The files of grammars: no plugin may be granted one for writing."""
-    return tuple((folder / each).resolve() for each in table.grammars.values() if "\0" not in each)
+    return tuple(folder / each for each in table.grammars.values() if "\0" not in each)
 
 
 def _check_installed(table: EngineTable, key: Key, source: TomlSource) -> None:
     missing = [each for each in ("pydantic_ai", _MODULES[table.provider]) if find_spec(each) is None]
     if missing:
         problem = f'the engine "{table.name}" takes the package {missing[0]}, which is not installed'
-        raise source.problem((*key, "provider"), problem, _EXTRA)
+        raise source.problem((*key, "provider"), problem, install_command("orchestration"))
 
 
 def _check_secret(

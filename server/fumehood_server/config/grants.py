@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fumehood_server.config.own_code import code_paths, searched_folders, settings_paths
+from fumehood_server.config.database_files import DatabaseFiles
+from fumehood_server.config.library_settings import credential_paths, settings_paths
+from fumehood_server.config.middleware_code import middleware_code
+from fumehood_server.config.own_code import code_paths, searched_folders
 
 _KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/boot")
@@ -48,43 +51,70 @@ def protected_paths(
     secret_files: Mapping[str, Path],
     sockets: Sequence[Path],
     checkpoint_file: Path | None = None,
+    checkpoint_command: Sequence[Path] = (),
+    database: DatabaseFiles | None = None,
+    config_is_secret: bool = False,
     grammars: Sequence[Path] = (),
 ) -> tuple[Protected, ...]:
     """What a grant must not overlap: the sidecar's state, configuration, sockets, secrets and plugins.
 
+    Paths are absolute, as they are named: each symlink on the way to one is protected from writing, since whoever
+    replaces it decides what is there. `checkpoint_command` are the files of a command that runs as the sidecar.
     The copies that plugins run from lie in its state. For a write grant there is `protected_code` beside them.
     """
+    files = database or DatabaseFiles()
     own = [
-        Protected(state_dir, "the sidecar's state_dir", unreadable=True),
+        *_named(state_dir, "the sidecar's state_dir", unreadable=True),
         # Where it is a link, as `plugin dev` makes it.
-        Protected((state_dir / "environments").resolve(), "the packages of plugins"),
-        Protected(lock_path, "the lock file"),
+        *_named(state_dir / "environments", "the packages of plugins"),
+        *_named(lock_path, "the lock file"),
     ]
-    if checkpoint_file is not None:
-        own.append(Protected(checkpoint_file.parent.resolve(), "the folder of the journal's checkpoints", within=False))
     if config_path is not None:
-        own.append(Protected(config_path, "the sidecar's configuration"))
-    own += [Protected(each.parent.resolve(), "the folder of the sidecar's socket", within=False) for each in sockets]
-    own += [Protected(each, "the file of a grammar") for each in grammars]
-    plugins = [Protected(folder, "the folder of a plugin") for folder in plugin_folders]
+        own += _named(config_path, "the sidecar's configuration", unreadable=config_is_secret)
+    folders = [
+        *((each, "the folder of the sidecar's socket") for each in sockets),
+        *((each, "the folder of a program that the sidecar runs for checkpoints") for each in checkpoint_command),
+        *(((checkpoint_file, "the folder of the journal's checkpoints"),) if checkpoint_file is not None else ()),
+    ]
+    for path, what in folders:
+        own += _named(path.parent, what, within=False)
+    for path in checkpoint_command:
+        own += _named(path, "what the sidecar runs for checkpoints", within=False)
+    for path in files.sockets:
+        own += _named(path, "the folder of the database's socket", within=False)
+    for path in files.plain:
+        own += _named(path, "what the connection to the database is made by")
+    for path in grammars:
+        own += _named(path, "the file of a grammar")
+    plugins = [each for folder in plugin_folders for each in _named(folder, "the folder of a plugin")]
+    for path in files.secret:
+        own += _named(path, "what the connection to the database is made by", unreadable=True)
     secrets = [
         Protected(path, f"the file of the secret {name}", unreadable=True)
         for name, file in secret_files.items()
         # Both the path of the symlink and that of its target now.
         for path in {file.parent.resolve() / file.name, file.resolve()}
     ]
-    return (*own, *plugins, *secrets)
+    theirs = [Protected(path, "credentials of the sidecar's user", unreadable=True) for path in credential_paths()]
+    return (*own, *plugins, *secrets, *theirs)
 
 
-def protected_code() -> tuple[Protected, ...]:
+def _named(path: Path, what: str, *, unreadable: bool = False, within: bool = True) -> Iterator[Protected]:
+    """What the path leads to, and each symlink on the way there."""
+    yield Protected(path.resolve(), what, unreadable=unreadable, within=within)
+    for link in _links_in_path(path):
+        yield Protected(link, f"a symlink to {what}")
+
+
+def protected_code(middleware: Collection[str] = ()) -> tuple[Protected, ...]:
     """What a write grant must not overlap either: the code that the sidecar runs, and the machine's own folders.
 
-    It looks at the file of each module that is imported, which takes some 30 ms.
+    It looks at the file of each module that is imported, which takes some 30 ms. `middleware` names some that will be.
     """
     system = {Path(name).resolve() for name in _SYSTEM_FOLDERS}
     return (
         *(Protected(path, "the system's own folder") for path in sorted(system)),
-        *(Protected(path, "the sidecar's own code") for path in code_paths()),
+        *(Protected(path, "the sidecar's own code") for path in code_paths(middleware_code(middleware))),
         *(Protected(path, "the settings of a library that the sidecar uses") for path in settings_paths()),
         Protected(Path(tempfile.gettempdir()).resolve(), "the sidecar's folder of temporary files", within=False),
         *(Protected(path, "a folder that programs are looked for in", within=False) for path in searched_folders()),
@@ -107,7 +137,8 @@ def resolve_grants(
     for index, path in enumerate(writable):
         if not path.is_dir():
             raise GrantError("write", index, f'"{path}" is not a folder', "grant the folder around it")
-        _check_protected("write", index, path, protected)
+    check_writable(writable, protected)
+    for index, path in enumerate(writable):
         for other in writable:
             if other != path and path.is_relative_to(other):
                 raise GrantError("write", index, f'"{path}" lies beneath "{other}"', "it is granted with it: remove it")
@@ -120,6 +151,16 @@ def resolve_grants(
                     "read", index, problem, "tools of level read would see what others write: separate them"
                 )
     return tuple(sorted({str(path) for path in readable})), tuple(sorted({str(path) for path in writable}))
+
+
+def check_writable(paths: Sequence[Path], protected: Sequence[Protected]) -> None:
+    """Hold resolved paths that are granted for writing against what is protected.
+
+    Raises:
+        GrantError: one overlaps it.
+    """
+    for index, path in enumerate(paths):
+        _check_protected("write", index, path, protected)
 
 
 def check_links(key: str, texts: Sequence[str], *, folder: Path, writable: Sequence[str]) -> None:

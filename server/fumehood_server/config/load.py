@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from fumehood_sandbox import Limits
 
 from fumehood_server.config.callers import caller_files, read_callers, read_tls
 from fumehood_server.config.checkpoints import CheckpointPlaces, read_checkpoints
+from fumehood_server.config.command_files import command_files
 from fumehood_server.config.config import (
     CONFIG_NAME,
     DEFAULT_LOG_BYTES_PER_SECOND,
@@ -39,6 +39,7 @@ from fumehood_server.config.config_file import (
     SocketMode,
 )
 from fumehood_server.config.database import Database, read_database
+from fumehood_server.config.database_files import DatabaseFiles
 from fumehood_server.config.egress import read_denied, read_egress, read_granted, read_private
 from fumehood_server.config.engines import check_granted, grammar_files, read_engines, read_orchestration
 from fumehood_server.config.grants import (
@@ -51,12 +52,13 @@ from fumehood_server.config.grants import (
 )
 from fumehood_server.config.hooks import read_hooks, read_middleware
 from fumehood_server.config.listen import Listen, ListenError, SocketAccess, parse_listen, read_group
+from fumehood_server.config.listeners import ReachableListenerError, check_unreachable
 from fumehood_server.config.mcp import read_mcp
 from fumehood_server.config.policy import read_rules
 from fumehood_server.config.quotas import read_quotas
 from fumehood_server.config.secrets import check_secret_links, read_secrets
 from fumehood_server.config.tables import read_table
-from fumehood_server.config.telemetry import check_unreachable, read_telemetry
+from fumehood_server.config.telemetry import read_telemetry
 from fumehood_server.config.toml_source import Key, TomlSource, read_toml
 from fumehood_server.config.webhook import read_webhook
 from fumehood_server.errors import ConfigError
@@ -89,9 +91,9 @@ def load_config(path: Path | None, *, allow_anonymous: bool = False) -> SidecarC
     """
     if path is None:
         return default_config(Path.cwd(), allow_anonymous=allow_anonymous)
-    path = path.resolve()
+    named, path = path.absolute(), path.resolve()
     source = read_toml(path)
-    return _convert(read_table(ConfigFile, source), source, path.parent, allow_anonymous=allow_anonymous)
+    return _convert(read_table(ConfigFile, source), source, path.parent, named=named, allow_anonymous=allow_anonymous)
 
 
 def default_config(folder: Path, *, allow_anonymous: bool = False) -> SidecarConfig:
@@ -101,12 +103,13 @@ def default_config(folder: Path, *, allow_anonymous: bool = False) -> SidecarCon
         ConfigError: the path of the folder is too long for a socket within it.
     """
     source = TomlSource(path=folder / CONFIG_NAME, data={}, text="", error=ConfigError)
-    return _convert(ConfigFile(), source, folder, exists=False, allow_anonymous=allow_anonymous)
+    return _convert(ConfigFile(), source, folder, allow_anonymous=allow_anonymous)
 
 
 def _convert(
-    file: ConfigFile, source: TomlSource, folder: Path, *, exists: bool = True, allow_anonymous: bool = False
+    file: ConfigFile, source: TomlSource, folder: Path, *, named: Path | None = None, allow_anonymous: bool = False
 ) -> SidecarConfig:
+    """`named` is the path by which the file was named. None: there is no file."""
     server = _server(file.server, source, folder, allow_anonymous=allow_anonymous)
     callers = read_callers(
         file.caller, source, folder, listen=server.listen, tls=server.tls, allow_anonymous=server.allow_anonymous
@@ -131,36 +134,43 @@ def _convert(
     if database is not None and database.password_file is not None:
         secret_files["journal.password"] = database.password_file
     own_files = caller_files(server.tls, None if file.server.token_file is None else server.token_file)
-    secret_files |= own_files
+    secret_files |= {"tokens": server.token_file, **own_files}
+    database_files = DatabaseFiles() if database is None else database.files
     sockets = [each.path for each in server.listen if each.path is not None]
     if webhook is not None and webhook.replies is not None and webhook.replies.listen.path is not None:
         sockets.append(webhook.replies.listen.path)
     protected = protected_paths(
-        state_dir=server.state_dir.resolve(),
+        state_dir=server.state_dir,
         lock_path=lock_path,
-        config_path=source.path if exists else None,
-        plugin_folders=folders,
+        config_path=named,
+        plugin_folders=[folder / each.path for each in file.plugin],
         secret_files=secret_files,
         sockets=sockets,
         checkpoint_file=checkpoints.file,
+        checkpoint_command=command_files(checkpoints.command, folder),
+        database=database_files,
+        config_is_secret=database is not None and database.has_password,
         grammars=grammar_files(file.orchestration, folder),
     )
     if any(table.write for table in file.plugin):
-        protected += protected_code()
+        protected += protected_code([each.name for each in file.middleware])
     plugins = tuple(_plugin(table, index, source, folder, protected) for index, table in enumerate(file.plugin))
     _check_links(file, plugins, source, folder)
-    check_secret_links(
-        {f"secrets.{name}": each.file for name, each in secrets.items() if each.file is not None} | own_files,
-        source,
-        folder,
-        public={"server.tls.certificate", "server.tls.client_ca"},
-        plugin_folders=folders,
-        writable=[path for plugin in plugins for path in plugin.grants.write],
-    )
-    egress, telemetry = read_egress(file.egress, source), read_telemetry(file.telemetry, source)
-    check_unreachable(telemetry, [_all_hosts(each) for each in plugins], egress.private, source)
-    return SidecarConfig(
-        path=source.path if exists else None,
+    named_secrets = {f"secrets.{name}": each.file for name, each in secrets.items() if each.file is not None}
+    if database is not None:
+        named_secrets |= {} if database.password_file is None else {"journal.password": database.password_file}
+    own_secrets = [named_secrets | own_files, *({"journal.store": each} for each in database_files.secret)]
+    for files in own_secrets:
+        check_secret_links(
+            files,
+            source,
+            folder,
+            public={"server.tls.certificate", "server.tls.client_ca"},
+            plugin_folders=folders,
+            writable=[path for plugin in plugins for path in plugin.grants.write],
+        )
+    config = SidecarConfig(
+        path=None if named is None else source.path,
         folder=folder,
         lock_path=lock_path,
         server=server,
@@ -172,8 +182,8 @@ def _convert(
         plugins=plugins,
         callers=callers,
         secrets=secrets,
-        egress=egress,
-        telemetry=telemetry,
+        egress=read_egress(file.egress, source),
+        telemetry=read_telemetry(file.telemetry, source),
         rules=read_rules(file.policy.rule, source),
         quotas=read_quotas(file.policy.quota, source, journal=file.journal.store),
         approvals=ApprovalsConfig(
@@ -189,15 +199,14 @@ def _convert(
         engines=engines,
         orchestration=orchestration,
     )
+    try:
+        check_unreachable(config)
+    except ReachableListenerError as exc:
+        raise source.problem(("plugin", exc.plugin, *exc.key), exc.problem, exc.hint) from exc
+    return config
 
 
 _DAY_S = 86_400
-
-
-def _all_hosts(plugin: PluginConfig) -> Grants:
-    """What the plugin is granted, with the hosts of its tools and of its build."""
-    tools = (host for tool in plugin.tools.values() for host in tool.hosts or ())
-    return replace(plugin.grants, hosts=(*plugin.grants.hosts, *plugin.build_hosts, *tools))
 
 
 def _check_state_dir(state_dir: Path, folders: Sequence[Path], source: TomlSource) -> None:

@@ -17,6 +17,11 @@ SOCKET_NAME = "mcp.sock"
 
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 _HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9.-]+")
+_ISSUER = re.compile(
+    r"(https://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)|http://(localhost|127\.0\.0\.1|\[::1\]))(:[0-9]{1,5})?"
+    r"(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?"
+)
+"""RFC 8414, 2: https, neither a query nor a fragment. By http only what no network is between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,8 @@ class McpConfig:
     allow_anonymous: bool = False
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    authorization_servers: tuple[str, ...] = ()
+    """URLs of issuers."""
     max_sessions: int = 1024
     session_idle_s: float = 1800.0
     max_requests: int = 1024
@@ -63,6 +70,7 @@ def read_mcp(
     for key, values, form, example in (
         ("allowed_origins", table.allowed_origins, _ORIGIN, "https://app.example.com"),
         ("allowed_hosts", table.allowed_hosts, _HOST, "tools.example.com"),
+        ("authorization_servers", table.authorization_servers, _ISSUER, "https://login.example.com"),
     ):
         for index, value in enumerate(values):
             if not form.fullmatch(value):
@@ -78,6 +86,7 @@ def read_mcp(
         allow_anonymous=table.allow_anonymous,
         allowed_hosts=tuple(table.allowed_hosts),
         allowed_origins=tuple(table.allowed_origins),
+        authorization_servers=tuple(table.authorization_servers),
         max_sessions=table.max_sessions,
         session_idle_s=table.session_idle_s,
         max_requests=table.max_requests,

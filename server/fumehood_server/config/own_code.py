@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import site
-import ssl
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_SETTINGS = (
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES"),
-    *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HOSTALIASES", "TZDIR"),
-)
-"""Variables that name a file or a folder."""
 
-
-def code_paths() -> tuple[Path, ...]:
+def code_paths(more: Iterable[str] = ()) -> tuple[Path, ...]:
     """Folders whose whole content is code of the sidecar, and files of its code elsewhere. Absolute, without symlinks.
 
-    Whoever can write in, at or above one of them decides what runs as the sidecar when it is started the next time.
+    `more` is code that will be imported. Whoever can write in, at or above one of them decides what runs as the sidecar
+    when it is started the next time.
     """
     known = {"": ""}
 
@@ -35,7 +28,7 @@ def code_paths() -> tuple[Path, ...]:
             known[path] = real
         return real
 
-    found = {resolved(path) for paths in (_modules(), _prefixes(), _search_path(), _mapped()) for path in paths}
+    found = {resolved(path) for paths in (_modules(), _prefixes(), _search_path(), _mapped(), more) for path in paths}
     return _outermost(found)
 
 
@@ -49,17 +42,6 @@ def searched_folders() -> tuple[Path, ...]:
     if _imports_from_current_folder():
         names.append("")
     return tuple(sorted(set(map(_real, names))))
-
-
-def settings_paths() -> tuple[Path, ...]:
-    """Files and folders that libraries in this process read as their settings: whom TLS trusts, what is preloaded."""
-    trust = ssl.get_default_verify_paths()
-    named = [
-        *(trust.cafile, trust.capath, trust.openssl_cafile, trust.openssl_capath),
-        *(os.environ.get(name) for name in _SETTINGS),
-        *re.split(r"[ :]+", os.environ.get("LD_PRELOAD", "")),
-    ]
-    return tuple(sorted({_real(each) for each in named if each and os.path.isabs(each)}))  # noqa: PTH117 - of strings
 
 
 def _prefixes() -> Iterator[str]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fumehood_sandbox import authorities_runtime, system_runtime
+
 from fumehood_server.config.config_file import ConfigFile, SecretTable
 from fumehood_server.config.grants import GrantError, check_links
 from fumehood_server.config.toml_source import Key, TomlSource
@@ -13,8 +15,6 @@ from fumehood_server.model.capability import valid_secret_name
 from fumehood_server.model.nearest import nearest
 from fumehood_server.secrets import SecretSource
 
-_MOUNTED_FOR_ALL = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
-"""Mounted in every sandbox, for programs and libraries."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ONE_OF_TWO = 'file = "path" or env = "VARIABLE"'
 
@@ -86,7 +86,8 @@ def check_secret_links(
     Raises:
         ConfigError: there is one.
     """
-    mounted = [*plugin_folders, *map(Path, _MOUNTED_FOR_ALL)]
+    shown = (*system_runtime(), *authorities_runtime())
+    mounted = [*plugin_folders, *(Path(each.source) for each in shown if each.source)]
     for key, file in files.items():
         place, real = tuple(key.split(".")), file.resolve()
         within = next((each for each in mounted if real.is_relative_to(each.resolve())), None)

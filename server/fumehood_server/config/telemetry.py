@@ -1,21 +1,16 @@
-"""`[telemetry]`, converted, and held against what plugins are granted."""
+"""`[telemetry]`, converted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from fumehood_server.config.config_file import TelemetryTable
 from fumehood_server.config.egress import read_granted
 from fumehood_server.config.listen import Listen, ListenError, parse_listen
 from fumehood_server.config.toml_source import TomlSource
-from fumehood_server.egress import parse_granted, parse_private
-from fumehood_server.model.plugin import Grants
 from fumehood_server.telemetry import TelemetrySettings
 
 _TABLE = ("telemetry",)
-_LOCALHOST = ("127.0.0.1", "::1")
 
 
 def read_telemetry(table: TelemetryTable, source: TomlSource) -> TelemetrySettings:
@@ -35,28 +30,6 @@ def read_telemetry(table: TelemetryTable, source: TomlSource) -> TelemetrySettin
         metrics_interval_s=table.metrics_interval_s,
         propagate_to=read_granted(table.propagate_to, (*_TABLE, "propagate_to"), source),
     )
-
-
-def check_unreachable(
-    telemetry: TelemetrySettings, grants: Sequence[Grants], private: Sequence[str], source: TomlSource
-) -> None:
-    """Refuse a scrape endpoint at an address and a port that a plugin may ask for.
-
-    Raises:
-        ConfigError: one may.
-    """
-    if telemetry.prometheus is None:
-        return
-    host, port = telemetry.prometheus
-    addresses = {ip_address(each) for each in (_LOCALHOST if host == "localhost" else (host,))}
-    for each in grants:
-        allowed = {parse_private(text).address for text in (*private, *each.private)}
-        if addresses & allowed and any(parse_granted(text).port == port for text in each.hosts):
-            raise source.problem(
-                (*_TABLE, "prometheus"),
-                f"a plugin may reach port {port} of {host}: its `hosts` name the port, and `allow_private` the address",
-                "serve metrics on another port or loopback address, such as 127.0.0.2",
-            )
 
 
 def _listen(table: TelemetryTable, source: TomlSource) -> Listen | None:
@@ -92,4 +65,4 @@ def _check_endpoint(text: str, source: TomlSource) -> None:
         raise source.problem(key, problem, hint)
 
 
-__all__ = ["check_unreachable", "read_telemetry"]
+__all__ = ["read_telemetry"]

@@ -17,6 +17,7 @@ from fumehood_server.egress.messages import (
     Headers,
     RequestOrigin,
 )
+from fumehood_server.egress.own_listeners import OwnListeners
 from fumehood_server.egress.private import parse_private
 from fumehood_server.egress.url import parse_url
 
@@ -39,6 +40,7 @@ __all__ = [
     "HostEntryError",
     "HostRules",
     "Outcome",
+    "OwnListeners",
     "Reason",
     "RelayServer",
     "RequestOrigin",

@@ -17,6 +17,7 @@ from fumehood_server.egress.events import EventSink, log_event
 from fumehood_server.egress.exchange import CheckedRequest, Exchange, ResponseHead
 from fumehood_server.egress.headers import checked_headers
 from fumehood_server.egress.messages import EgressRequest, EgressResponse, Headers, RequestOrigin
+from fumehood_server.egress.own_listeners import OwnListeners
 from fumehood_server.egress.rate_limiter import RateLimiter
 from fumehood_server.egress.redirects import next_request
 from fumehood_server.egress.resolver import Resolver, SystemResolver
@@ -38,9 +39,10 @@ class Broker:
         resolver: Resolver | None = None,
         dialler: Dialler | None = None,
         sink: EventSink = log_event,
+        own: OwnListeners | None = None,
     ) -> None:
-        """Without arguments: the system's resolver, the network, the log."""
-        self.connector = Connector(resolver or SystemResolver(), dialler or TcpDialler())
+        """Without arguments: the system's resolver, the network, the log. `own` is never dialled."""
+        self.connector = Connector(resolver or SystemResolver(), dialler or TcpDialler(), own)
         self.sink = sink
         self.turns = Turns()
         self._rate_limiters: defaultdict[str, RateLimiter] = defaultdict(

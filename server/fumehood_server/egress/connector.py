@@ -12,6 +12,7 @@ from fumehood_server.egress.access import Access
 from fumehood_server.egress.addresses import IPAddress, why_not_public
 from fumehood_server.egress.errors import EgressError, EgressFailedError, EgressRefusedError, Reason
 from fumehood_server.egress.hostname import Host
+from fumehood_server.egress.own_listeners import OwnListeners
 from fumehood_server.egress.private import private_address
 from fumehood_server.egress.resolver import Resolver
 from fumehood_server.egress.stream import Dialler, Stream
@@ -23,10 +24,11 @@ _MAX_DIALLED = 3
 class Connector:
     """Checks and dials. A name is looked up once, and the addresses that were checked are those that are dialled."""
 
-    def __init__(self, resolver: Resolver, dialler: Dialler) -> None:
-        """Use these."""
+    def __init__(self, resolver: Resolver, dialler: Dialler, own: OwnListeners | None = None) -> None:
+        """Use these, and never dial `own`."""
         self._resolver = resolver
         self._dialler = dialler
+        self._own = own or OwnListeners()
 
     async def connect(
         self,
@@ -40,7 +42,8 @@ class Connector:
     ) -> Stream:
         """Connect to a host if the access allows it. `on_dial` is called with each address just before it is dialled.
 
-        In order: deny and grant by name, one look-up, deny and publicness of every answer, dialling.
+        In order: deny and grant by name, one look-up; of every answer denial, publicness and whether the sidecar itself
+        listens there; dialling.
 
         Raises:
             EgressRefusedError: a rule forbids it; nothing was dialled.
@@ -50,6 +53,9 @@ class Connector:
         addresses = (host.address,) if host.address else await self._look_up(host, access, owner)
         for address in addresses:
             _check_address(host, address, port, access)
+            if self._own.takes(address, port):
+                problem = f"{host}:{port} is at {address}, where the sidecar itself listens"
+                raise EgressRefusedError(Reason.ADDRESS_OWN, problem)
         failure: EgressError | None = None
         for address in addresses[:_MAX_DIALLED]:
             on_dial(address)

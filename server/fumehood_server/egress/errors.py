@@ -24,6 +24,7 @@ class Reason(StrEnum):
     REQUEST_TOO_LARGE = "request_too_large"
     ADDRESS_NOT_PUBLIC = "address_not_public"
     ADDRESS_DENIED = "address_denied"
+    ADDRESS_OWN = "address_own"
     REDIRECT_INVALID = "redirect_invalid"
     REDIRECT_DOWNGRADE = "redirect_downgrade"
     TOO_MANY_REDIRECTS = "too_many_redirects"

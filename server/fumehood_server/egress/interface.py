@@ -12,6 +12,7 @@ from typing import Protocol
 from fumehood_server.egress.access import Access
 from fumehood_server.egress.events import EventSink, log_event
 from fumehood_server.egress.messages import CurrentOrigin, EgressRequest, EgressResponse, RequestOrigin
+from fumehood_server.egress.own_listeners import OwnListeners
 
 
 class EgressBroker(Protocol):
@@ -50,11 +51,14 @@ def import_broker() -> None:
     import fumehood_server.egress.relay  # noqa: F401, PLC0415 - see above
 
 
-def open_broker(sink: EventSink = log_event) -> EgressBroker:
-    """The broker that reaches the real network. Imports the HTTP library: make it when the first host is granted."""
+def open_broker(sink: EventSink = log_event, *, own: OwnListeners | None = None) -> EgressBroker:
+    """The broker that reaches the real network. Imports the HTTP library: make it when the first host is granted.
+
+    `own` are the sidecar's listeners, which no request is dialled to. None: whoever asks is no plugin.
+    """
     from fumehood_server.egress.broker import Broker  # noqa: PLC0415 - see above
 
-    return Broker(sink=sink)
+    return Broker(sink=sink, own=own)
 
 
 def open_relay(broker: EgressBroker) -> RelayServer:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from fumehood_server.config.middleware_code import GROUP
 from fumehood_server.errors import ConfigError
 from fumehood_server.middleware import Middleware
 from fumehood_server.model.hooks import MiddlewareConfig
 from fumehood_server.model.nearest import nearest
-
-GROUP = "fumehood.middleware"
 
 
 @dataclass(frozen=True, slots=True)

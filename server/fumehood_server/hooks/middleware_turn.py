@@ -144,7 +144,10 @@ class MiddlewareTurn:
             raise _MisusedError("it changed `failure`: raise Denied to withhold a result")
         if (returned.content, returned.details_json) == (shown.content, shown.details_json):
             return Allow() if returned.terminate == shown.terminate else ChangeResult(terminate=returned.terminate)
-        blocks = tuple(Block(each.text, each.data, each.media_type) for each in returned.content)
+        blocks = tuple(
+            Block(each.text, each.data, each.media_type, each.resource_uri, each.annotations)
+            for each in returned.content
+        )
         return ChangeResult(output=(blocks, returned.details_json), terminate=returned.terminate)
 
     def _settle(self, answer: Answer) -> None:
@@ -173,7 +176,10 @@ def _call(call: HookedCall, arguments_json: str) -> Call:
 def _result(result: HookedResult) -> Result:
     error = result.error
     return Result(
-        content=tuple(Content(each.text, each.data, each.media_type) for each in result.content),
+        content=tuple(
+            Content(each.text, each.data, each.media_type, each.resource_uri, each.annotations)
+            for each in result.content
+        ),
         details_json=result.details_json,
         terminate=result.terminate,
         failure=None if error is None else Failure(error.code.value, error.message, error.retryable),

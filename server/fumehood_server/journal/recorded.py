@@ -161,6 +161,7 @@ def _outcome(reader: Reader, end: StoredEvent, said: StoredEvent) -> tuple[CallO
         CallOutcome(
             call_id=bare.call_id,
             tool=bare.tool,
+            plugin=end.plugin,
             content=bare.content,
             details_json=bare.details_json,
             terminate=bare.terminate,

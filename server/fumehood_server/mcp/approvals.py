@@ -9,9 +9,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import anyio
 from fumehood.v1 import approval_service_pb2 as pb
 from fumehood.v1 import tool_pb2
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 from mcp_types import ClientCapabilities, ElicitResult
+
+from fumehood_server.telemetry import get_logger
 
 MAX_SHOWN_CHARS = 8192
 """Arguments beyond this are not put into a question: nobody approves what they were not shown."""
@@ -59,6 +64,22 @@ def question(approval: pb.Approval) -> str:
         f'The tool "{approval.tool}" of the plugin "{approval.plugin}" needs an approval: its level is {level}.\n'
         f"It would run with these arguments:\n{shown}"
     )
+
+
+async def ask(context: ServerRequestContext[Any, Any], approval: pb.Approval) -> pb.DecideApprovalRequest | None:
+    """What the client decides, on a connection that waits for it. None: it can't be asked, or says nothing."""
+    if not context.session.can_send_request:
+        return None
+    try:
+        # Not asyncio's own: it cancels a task in another way than the scopes around it, which would not know it.
+        with anyio.fail_after(ASK_TIMEOUT_S):
+            answer = await context.session.elicit_form(question(approval), QUESTION, context.request_id)
+    except (TimeoutError, MCPError):
+        return None
+    except Exception as error:  # noqa: BLE001 - whatever a client makes of an answer: nothing is decided by it
+        get_logger().warning("mcp_answer_not_understood", approval_id=approval.approval_id, kind=type(error).__name__)
+        return None
+    return decision(approval.approval_id, approval.digest, answer)
 
 
 def decision(approval_id: str, digest: str, answer: ElicitResult) -> pb.DecideApprovalRequest | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -33,8 +33,10 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 
+from fumehood_server.mcp.call_events import APPROVING
 from fumehood_server.mcp.callers import McpCaller
 from fumehood_server.mcp.log_levels import LogLevels, session_id
+from fumehood_server.mcp.parameter_headers import ParameterHeaders
 from fumehood_server.mcp.places import NoPlaceError, Places
 from fumehood_server.mcp.reading_list import LISTINGS, Listing
 from fumehood_server.mcp.readings import Readings
@@ -84,6 +86,7 @@ class McpDoor:
     __slots__ = (
         "_calls",
         "_changes",
+        "_headers",
         "_levels",
         "_link",
         "_places",
@@ -95,9 +98,15 @@ class McpDoor:
     )
 
     def __init__(
-        self, link: SidecarLink, choice: ToolChoice, caller_of: CallerOf, *, max_requests: int = MAX_REQUESTS
+        self,
+        link: SidecarLink,
+        choice: ToolChoice,
+        caller_of: CallerOf,
+        *,
+        max_requests: int = MAX_REQUESTS,
+        approving: str = APPROVING,
     ) -> None:
-        """`caller_of` says on whose behalf a request comes.
+        """`caller_of` says on whose behalf a request comes, `approving` how a call is approved by somebody else.
 
         `max_requests` are under way at a time. A transport's own bound doesn't do: through 2025-11-25 a call goes on
         when its HTTP request has ended.
@@ -105,7 +114,8 @@ class McpDoor:
         self._link = link
         self._levels = LogLevels()
         self.tools = ToolList(link, choice)
-        self._calls = ToolCalls(link, self.tools, self._levels)
+        self._headers = ParameterHeaders(self.tools)
+        self._calls = ToolCalls(link, self.tools, self._levels, approving)
         self._readings = Readings(link, choice)
         self._changes = ToolChanges(self.tools)
         self._places = Places(max_requests)
@@ -117,7 +127,7 @@ class McpDoor:
             title=TITLE,
             version=version("fumehood-server"),
             on_subscriptions_listen=self._listen,
-            get_tool_input_schema=self._header_schema,
+            get_tool_input_schema=lambda _name: None,  # `_headers` compares: this has no caller, and can't wait
         )
         # Not by the constructor, which takes models alone: results are JSON already, and go through the SDK's checks.
         self.server.add_request_handler("tools/list", PaginatedRequestParams, self._list_tools)
@@ -154,6 +164,10 @@ class McpDoor:
     async def _call_tool(self, context: _Context, params: CallToolRequestParams) -> Json | InputRequiredResult:
         caller = self.caller_of(context)
         with self._place_of(caller):
+            try:
+                await self._headers.check(context, params, caller)
+            except SidecarRefusedError as error:
+                raise protocol_error(error) from error
             return await self._calls.answer(context, params, caller)
 
     @contextlib.contextmanager
@@ -223,6 +237,3 @@ class McpDoor:
         finally:
             self._sessions.discard(session)
             self._levels.forget(session)
-
-    def _header_schema(self, name: str) -> Mapping[str, Any] | None:
-        return self.tools.header_schema(name)

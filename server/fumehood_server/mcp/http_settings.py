@@ -25,6 +25,8 @@ class HttpSettings:
     """Whether the socket is on loopback: the `Host` of a request is then one of loopback's names."""
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    authorization_servers: tuple[str, ...] = ()
+    """URLs, for OAuth's metadata."""
     allow_anonymous: bool = False
     tls_certificate: str = ""
     """Empty: plain text."""
@@ -48,6 +50,6 @@ class HttpSettings:
     def from_json(cls, text: bytes) -> HttpSettings:
         """In the process."""
         found = json.loads(text)
-        for each in ("allowed_hosts", "allowed_origins"):
+        for each in ("allowed_hosts", "allowed_origins", "authorization_servers"):
             found[each] = tuple(found[each])
         return cls(**found)

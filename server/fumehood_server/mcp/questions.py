@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
+import anyio
 from fumehood.v1 import tool_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 from mcp.server.context import ServerRequestContext
@@ -34,7 +34,7 @@ async def ask(question: tool_pb2.ToolQuestion, context: _Context, link: SidecarL
     form, said = form_of(question), ""
     for _ in range(MAX_ASKED):
         try:
-            async with asyncio.timeout(duration_s(question.timeout)):
+            with anyio.fail_after(duration_s(question.timeout)):
                 text = f"{said}{form.message}"
                 answer = await context.session.elicit_form(text, form.requested_schema, context.request_id)
         except (TimeoutError, MCPError):

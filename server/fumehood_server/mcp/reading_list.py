@@ -125,14 +125,5 @@ def prompt_messages(plugin: str, call_id: str, messages: Iterable[pb.McpPromptMe
 
 
 def _content(plugin: str, call_id: str, message: pb.McpPromptMessage) -> Block:
-    if not message.resource_uri:
-        (block,) = content_blocks([message.content], call_id)
-        return block
-    uri, media_type = message.resource_uri, message.resource_media_type
-    if message.content.WhichOneof("block") == "blob":
-        (held,) = resource_contents(
-            plugin, [pb.McpContents(uri=uri, media_type=media_type, blob=message.content.blob.data)]
-        )
-    else:
-        (held,) = resource_contents(plugin, [pb.McpContents(uri=uri, media_type=media_type, text=message.content.text)])
-    return {"type": "resource", "resource": held}
+    (block,) = content_blocks([message.content], call_id, plugin)
+    return block

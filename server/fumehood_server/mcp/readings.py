@@ -18,9 +18,9 @@ from fumehood_server.mcp.callers import McpCaller
 from fumehood_server.mcp.names import split_prompt, split_resource
 from fumehood_server.mcp.open_calls import OpenCalls
 from fumehood_server.mcp.reading_list import Listing, prompt_messages, resource_contents
+from fumehood_server.mcp.request_meta import call_context, given_id
 from fumehood_server.mcp.results import CALL_ID_KEY, REFUSED, Json, error_json, protocol_error
 from fumehood_server.mcp.sidecar_link import SidecarLink, SidecarRefusedError
-from fumehood_server.mcp.tool_calls import call_context, given_id
 from fumehood_server.mcp.tool_choice import ToolChoice
 
 LEFT_OUT_KEY = "fumehood/leftOut"

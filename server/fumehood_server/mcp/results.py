@@ -9,7 +9,7 @@ import grpc
 from fumehood.v1 import error_pb2, tool_pb2
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS, is_version_at_least
 
 from fumehood_server.mcp.content import content_blocks
 from fumehood_server.mcp.sidecar_link import SidecarRefusedError
@@ -17,9 +17,14 @@ from fumehood_server.mcp.sidecar_link import SidecarRefusedError
 CALL_ID_KEY = "fumehood/callId"
 """Of `_meta`: in a request the id that the call is to have, in a result the one that it had."""
 
+ERROR_KEY = "fumehood/error"
+"""Of `_meta`: the typed error of a call that failed. Not structured content: official clients (TypeScript through
+version 1) check that against the tool's output schema for errors as well, and throw in place of the result."""
+
 REFUSED = -32000
 """JSON-RPC leaves -32000 to -32099 to servers: the sidecar refused the request before anything ran."""
 
+_LINKS_SINCE = "2025-06-18"
 _INVALID = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}
 _CATEGORY_PREFIX = "FAILURE_CATEGORY_"
 
@@ -34,7 +39,8 @@ def call_result(result: tool_pb2.ToolResult, version: str) -> Json:
     """
     if result.is_error and result.error.code == "TOOL_NOT_FOUND":
         raise MCPError(INVALID_PARAMS, f"Unknown tool: {result.tool}", error_json(result.error))
-    blocks = content_blocks(result.content, result.call_id)
+    links = is_version_at_least(version, _LINKS_SINCE)
+    blocks = content_blocks(result.content, result.call_id, result.plugin, links=links)
     answer: Json = {
         "resultType": "complete",
         "content": blocks,
@@ -44,7 +50,7 @@ def call_result(result: tool_pb2.ToolResult, version: str) -> Json:
     if result.is_error:
         if not blocks:
             blocks.append({"type": "text", "text": result.error.message})
-        answer["structuredContent"] = {"error": error_json(result.error)}
+        answer["_meta"][ERROR_KEY] = error_json(result.error)
     elif result.details_json:
         structured = json.loads(result.details_json)
         # Through 2025-11-25 structured content is an object; JSON of any other kind is in the text alone.

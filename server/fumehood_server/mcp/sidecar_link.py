@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar, cast
 
+import anyio.lowlevel
 import grpc
 import grpc.aio
 from fumehood.v1 import approval_service_pb2 as approval_pb
@@ -112,6 +114,9 @@ class SidecarLink:
                 yield event
         except grpc.aio.AioRpcError as error:
             raise refused(error) from error
+        except asyncio.CancelledError:
+            await _raise_as_scope()
+            raise
         finally:
             stream.cancel()
 
@@ -151,6 +156,19 @@ async def _answer(call: Awaitable[_Answer]) -> _Answer:
         return await call
     except grpc.aio.AioRpcError as error:
         raise refused(error) from error
+    except asyncio.CancelledError:  # the call itself is cancelled by then
+        await _raise_as_scope()
+        raise
+
+
+async def _raise_as_scope() -> None:
+    """Raise the cancellation as anyio does, where a scope of its own asked for it.
+
+    A scope swallows the CancelledError that bears its message, and no other. A unary call of grpc.aio catches it, and
+    raises one of its own without a message. That one would leave the scope of its MCP request, and end the task group
+    around it: over stdio the process with all that is under way, over HTTP the session.
+    """
+    await anyio.lowlevel.checkpoint_if_cancelled()
 
 
 def refused(error: grpc.aio.AioRpcError) -> SidecarRefusedError:

@@ -1,31 +1,45 @@
-"""Serves one MCP client over stdin and stdout, until stdin ends."""
+"""Serves one MCP client over stdin and stdout, until it closes one of them or a signal ends it."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import warnings
 
 import grpc
-import uvloop
 
 from fumehood_server.mcp.callers import McpCaller
 from fumehood_server.mcp.errors import McpMissingError
 from fumehood_server.mcp.tool_choice import ToolChoice
 
 
-def serve_stdio(target: str, *, token: str, credentials: grpc.ChannelCredentials | None, choice: ToolChoice) -> None:
-    """Serve until the client closes stdin.
+def serve_stdio(
+    target: str,
+    *,
+    token: str,
+    credentials: grpc.ChannelCredentials | None,
+    choice: ToolChoice,
+    approving: str = "",
+) -> int:
+    """Serve until the client closes stdin, or reads no more. Returns 0, or the signal's number that has ended it.
+
+    SIGINT, SIGTERM and SIGHUP end it in order, unless they were ignored; the calls under way are cancelled. `approving`
+    says how a call is approved elsewhere than at the client.
 
     Raises:
         McpMissingError: the MCP SDK is not installed.
     """
+    if sys.stdin is None or sys.stdout is None:  # closed from the beginning: descriptors of the loop's took its number
+        return 0
     try:
-        from mcp.server.stdio import stdio_server  # noqa: PLC0415 - the extra `mcp`
-        from mcp.shared.exceptions import MCPDeprecationWarning  # noqa: PLC0415
+        from mcp.shared.exceptions import MCPDeprecationWarning  # noqa: PLC0415 - the extra `mcp`
     except ModuleNotFoundError as error:
         raise McpMissingError(error.name or "mcp") from error
+    from fumehood_server.mcp.call_events import APPROVING  # noqa: PLC0415
     from fumehood_server.mcp.door import McpDoor  # noqa: PLC0415
+    from fumehood_server.mcp.ending_signals import ending_signals  # noqa: PLC0415
     from fumehood_server.mcp.sidecar_link import SidecarLink  # noqa: PLC0415
+    from fumehood_server.mcp.stdio_streams import stdio_streams  # noqa: PLC0415
 
     # Logging and the handshake are of the past in 2026-07-28, and of the present in 2025-11-25.
     warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -33,12 +47,23 @@ def serve_stdio(target: str, *, token: str, credentials: grpc.ChannelCredentials
     async def serve() -> None:
         caller = McpCaller(token)
         async with SidecarLink(target, credentials=credentials) as link:
-            door = McpDoor(link, choice, lambda _context: caller)
-            async with door.running(), stdio_server() as (reads, writes):
+            door = McpDoor(link, choice, lambda _context: caller, approving=approving or APPROVING)
+            async with door.running(), stdio_streams() as (reads, writes):
                 await door.server.run(reads, writes, door.server.create_initialization_options())
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve())
+    async def serve_until_signalled() -> int:
+        serving = asyncio.ensure_future(serve())
+        with ending_signals(serving) as ending:
+            try:
+                await serving
+            except asyncio.CancelledError:
+                if not ending.number:
+                    raise
+            return ending.number
+
+    # Not uvloop: it makes each descriptor that it watches non-blocking, and with it the parent's, or the terminal.
+    with asyncio.Runner() as runner:
+        return runner.run(serve_until_signalled())
 
 
 __all__ = ["serve_stdio"]

@@ -28,6 +28,10 @@ MAX_BACKOFF_S = 30.0
 STEADY_S = 60.0
 """A process that served for so long has the first backoff again."""
 
+READY_TIMEOUT_S = 60.0
+"""From its start until it takes requests: a second or two, and several times that while a machine starts all it has.
+One that takes longer hangs, such as on a file of a network that is not there."""
+
 END_GRACE_S = 5.0
 """After SIGTERM. The process itself gives streams one second."""
 
@@ -56,8 +60,12 @@ class McpHealth:
 
 
 @contextlib.asynccontextmanager
-async def open_mcp(config: SidecarConfig, health: McpHealth) -> AsyncIterator[None]:
+async def open_mcp(
+    config: SidecarConfig, health: McpHealth, on_bound: Callable[[tuple[str, ...]], None] = lambda _: None
+) -> AsyncIterator[None]:
     """Have MCP clients served over HTTP for the length of the block, where the configuration says so.
+
+    `on_bound` is told its addresses, as HOST:PORT.
 
     Raises:
         McpMissingError: its libraries are not installed.
@@ -71,7 +79,9 @@ async def open_mcp(config: SidecarConfig, health: McpHealth) -> AsyncIterator[No
     with _bound(mcp.listen) as sock:
         host, port = sock.getsockname()[:2]
         scheme = "http" if mcp.tls is None else "https"
-        url = f"{scheme}://{Listen(host=host, port=port).target}{PATH}"
+        target = Listen(host=host, port=port).target
+        on_bound((target,))
+        url = f"{scheme}://{target}{PATH}"
         get_logger().info("mcp_listening", url=url)
         supervising = asyncio.create_task(_supervise(config, mcp, sock, health))
         try:
@@ -116,7 +126,7 @@ async def _supervise(config: SidecarConfig, mcp: McpConfig, sock: socket.socket,
         began = now()
         try:
             status = await _run_once(config, mcp, sock, health)
-        except OSError as exc:
+        except OSError as exc:  # a TimeoutError among them
             log.warning("mcp_start_failed", problem=str(exc), retry_s=backoff_s)
         else:
             backoff_s = FIRST_BACKOFF_S if now() - began > STEADY_S else backoff_s
@@ -126,7 +136,12 @@ async def _supervise(config: SidecarConfig, mcp: McpConfig, sock: socket.socket,
 
 
 async def _run_once(config: SidecarConfig, mcp: McpConfig, sock: socket.socket, health: McpHealth) -> int:
-    """One life of the process. Returns its exit status. Cancelled, it ends the process first."""
+    """One life of the process. Returns its exit status. Cancelled, it ends the process first.
+
+    Raises:
+        OSError: it can't be started.
+        TimeoutError: it took no requests within `READY_TIMEOUT_S`, and was ended.
+    """
     ready, theirs = os.pipe()
     with os.fdopen(ready, "rb", 0) as ready_file:
         settings = _settings(config, mcp, sock.fileno(), theirs)
@@ -136,7 +151,11 @@ async def _run_once(config: SidecarConfig, mcp: McpConfig, sock: socket.socket, 
             os.close(theirs)
         exited = asyncio.create_task(_exit_of(process))
         try:
-            await _readable(ready_file.fileno())
+            try:
+                async with asyncio.timeout(READY_TIMEOUT_S):
+                    await _readable(ready_file.fileno())
+            except TimeoutError:
+                raise TimeoutError(f"it took no requests within {READY_TIMEOUT_S:g} s, and was ended") from None
             if ready_file.read(1):
                 get_logger().info("mcp_serving", pid=process.pid)
                 health.set(serves=True)
@@ -212,6 +231,7 @@ def _settings(config: SidecarConfig, mcp: McpConfig, listen_fd: int, ready_fd: i
         is_local=mcp.listen.is_local,
         allowed_hosts=mcp.allowed_hosts,
         allowed_origins=mcp.allowed_origins,
+        authorization_servers=mcp.authorization_servers,
         allow_anonymous=mcp.allow_anonymous,
         tls_certificate="" if mcp.tls is None else str(mcp.tls.certificate),
         tls_key="" if mcp.tls is None else str(mcp.tls.key),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -28,15 +26,16 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fumehood_server.mcp import approvals
-from fumehood_server.mcp.call_events import CallEvents
+from fumehood_server.mcp.call_events import APPROVING, CallEvents
 from fumehood_server.mcp.callers import McpCaller
-from fumehood_server.mcp.log_levels import LogLevels, session_id
+from fumehood_server.mcp.log_levels import LogLevels
 from fumehood_server.mcp.open_calls import OpenCalls
 from fumehood_server.mcp.questions import answered, ask, request_of
-from fumehood_server.mcp.results import CALL_ID_KEY, Json, call_result, protocol_error
+from fumehood_server.mcp.request_meta import call_context, given_id
+from fumehood_server.mcp.request_state import RequestState, digest_of
+from fumehood_server.mcp.results import Json, call_result, protocol_error
 from fumehood_server.mcp.sidecar_link import SidecarLink, SidecarRefusedError
 from fumehood_server.mcp.tool_list import ToolList
-from fumehood_server.telemetry import get_logger
 
 _QUESTION = "approval"
 """Names the one question in an `input_required` result, and its answer in the request that follows."""
@@ -44,44 +43,17 @@ _QUESTION = "approval"
 CANCEL_TIMEOUT_S = 5.0
 """To have a call cancelled whose client has gone away."""
 
-_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
-"""W3C Trace Context, level 1."""
-
 _Context = ServerRequestContext[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What a client hands back with its answer. All of it is the client's word: the sidecar judges it as such."""
-
-    call_id: str
-    approval_id: str
-    """Of the approval that was asked for. Empty: the call's tool has asked something."""
-    digest: str
-    question_id: str = ""
-    """Of the question that was asked: a state for each round."""
-
-    def text(self) -> str:
-        return json.dumps([self.call_id, self.approval_id, self.digest, self.question_id])
-
-    @classmethod
-    def read(cls, text: str) -> _State:
-        try:
-            call_id, approval_id, digest, question_id = json.loads(text)
-            if all(isinstance(each, str) for each in (call_id, approval_id, digest, question_id)):
-                return cls(call_id, approval_id, digest, question_id)
-        except (ValueError, TypeError):
-            pass
-        raise MCPError(INVALID_PARAMS, "requestState is not one that was given here")
 
 
 class ToolCalls:
     """Answers `tools/call` for all clients. For one event loop."""
 
-    __slots__ = ("_levels", "_link", "_open", "_tools")
+    __slots__ = ("_approving", "_levels", "_link", "_open", "_tools")
 
-    def __init__(self, link: SidecarLink, tools: ToolList, levels: LogLevels) -> None:
-        """No call is under way."""
+    def __init__(self, link: SidecarLink, tools: ToolList, levels: LogLevels, approving: str = APPROVING) -> None:
+        """No call is under way. `approving` says how one is approved elsewhere than at the client."""
+        self._approving = approving
         self._link = link
         self._tools = tools
         self._levels = levels
@@ -100,7 +72,7 @@ class ToolCalls:
                 raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
             arguments_json = _arguments_json(params.arguments)
             key = self._open.key(params.name, arguments_json)
-            state = _State.read(params.request_state) if params.request_state is not None else None
+            state = RequestState.read(params.request_state) if params.request_state is not None else None
             given = state.call_id if state is not None else given_id(context)
             request = pb.CallToolRequest(
                 tool=params.name,
@@ -109,6 +81,8 @@ class ToolCalls:
                 context=call_context(context),
                 return_if_approval_required=True,
             )
+            if state is not None:
+                state.check(request)
             decided = "" if state is None else await self._take_answers(state, params, caller)
             result = await self._run(request, context, caller, joins=bool(given))
             if isinstance(result, InputRequiredResult):
@@ -125,7 +99,7 @@ class ToolCalls:
             raise protocol_error(error) from error
         answer = call_result(result, context.protocol_version)
         if _waits(result):
-            answer["content"].append({"type": "text", "text": _how_to_come_back(result)})
+            answer["content"].append({"type": "text", "text": _how_to_come_back(result, self._approving)})
         return answer
 
     async def _run(
@@ -135,7 +109,7 @@ class ToolCalls:
 
         `joins`: whether one of this id may be under way, which only a stream joins.
         """
-        events = CallEvents(context, request.tool, self._levels)
+        events = CallEvents(context, request.tool, self._levels, self._approving)
         stateless = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         request.takes_questions = approvals.can_be_asked(context.session.client_capabilities) and (
             stateless or context.session.can_send_request
@@ -165,7 +139,7 @@ class ToolCalls:
                         case "finished":
                             return event.finished
                         case "question" if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                            return _input_required(event.question)
+                            return _input_required(event.question, request)
                         case "question":  # beside the stream, which may end before somebody answers
                             asking = ask(event.question, context, self._link, caller)
                             asked.append(asyncio.create_task(asking))
@@ -175,7 +149,10 @@ class ToolCalls:
             for each in asked:
                 each.cancel()
             if asked:
-                await asyncio.wait(asked)
+                # A scope that is cancelled cancels each wait in it, and would leave them behind. They end within the
+                # seconds that the SDK takes to tell a client that it is asked no more.
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait(asked)
         raise MCPError(INVALID_PARAMS, "the sidecar ended the call's stream without a result")
 
     async def _ask(
@@ -196,19 +173,18 @@ class ToolCalls:
         approval = await self._link.approval(approval_id, caller)
         if approval is None or not approvals.may_decide(approval):
             return result
-        text = approvals.question(approval)
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            form = ElicitRequestFormParams(message=text, requested_schema=approvals.QUESTION)
+            form = ElicitRequestFormParams(message=approvals.question(approval), requested_schema=approvals.QUESTION)
             return InputRequiredResult(
                 input_requests={_QUESTION: ElicitRequest(params=form)},
-                request_state=_State(request.call_id, approval_id, approval.digest).text(),
+                request_state=RequestState(request.call_id, digest_of(request), approval_id, approval.digest).text(),
             )
-        decided = await _decided(context, text, approval)
+        decided = await approvals.ask(context, approval)
         if decided is None or not await self._decide(decided, caller):
             return result
         return await self._run(request, context, caller, joins=True)
 
-    async def _take_answers(self, state: _State, params: CallToolRequestParams, caller: McpCaller) -> str:
+    async def _take_answers(self, state: RequestState, params: CallToolRequestParams, caller: McpCaller) -> str:
         """Hand on what the request answers. Returns the approval that it answers a question about; empty: none."""
         if not state.approval_id:
             given = (params.input_responses or {}).get(state.question_id)
@@ -235,38 +211,19 @@ class ToolCalls:
         return True
 
 
-def _input_required(question: tool_pb2.ToolQuestion) -> InputRequiredResult:
-    return InputRequiredResult(
-        input_requests={question.question_id: request_of(question)},
-        request_state=_State(question.call_id, "", "", question.question_id).text(),
-    )
-
-
-async def _decided(
-    context: _Context, text: str, approval: approval_pb.Approval
-) -> approval_pb.DecideApprovalRequest | None:
-    """What the client answers on a connection that waits for it. None: it can't be asked, or says nothing."""
-    if not context.session.can_send_request:
-        return None
-    try:
-        async with asyncio.timeout(approvals.ASK_TIMEOUT_S):
-            answer = await context.session.elicit_form(text, approvals.QUESTION, context.request_id)
-    except (TimeoutError, MCPError):
-        return None
-    except Exception as error:  # noqa: BLE001 - whatever a client makes of an answer: nothing is decided by it
-        get_logger().warning("mcp_answer_not_understood", approval_id=approval.approval_id, kind=type(error).__name__)
-        return None
-    return approvals.decision(approval.approval_id, approval.digest, answer)
+def _input_required(question: tool_pb2.ToolQuestion, request: pb.CallToolRequest) -> InputRequiredResult:
+    state = RequestState(question.call_id, digest_of(request), question_id=question.question_id)
+    return InputRequiredResult(input_requests={question.question_id: request_of(question)}, request_state=state.text())
 
 
 def _waits(result: tool_pb2.ToolResult) -> bool:
     return result.is_error and result.error.code == "TOOL_APPROVAL_REQUIRED"
 
 
-def _how_to_come_back(result: tool_pb2.ToolResult) -> str:
+def _how_to_come_back(result: tool_pb2.ToolResult, approving: str) -> str:
     approval_id = json.loads(result.error.details_json or "{}").get("approval_id", "")
     return (
-        f"Nothing has run. Somebody who may approve it decides on {approval_id} (`fumehood approvals watch`). Then "
+        f"Nothing has run. Somebody who may approve it decides on {approval_id} ({approving}). Then "
         f"call {result.tool} again with the same arguments."
     )
 
@@ -279,30 +236,3 @@ def _arguments_json(arguments: Mapping[str, Any] | None) -> str:
     except UnicodeEncodeError:  # half a surrogate pair
         return json.dumps(arguments or {}, separators=(",", ":"))
     return text
-
-
-def given_id(context: _Context) -> str:
-    """The id that the request gives its call. Empty: none.
-
-    Raises:
-        MCPError: it is no text.
-    """
-    found = _meta(context).get(CALL_ID_KEY, "")
-    if not isinstance(found, str):
-        raise MCPError(INVALID_PARAMS, f"{CALL_ID_KEY} in _meta is to be a text")
-    return found
-
-
-def call_context(context: _Context) -> tool_pb2.CallContext:
-    """What the call belongs to: the MCP session, and the trace that the client's request is part of."""
-    found = tool_pb2.CallContext(session_id=session_id(context))
-    parent = _meta(context).get("traceparent")
-    trace = _TRACEPARENT.fullmatch(parent) if isinstance(parent, str) else None
-    if trace is not None:
-        found.trace_id, found.parent_span_id = trace.groups()
-    return found
-
-
-def _meta(context: _Context) -> Mapping[str, Any]:
-    found = (context.params or {}).get("_meta")
-    return found if isinstance(found, Mapping) else {}

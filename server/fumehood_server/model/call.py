@@ -64,12 +64,42 @@ class CallRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Annotations:
+    """What a tool says of a block for its use. Hints, which nothing here follows."""
+
+    audience: tuple[str, ...] = ()
+    """"user", "assistant" or both. Empty: it doesn't say."""
+    priority: float | None = None
+    """From 0, optional, to 1, required."""
+    last_modified: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """One block of content: text, or bytes with a media type."""
 
     text: str | None = None
     data: bytes | None = None
     media_type: str = ""
+    """Of the bytes; of a text, where the tool says one."""
+    resource_uri: str = ""
+    """Of the resource that it holds or, in a link, names. Empty: none."""
+    annotations: Annotations | None = None
+
+    @property
+    def length(self) -> int:
+        """Characters and bytes of it, roughly: for what is done otherwise with large ones."""
+        return len(self.text or self.data or "") + len(self.resource_uri)
+
+    @property
+    def size_bytes(self) -> int:
+        """What limits count of it: text in UTF-8, bytes, and the URI and time that are said of it."""
+        size = len((self.text or "").encode(errors="surrogatepass")) if self.data is None else len(self.data)
+        if self.resource_uri:
+            size += len(self.resource_uri.encode(errors="surrogatepass"))
+        if self.annotations is not None:
+            size += len(self.annotations.last_modified.encode(errors="surrogatepass"))
+        return size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +194,8 @@ class CallOutcome:
 
     call_id: str
     tool: str
+    plugin: str = ""
+    """Name of the plugin that the tool is of, where it is known."""
     content: tuple[Block, ...] = ()
     details_json: str = ""
     terminate: bool = False

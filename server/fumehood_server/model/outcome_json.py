@@ -9,21 +9,15 @@ from typing import Any
 
 import orjson
 
-from fumehood_server.model.call import Block, CallError, CallOutcome
+from fumehood_server.model.call import Annotations, Block, CallError, CallOutcome
 from fumehood_server.model.coercion import Coercion
 from fumehood_server.model.taxonomy import Code
 
 
 def outcome_to_json(outcome: CallOutcome) -> bytes:
     """Content, structured output, hint and error: enough to give them again."""
-    content = [
-        {"text": block.text or ""}
-        if block.data is None
-        else {"data": b64encode(block.data).decode(), "media_type": block.media_type}
-        for block in outcome.content
-    ]
     fields: dict[str, Any] = {
-        "content": content,
+        "content": [_block_to_json(block) for block in outcome.content],
         "details_json": outcome.details_json,
         "terminate": outcome.terminate,
         "error": _error_to_json(outcome.error),
@@ -50,7 +44,7 @@ def outcome_from_json(data: bytes, *, call_id: str, tool: str, attempts: int) ->
         return CallOutcome(
             call_id=call_id,
             tool=tool,
-            content=tuple(_block(each) for each in fields["content"]),
+            content=tuple(_block_from_json(each) for each in fields["content"]),
             details_json=fields["details_json"],
             terminate=fields["terminate"],
             error=_error_from_json(fields["error"]),
@@ -69,10 +63,31 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value, nearly
     return value
 
 
-def _block(fields: Mapping[str, Any]) -> Block:
-    if "text" in fields:
-        return Block(text=fields["text"])
-    return Block(data=b64decode(fields["data"]), media_type=fields["media_type"])
+def _block_to_json(block: Block) -> dict[str, Any]:
+    """What is not said has no key: a block of text is as it was recorded before there was more to say."""
+    if block.data is None:
+        fields: dict[str, Any] = {"text": block.text or ""}
+        if block.media_type:
+            fields["media_type"] = block.media_type
+    else:
+        fields = {"data": b64encode(block.data).decode(), "media_type": block.media_type}
+    if block.resource_uri:
+        fields["resource_uri"] = block.resource_uri
+    said = block.annotations
+    if said is not None:
+        fields["annotations"] = (said.audience, said.priority, said.last_modified)
+    return fields
+
+
+def _block_from_json(fields: Mapping[str, Any]) -> Block:
+    said = fields.get("annotations")
+    return Block(
+        text=fields.get("text"),
+        data=None if "text" in fields else b64decode(fields["data"]),
+        media_type=fields.get("media_type", "") if "text" in fields else fields["media_type"],
+        resource_uri=fields.get("resource_uri", ""),
+        annotations=None if said is None else Annotations(tuple(said[0]), said[1], said[2]),
+    )
 
 
 def _error_to_json(error: CallError | None) -> dict[str, Any] | None:

@@ -135,7 +135,10 @@ class WorkerSpec:
     hands_secrets: bool = False
     """Whether the process gets the values of `secrets` with its `Hello` (kind `mcp`)."""
     all_levels: bool = False
-    """Whether one process serves the tools of every level, at the highest of them, as the operator says."""
+    """Whether one process serves the tools of every level, at the highest of them, as the operator says.
+
+    It keeps what its calls leave running, such as a browser.
+    """
     hosts: tuple[str, ...] = ()
     """Hosts that the sidecar reaches for its tools, in canonical form, sorted."""
     deny_hosts: tuple[str, ...] = ()

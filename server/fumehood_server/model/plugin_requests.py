@@ -22,8 +22,19 @@ if TYPE_CHECKING:
 
 MAX_ANSWERS = 10_000
 """As many as values are recorded of one call."""
+MAX_REFUSED_HOSTS = 8
+"""As many as the caller of one call is told of."""
 MAX_HEADER_FIELDS = 256
 """Header fields of one request. Each costs time, however short."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedHost:
+    """Where the relay did not let a program go, and why, in a word of `egress.Reason`."""
+
+    host: str
+    port: int
+    reason: str
 
 
 @dataclass(slots=True)
@@ -38,8 +49,17 @@ class EgressUsage:
     """How many of them the journal was told of one by one."""
     refused_recorded: int = 0
     """Those of them that were refused."""
+    refused_hosts: list[RefusedHost] = field(default_factory=list)
+    """The last ones that the relay refused, each once, at most `MAX_REFUSED_HOSTS`."""
     answers: Counter[bytes] = field(default_factory=Counter)
     """Digests of the HTTP responses that it was given whole, at most `MAX_ANSWERS`: see `model.http_answers`."""
+
+    def refuse(self, refused: RefusedHost) -> None:
+        """Note where the relay did not let the call's program go."""
+        if refused in self.refused_hosts:
+            self.refused_hosts.remove(refused)
+        self.refused_hosts.append(refused)
+        del self.refused_hosts[:-MAX_REFUSED_HOSTS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

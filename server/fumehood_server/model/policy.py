@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.tool import Permission
@@ -73,6 +73,20 @@ class Verdict:
     """All rules that speak of the call, where that was asked for."""
 
 
+class ToolRules(Protocol):
+    """Those of one tool, as they were when they were asked for. Any thread may use them."""
+
+    @property
+    def pointers(self) -> frozenset[str]:
+        """Where they look in the arguments."""
+
+    def decide(self, caller: str, arguments: Any, /) -> Verdict:  # noqa: ANN401 - what stands for arguments is validation's
+        """What they say of a call. `arguments`: a text that fits the tool's schema, or what all `pointers` find there.
+
+        A text is parsed: see `validation.budget.INLINE` for how much of it the event loop may parse.
+        """
+
+
 class Policy(Protocol):
     """The rules in force."""
 
@@ -80,8 +94,8 @@ class Policy(Protocol):
     def version(self) -> str:
         """SHA-256 of their canonical form."""
 
-    def decide(self, tool: RegisteredTool, caller: str, arguments_json: str) -> Verdict:
-        """What they say of a call. `arguments_json` fits the tool's schema."""
+    def rules_of(self, tool: RegisteredTool) -> ToolRules:
+        """Those that may speak of a tool's calls."""
 
 
 def unruled(tool: RegisteredTool) -> Verdict:
@@ -101,11 +115,20 @@ class NoRules:
 
     version = ""
 
-    def decide(self, tool: RegisteredTool, caller: str, arguments_json: str) -> Verdict:  # noqa: ARG002 - as in the protocol
+    def rules_of(self, tool: RegisteredTool) -> ToolRules:
         """See `Policy`."""
-        return unruled(tool)
+        return _Unruled(unruled(tool))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unruled:
+    verdict: Verdict
+    pointers: frozenset[str] = frozenset()
+
+    def decide(self, _caller: str, _arguments: object, /) -> Verdict:
+        return self.verdict
 
 
 NO_RULES = NoRules()
 
-__all__ = ["NO_RULES", "Condition", "Policy", "Requirement", "Rule", "Scalar", "Verdict", "unruled"]
+__all__ = ["NO_RULES", "Condition", "Policy", "Requirement", "Rule", "Scalar", "ToolRules", "Verdict", "unruled"]

@@ -7,6 +7,7 @@ change makes a new one from the last.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
@@ -147,13 +148,20 @@ class UsedStanding(NamedTuple):
     at_us: int
 
 
+ValuesOf = Callable[[frozenset[str]], Awaitable[Any]]
+"""What JSON pointers find in a call's arguments (`validation.pointer_values`). Small arguments themselves, as text."""
+
+
 class StandingApprovals(Protocol):
     """Where calls look for standing approvals. Each method may raise JournalUnavailableError."""
 
-    async def find(self, asked: Asked, arguments_json: str, *, but: frozenset[str]) -> StandingUse | None:
+    async def find(
+        self, asked: Asked, arguments_json: str, *, but: frozenset[str], values: ValuesOf | None = None
+    ) -> StandingUse | None:
         """One that is for the call and could be used now, but for some. None: there is none.
 
-        Nor where the call's own approval was decided. `arguments_json`: as the tool gets them.
+        Nor where the call's own approval was decided. `arguments_json`: as the tool gets them. `values` finds what
+        conditions look at; None: they are small.
         """
 
     async def of_call(self, call_id: str) -> UsedStanding | None:

@@ -135,7 +135,8 @@ def _check(asked: AskedInference) -> None:
         raise _invalid("max_tokens must be at least 1")
     if len(asked.stop_sequences) > MAX_STOP_SEQUENCES:
         raise _invalid(f"more than {MAX_STOP_SEQUENCES} stop sequences")
-    size = len(asked.system_prompt.encode()) + sum(len(text.encode()) for _, text in asked.messages)
+    texts = (asked.system_prompt, *(text for _, text in asked.messages), *asked.stop_sequences)
+    size = sum(len(text.encode()) for text in texts)
     if size > MAX_TEXT_BYTES:
         raise _invalid(f"its text has {size} bytes, and {MAX_TEXT_BYTES} are taken")
 
@@ -156,9 +157,15 @@ def _most_used(request: InferenceRequest, config: EngineConfig) -> TokenUsage:
 
 
 def _document(asked: AskedInference) -> bytes:
-    messages = [{"role": role, "text": text} for role, text in asked.messages]
+    """All that was asked, as it is recorded and digested."""
     return orjson.dumps(
-        {"messages": messages, "system_prompt": asked.system_prompt, "max_tokens": asked.max_tokens},
+        {
+            "messages": [{"role": role, "text": text} for role, text in asked.messages],
+            "system_prompt": asked.system_prompt,
+            "max_tokens": asked.max_tokens,
+            "temperature": asked.temperature,
+            "stop_sequences": asked.stop_sequences,
+        },
         option=orjson.OPT_SORT_KEYS,
     )
 

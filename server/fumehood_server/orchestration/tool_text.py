@@ -47,7 +47,8 @@ def result_text(outcome: CallOutcome) -> str:
         if block.text is not None:
             parts.append(block.text)
         else:
-            parts.append(f"[{block.media_type or 'application/octet-stream'}, {len(block.data or b'')} bytes]")
+            named = f", {block.resource_uri}" if block.resource_uri else ""
+            parts.append(f"[{block.media_type or 'application/octet-stream'}, {len(block.data or b'')} bytes{named}]")
     text = "\n".join(parts) or outcome.details_json or "(no output)"
     return cut(text, MAX_TEXT_BYTES)
 

@@ -6,11 +6,10 @@ import asyncio
 import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from fumehood_server.config.config import SidecarConfig
-from fumehood_server.errors import FumehoodError, Refusal, RefusalReason, RefusedError
-from fumehood_server.model.plugin import PluginState, RegisteredPlugin, RegisteredTool, WorkerSpec
+from fumehood_server.errors import Refusal, RefusalReason, RefusedError
+from fumehood_server.model.plugin import RegisteredPlugin, RegisteredTool, WorkerSpec
 from fumehood_server.model.tool import Availability, Reason
 from fumehood_server.plugins.acceptance import accept_or_refuse, serves_its_pin
 from fumehood_server.plugins.availability import AvailabilityScan, damaged_copy
@@ -21,9 +20,11 @@ from fumehood_server.plugins.index import RegistrationIndex
 from fumehood_server.plugins.loading import Describe, LoadedPlugin
 from fumehood_server.plugins.lock import Lock, Pinned, pin_plugins, read_lock
 from fumehood_server.plugins.manifest import try_manifest
+from fumehood_server.plugins.missing_programs import MissingPrograms
 from fumehood_server.plugins.pin_records import PinRecords
 from fumehood_server.plugins.reader import PluginReader
-from fumehood_server.plugins.registration import Registration, register
+from fumehood_server.plugins.registration import Registration
+from fumehood_server.plugins.state_log import Log, log_state
 from fumehood_server.plugins.store import CopyDamagedError, PluginSources, PluginStore
 
 STORE_NAME = "plugins"
@@ -31,16 +32,6 @@ STORE_NAME = "plugins"
 
 Running = Callable[[], Collection[str]]
 """Digests of the plugins of which processes run."""
-
-
-class Log(Protocol):
-    """Interface of a structlog logger, as far as the catalog uses it."""
-
-    def info(self, event: str, /, **fields: object) -> object:
-        """Log one line."""
-
-    def warning(self, event: str, /, **fields: object) -> object:
-        """Log one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +72,7 @@ class Catalog:
         self._pins = pins
         self._environments = Environments(environments_folder(config))
         self._reader = PluginReader(sources, describe, self._environments, locked=locked)
+        self._missing = MissingPrograms()
         self._disabled = DisabledPlugins(config.server.state_dir / FILE_NAME)
         self._lock = Lock()
         self._former: dict[str, LoadedPlugin] = {}
@@ -134,11 +126,21 @@ class Catalog:
         """Every plugin, refused ones included, in the order of the configuration."""
         return tuple(registration.plugin for registration in self._index.registrations)
 
+    async def look_for_programs(self) -> None:
+        """Take up plugins whose program was installed meanwhile. Call it before `find` and `scan` for a caller.
+
+        It looks at most once a second, in a thread; where no plugin waits for its program, nothing is waited for.
+        """
+        if not self._index.waiting:
+            return
+        for old, new in await self._missing.look(self._config, lambda: self._index.waiting):
+            if old in self._index.waiting:  # else it was reloaded meanwhile
+                self._index = self._index.replaced(old, self._disabled.in_force(new))
+                log_state(self._log, new)
+
     def find(self, name: str) -> RegisteredTool | None:
         """The tool of this name. None when no accepted plugin declares it."""
         found = self._index.tool(name)
-        if found is not None and found[1].waits_for_program and self._retry_programs():
-            found = self._index.tool(name)
         return found[0] if found else None
 
     def plugin(self, name: str) -> RegisteredPlugin | None:
@@ -147,8 +149,7 @@ class Catalog:
         return found.plugin if found else None
 
     def scan(self) -> AvailabilityScan:
-        """The availability checks of one listing. Read `tools` after it: it registers programs installed meanwhile."""
-        self._retry_programs()
+        """The availability checks of one listing."""
         return AvailabilityScan(self._sandbox, self._config.secrets, self._environments)
 
     def availability(self, tool: RegisteredTool, scan: AvailabilityScan) -> Availability:
@@ -212,7 +213,8 @@ class Catalog:
                 text = "; ".join(reason.message for reason in new.plugin.reasons)
                 self._log.warning("plugin_reload_refused", plugin=name, problem=text)
                 await self._collect_copies()
-                raise RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, text))
+                remedy = "; ".join(dict.fromkeys(reason.remedy for reason in new.plugin.reasons if reason.remedy))
+                raise RefusedError(Refusal(RefusalReason.RELOAD_REFUSED, text, {"remedy": remedy} if remedy else {}))
             pinned = new.plugin.name not in self._lock.plugins
             if pinned:
                 pins = {new.plugin.name: new.loaded.pinned()}
@@ -222,7 +224,7 @@ class Catalog:
             # `find` may have registered the old one anew meanwhile: what was read just now replaces it.
             self._take_up(new if each.config is old.config else each for each in self._index.registrations)
             record_pins()
-            self._log_state(new, pinned=pinned)
+            log_state(self._log, new, pinned=pinned)
             await self._collect_copies()
             unused = _keys(old) - frozenset[str]().union(*map(_keys, self._index.registrations))
             return Reloaded(new.plugin, unused)
@@ -251,7 +253,7 @@ class Catalog:
             record_pins()
             for each in registrations:
                 if each.config.path not in kept:
-                    self._log_state(each, pinned=each.plugin.name in first_seen)
+                    log_state(self._log, each, pinned=each.plugin.name in first_seen)
             return compare_registrations(
                 before, registrations, relays_changed=old.egress.limits != config.egress.limits
             )
@@ -312,7 +314,7 @@ class Catalog:
         self._take_up(registrations)
         record_pins()
         for registration in registrations:
-            self._log_state(registration, pinned=registration.plugin.name in first_seen)
+            log_state(self._log, registration, pinned=registration.plugin.name in first_seen)
         await self._collect_copies()
 
     def _take_up(self, registrations: Iterable[Registration]) -> None:
@@ -369,36 +371,6 @@ class Catalog:
                 return each
         return None
 
-    def _retry_programs(self) -> bool:
-        """Build the plugins again whose program wasn't installed. Whether one of them can run now."""
-        waiting = [each for each in self._index.registrations if each.waits_for_program]
-        for old in waiting:
-            if old.loaded is None:
-                continue
-            try:
-                new = self._disabled.in_force(register(self._config, old.config, old.loaded))
-            except FumehoodError:
-                continue
-            if not new.waits_for_program:
-                self._index = self._index.replaced(old, new)
-                self._log_state(new)
-        return any(each not in self._index.registrations for each in waiting)
-
-    def _log_state(self, registration: Registration, *, pinned: bool = False) -> None:
-        plugin = registration.plugin
-        serving = plugin.state is PluginState.SERVING
-        write = self._log.info if serving else self._log.warning
-        write(
-            "plugin_loaded" if registration.loaded else "plugin_refused",
-            plugin=plugin.name,
-            plugin_digest=plugin.digest,
-            path=str(plugin.path),
-            state=plugin.state.value,
-            tools=len(plugin.tools),
-            newly_pinned=pinned,
-            reasons=[f"{reason.code}: {reason.message}" for reason in plugin.reasons],
-        )
-
 
 def _not_found(name: str) -> RefusedError:
     return RefusedError(Refusal(RefusalReason.PLUGIN_NOT_FOUND, f'there is no plugin "{name[:128]}"'))
@@ -416,3 +388,6 @@ def _keys(registration: Registration) -> frozenset[str]:
         for spec in (tool.spec, tool.prepares)
         if spec is not None
     )
+
+
+__all__ = ["STORE_NAME", "Catalog", "Log", "Reloaded", "Running"]

@@ -161,7 +161,7 @@ async def check_plugin(
         return CheckReport(folder=folder, name=loaded.manifest.name, loaded=None, problems=(problem,))
     warnings = _warnings(loaded, limits)
     if untried is not None:
-        warnings = (Advice("", f"it could not be started here: {untried}"), *warnings)
+        warnings = (Advice("", f"it could not be started here: {printable(untried)}"), *warnings)
     return CheckReport(folder=folder, name=loaded.manifest.name, loaded=loaded, problems=(), warnings=warnings)
 
 
@@ -229,12 +229,12 @@ def _tool_warnings(tool: ToolDefinition, limits: LimitsConfig) -> list[str]:
     if schema.get("properties") and schema.get("additionalProperties") is not False:
         found.append('the input schema allows unknown arguments: set "additionalProperties": false')
     found += [
-        f"the argument {name} has no description"
+        f"the argument {printable(name)} has no description"
         for name, each in schema.get("properties", {}).items()
         if isinstance(each, dict) and not each.get("description")
     ]
     found += [
-        f"the default of the argument {name} does not fit its own schema: it is not filled in"
+        f"the default of the argument {printable(name)} does not fit its own schema: it is not filled in"
         for name, each in schema.get("properties", {}).items()
         if isinstance(each, dict) and "default" in each and not _default_fits(each, schema)
     ]

@@ -21,6 +21,8 @@ class RegistrationIndex:
         listed = {tool.name for registration in registrations for tool in registration.plugin.tools}
         self.tools: tuple[RegisteredTool, ...] = tuple(self._by_tool[name][0] for name in sorted(listed))
         """Every tool that is listed, sorted by name."""
+        self.waiting = tuple(each for each in registrations if each.waits_for_program)
+        """Those whose program isn't installed."""
         by_folder = {printable(each.plugin.path): each for each in registrations}
         by_name = {each.plugin.name: each for each in reversed(registrations)}
         # Of two with one name, the accepted one, whatever their order.

@@ -29,6 +29,7 @@ from fumehood_server.plugins.refusal import PluginRefusedError, invalid
 from fumehood_server.plugins.specs import SpecMaker, build_program
 from fumehood_server.plugins.store import CopyDamagedError, PluginSources, Stored
 from fumehood_server.plugins.store.ignore import IGNORE_NAME
+from fumehood_server.settling import to_its_end
 
 DESCRIBE_TIMEOUT_S = 60.0
 """Backstop above every timeout within `describe` itself."""
@@ -122,7 +123,9 @@ async def load_plugin(
     Raises:
         PluginRefusedError: it can't be read or described.
     """
-    manifest, stored = await asyncio.to_thread(_read_files, folder, sources)
+    # No task: asyncio.run cancels those when it ends, and the thread would go on writing what is removed meanwhile.
+    reading = asyncio.get_running_loop().run_in_executor(None, _read_files, folder, sources)
+    manifest, stored = await to_its_end(reading)
     pinned = pins(manifest.name)
     if pinned is None and locked:
         message = f"{manifest.name} is not pinned in the lock file, and --locked pins nothing by itself"

@@ -92,7 +92,10 @@ def register(config: SidecarConfig, plugin: PluginConfig, loaded: LoadedPlugin) 
         tool_grant = plugin.tool_grant(definition.name)
         isolation = tool_grant.isolation or definition.isolation
         reach = reach_of(definition, plugin.grants, tool_grant, private=config.egress.private)
-        reasons = (*missing, *standing_reasons(definition, plugin.grants, tool_grant))
+        if shared is Level.EXTERNAL:  # the process has a relay for its tools of that level, and the others are in it
+            reach = replace(reach, relay=bool(reach.hosts))
+        standing = standing_reasons(definition, plugin.grants, tool_grant, hosts_a_server=bool(readings))
+        reasons = (*missing, *standing)
         spec = None
         if maker and not reasons:
             spec = maker.spec(shared or definition.side_effects, definition.limits, reach, isolation)

@@ -14,8 +14,13 @@ from fumehood_server.model.tool import Reason, ToolDefinition
 from fumehood_server.plugins.specs import Reach
 
 
-def standing_reasons(definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant) -> tuple[Reason, ...]:
-    """Why a tool can't run whatever changes on this machine: its level or a requirement exceeds its grants."""
+def standing_reasons(
+    definition: ToolDefinition, grants: Grants, tool_grant: ToolGrant, *, hosts_a_server: bool = False
+) -> tuple[Reason, ...]:
+    """Why a tool can't run whatever changes on this machine: its level or a requirement exceeds its grants.
+
+    `hosts_a_server`: its plugin is of kind `mcp`, all of whose tools require the secrets of the one server.
+    """
     reasons: list[Reason] = []
     level = definition.side_effects
     if not grants.max_side_effects.allows(level):
@@ -24,7 +29,8 @@ def standing_reasons(definition: ToolDefinition, grants: Grants, tool_grant: Too
         )
         reasons.append(Reason("level_not_granted", message, f'max_side_effects = "{level}" in its [[plugin]]'))
     for text in definition.requires:
-        reasons += _capability_reasons(definition, parse_capability(text), grants, tool_grant)
+        place = "[[plugin]]" if hosts_a_server else f"[plugin.tools.{definition.name}]"
+        reasons += _capability_reasons(definition, parse_capability(text), grants, tool_grant, place)
     if tool_grant.cache_s:
         reasons += _cache_reasons(definition)
     return tuple(reasons)
@@ -44,7 +50,7 @@ def _cache_reasons(definition: ToolDefinition) -> list[Reason]:
 
 
 def _capability_reasons(
-    definition: ToolDefinition, needed: Capability, grants: Grants, tool_grant: ToolGrant
+    definition: ToolDefinition, needed: Capability, grants: Grants, tool_grant: ToolGrant, secrets_place: str
 ) -> list[Reason]:
     readable = (*grants.read, *(grants.write if definition.side_effects.allows(Level.WRITE) else ()))
     if needed.kind is CapabilityKind.READ and not readable:
@@ -54,7 +60,7 @@ def _capability_reasons(
         message = f"{definition.name} requires a folder to write, and none is granted"
         return [Reason("grant_missing", message, "write = [...] in its [[plugin]]")]
     if needed.kind is CapabilityKind.SECRET and needed.name not in tool_grant.secrets:
-        return [_secret_not_granted(definition, needed.name)]
+        return [_secret_not_granted(definition, needed.name, secrets_place)]
     hosts = _granted_hosts(grants, tool_grant)
     if needed.kind is CapabilityKind.HOST and not _may_reach(needed, hosts, grants.deny_hosts):
         host = f"{needed.name}:{needed.port}"
@@ -87,9 +93,9 @@ def _granted_hosts(grants: Grants, tool_grant: ToolGrant) -> tuple[str, ...]:
     return grants.hosts if tool_grant.hosts is None else tool_grant.hosts
 
 
-def _secret_not_granted(definition: ToolDefinition, name: str) -> Reason:
+def _secret_not_granted(definition: ToolDefinition, name: str, place: str) -> Reason:
     message = f"{definition.name} requires the secret {name}, which it is not granted"
-    return Reason("secret_not_granted", message, f'secrets = ["{name}"] in its [plugin.tools.{definition.name}]')
+    return Reason("secret_not_granted", message, f'secrets = ["{name}"] in its {place}')
 
 
 def _may_reach(needed: Capability, hosts: Sequence[str], deny_hosts: Sequence[str]) -> bool:

@@ -15,7 +15,8 @@ import jsonschema_rs
 
 from fumehood_server.model.policy import Condition
 from fumehood_server.model.schema import compile_schema
-from fumehood_server.policy.conditions import MAX_TEXT_CHARS, UNTOLD, is_plain, kind_of, normal, pointer_parts, value_at
+from fumehood_server.policy.conditions import kind_of, normal
+from fumehood_server.validation.pointer_values import MAX_TEXT_CHARS, UNTOLD, is_plain, pointer_parts, value_at
 
 GROUP_PATTERNS = 64
 """That are matched as one. More of them would take an automaton that is built anew again and again."""

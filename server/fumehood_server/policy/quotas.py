@@ -17,7 +17,7 @@ from fumehood_server.model.call import CallRequest
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.quotas import Charge, Counted, Per, Quota, UncountableError
 from fumehood_server.model.selection import selects
-from fumehood_server.policy.conditions import MAX_VALUES, pointer_parts
+from fumehood_server.validation.pointer_values import MAX_VALUES, pointer_parts
 
 MAX_DIGITS = 40
 """Of an amount, before and after its point."""

@@ -7,7 +7,6 @@ no rule speaks of the call.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -20,6 +19,7 @@ from fumehood_server.model.selection import selects
 from fumehood_server.model.tool import Permission
 from fumehood_server.policy.conditions import CompiledCondition
 from fumehood_server.policy.index import PatternGroups, RuleIndex
+from fumehood_server.validation.pointer_values import PointerValues, parse_arguments
 
 _MAX_TOOLS = 10_000
 """Whose rules are kept at hand."""
@@ -50,15 +50,11 @@ class _CompiledRule:
             return False
         return all(each.holds(arguments, restricts=self.restricts) for each in self._conditions)
 
-    @property
-    def reads_arguments(self) -> bool:
-        return bool(self._conditions)
-
 
 class _ToolRules:
-    """The rules that may speak of one tool, the strictest first."""
+    """See `fumehood_server.model.policy.ToolRules`. The rules that may speak of one tool, the strictest first."""
 
-    __slots__ = ("_index", "_is_ruled", "_unruled", "reads_arguments")
+    __slots__ = ("_index", "_is_ruled", "_is_set", "_unruled", "pointers")
 
     def __init__(
         self, tool: RegisteredTool, rules: Sequence[_CompiledRule], groups: PatternGroups[_CompiledRule]
@@ -66,11 +62,16 @@ class _ToolRules:
         ordered = sorted(rules, key=lambda each: -_STRICTNESS[each.rule.permission])
         self._index = RuleIndex(ordered, groups)
         self._is_ruled = bool(rules)
-        self.reads_arguments = any(each.reads_arguments for each in rules)
+        self.pointers = frozenset(each.pointer for rule in rules for each in rule.conditions)
+        self._is_set = tool.permission_set
         self._unruled = unruled(tool)
 
-    def verdict(self, caller: str, arguments: Any, *, is_set: bool, every: bool) -> Verdict:  # noqa: ANN401 - likewise
-        own = self._unruled
+    def decide(self, caller: str, arguments: str | PointerValues, *, every: bool = False) -> Verdict:
+        found = parse_arguments(arguments) if self.pointers and isinstance(arguments, str) else arguments
+        return self._verdict(caller, found, every=every)
+
+    def _verdict(self, caller: str, arguments: Any, *, every: bool) -> Verdict:  # noqa: ANN401 - any JSON value
+        own, is_set = self._unruled, self._is_set
         if own.permission is Permission.DENY and not every and (is_set or not self._is_ruled):
             return own
         found: list[_CompiledRule] = []
@@ -124,6 +125,10 @@ class RuleSet:
 
     def decide(self, tool: RegisteredTool, caller: str, arguments_json: str, *, every: bool = False) -> Verdict:
         """See `Policy`. `every`: name all rules that speak of the call, and not those alone that decide."""
+        return self.rules_of(tool).decide(caller, arguments_json, every=every)
+
+    def rules_of(self, tool: RegisteredTool) -> _ToolRules:
+        """See `Policy`."""
         key = (tool.name, tool.plugin, tool.definition.side_effects, tool.permission, tool.permission_set)
         rules = self._tools.get(key)
         if rules is None:
@@ -132,8 +137,7 @@ class RuleSet:
             some = (*self._by_name.get(tool.name, ()), *self._others)
             rules = _ToolRules(tool, [each for each in some if selects(each.rule, tool)], self._groups)
             self._tools[key] = rules
-        arguments = _parsed(arguments_json or "{}") if rules.reads_arguments else None
-        return rules.verdict(caller, arguments, is_set=tool.permission_set, every=every)
+        return rules
 
 
 def version_of(rules: Sequence[Rule]) -> str:
@@ -143,10 +147,3 @@ def version_of(rules: Sequence[Rule]) -> str:
         if not each["standing"]:
             del each["standing"]  # so that rules which don't say it keep the version that they had before there was it
     return hashlib.sha256(orjson.dumps(data, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def _parsed(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    try:
-        return orjson.loads(text)
-    except ValueError:  # halves of surrogate pairs, which JSON may escape
-        return json.loads(text)

@@ -19,6 +19,7 @@ from fumehood_server.model.standing import (
     StandingTerms,
     StandingUse,
     UsedStanding,
+    ValuesOf,
     binding_of,
 )
 from fumehood_server.model.standing_changes import Revoke, is_for
@@ -42,7 +43,9 @@ class StandingDesk:
 
     # For calls.
 
-    async def find(self, asked: Asked, arguments_json: str, *, but: frozenset[str]) -> StandingUse | None:
+    async def find(
+        self, asked: Asked, arguments_json: str, *, but: frozenset[str], values: ValuesOf | None = None
+    ) -> StandingUse | None:
         """See `StandingApprovals`."""
         earlier = await self._approvals.of_call(asked.call_id)
         if earlier is not None and earlier.asked == asked.subject and earlier.state not in _UNDECIDED:
@@ -54,11 +57,16 @@ class StandingDesk:
         )
         session_id, left = asked.context.get("session_id", ""), MAX_COST
         rules = tuple(each.rule for each in asked.requirements)
-        for each in sorted(found, key=lambda each: each.until_us):
-            if each.standing_id in but or not is_for(each, asked.subject, session_id=session_id, rules=rules):
-                continue
+        suitable = [
+            each
+            for each in sorted(found, key=lambda each: each.until_us)
+            if each.standing_id not in but and is_for(each, asked.subject, session_id=session_id, rules=rules)
+        ]
+        pointers = frozenset(one.pointer for each in suitable for one in each.conditions)
+        arguments = await values(pointers) if values is not None and pointers else arguments_json
+        for each in suitable:
             left -= cost(each.conditions, arguments_json)
-            if left >= 0 and fit(each.conditions, arguments_json):
+            if left >= 0 and fit(each.conditions, arguments):
                 waiting = earlier if earlier is not None and earlier.state.is_open else None
                 return StandingUse(
                     standing=each, subject=asked.subject, session_id=session_id, rules=rules, waiting=waiting

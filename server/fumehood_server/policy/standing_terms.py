@@ -7,10 +7,8 @@ fit.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import orjson
 
@@ -20,7 +18,8 @@ from fumehood_server.model.condition_checks import condition_problem
 from fumehood_server.model.pattern_cost import pattern_states
 from fumehood_server.model.policy import Condition
 from fumehood_server.model.standing import MOST_CALLS, StandingTerms
-from fumehood_server.policy.conditions import MAX_TEXT_CHARS, CompiledCondition, is_plain
+from fumehood_server.policy.conditions import CompiledCondition
+from fumehood_server.validation.pointer_values import MAX_TEXT_CHARS, PointerValues, is_plain, parse_arguments
 
 MAX_CONDITIONS = 64
 MAX_CONDITIONS_CHARS = 16_384
@@ -96,12 +95,12 @@ def cost(conditions: tuple[Condition, ...], arguments_json: str) -> int:
     )
 
 
-def fit(conditions: tuple[Condition, ...], arguments_json: str) -> bool:
-    """Whether arguments fit all of the conditions, each of which was checked."""
+def fit(conditions: tuple[Condition, ...], arguments: str | PointerValues) -> bool:
+    """Whether arguments, or what the conditions' pointers find there, fit all of the conditions, which were checked."""
     if not conditions:
         return True
-    arguments = _parsed(arguments_json or "{}")
-    return all(each.holds(arguments, restricts=False) for each in _compiled(_text(conditions)))
+    found = parse_arguments(arguments) if isinstance(arguments, str) else arguments
+    return all(each.holds(found, restricts=False) for each in _compiled(_text(conditions)))
 
 
 def _until(asked: AskedTerms, now_us: int, max_s: float) -> int:
@@ -131,13 +130,3 @@ def _compiled(text: str) -> tuple[CompiledCondition, ...]:
     return tuple(
         CompiledCondition(Condition(**{**each, "equals": tuple(each["equals"])})) for each in orjson.loads(text)
     )
-
-
-def _parsed(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    try:
-        return orjson.loads(text)
-    except ValueError:  # halves of surrogate pairs, which JSON may escape
-        return json.loads(text)
-
-
-__all__ = ["MAX_CONDITIONS", "MAX_COST", "AskedTerms", "TermsError", "checked", "cost", "fit"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 from fumehood.v1 import approval_service_pb2 as pb
@@ -18,8 +18,9 @@ from fumehood_server.rpc.approval_messages import CHOICES, approval_message
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.message_stream import follow_messages
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
+from fumehood_server.rpc.reading import Service
 from fumehood_server.rpc.standing_approvals import StandingMethods
-from fumehood_server.rpc.standing_messages import asked_terms
+from fumehood_server.rpc.standing_messages import MAX_ELEMENTS, asked_terms
 from fumehood_server.rpc.stream_slots import StreamSlots
 
 if TYPE_CHECKING:
@@ -45,16 +46,16 @@ class ApprovalService:
         self._standing = StandingMethods(server, self._desk)
         self._watchers = StreamSlots("watchers of approvals", total=MAX_WATCHERS, connection=MAX_WATCHERS_OF_CONNECTION)
 
-    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The service for `add_generic_rpc_handlers`."""
+    def service(self) -> Service:
+        """The service, with what its requests may hold."""
         reader = self._server.reader
-        handlers = {
+        methods = {
             "ListApprovals": reader.unary(self.list_approvals, pb.ListApprovalsRequest),
             "WatchApprovals": reader.streaming(self.watch_approvals, pb.WatchApprovalsRequest),
-            "DecideApproval": reader.unary(self.decide_approval, pb.DecideApprovalRequest),
-            **self._standing.handlers(),
+            "DecideApproval": reader.unary(self.decide_approval, pb.DecideApprovalRequest, max_elements=MAX_ELEMENTS),
+            **self._standing.methods(),
         }
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+        return Service(SERVICE, methods)
 
     async def list_approvals(
         self, request: pb.ListApprovalsRequest, context: _Context[pb.ListApprovalsRequest]

@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from fumehood_server.rpc.drain import Drain
 from fumehood_server.rpc.hang_up import hang_ups_end_it
-from fumehood_server.rpc.status import aborting
+from fumehood_server.rpc.reading import RequestReader, Service
 from fumehood_server.rpc.stream_slots import StreamSlots
+from fumehood_server.rpc.unread import UnreadAnswers
 
 POLL_S = 5.0
 """How often a watched plugin is looked at for what changes by itself, such as a program that was removed."""
 
-MAX_WATCHES = 4096
+SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+MAX_WATCHES = 1024
 MAX_WATCHES_OF_CONNECTION = 64
-"""Open at a time. They are open to callers that are not known, so that nothing else bounds them."""
+"""Open at a time. They are open to callers that are not known, so that nothing else bounds them. Of each, gRPC takes
+64 KiB that it is sent and nobody reads."""
+
+MAX_ARRIVING = 32
+"""Requests that are read at a time: anybody may leave 2 MiB half-sent with each."""
+ARRIVES_WITHIN_S = 10.0
+"""A request fits in one packet."""
+
+_MAX_REQUEST_BYTES = 512
+"""It names a service."""
 
 PLUGIN_PREFIX = "plugin/"
 JOURNAL = "journal"
 MCP = "mcp"
 
-_Context = grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
+_Context = grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, bytes]
 
 
-class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the base has no types
+class HealthService:
     """Says whether services can be called, looked up when it is asked."""
 
     def __init__(
         self,
-        services: frozenset[str],
         plugin_serves: Callable[[str], bool | None],
         journal_serves: Callable[[], bool],
         shutdown: Drain,
@@ -42,18 +53,35 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
     ) -> None:
         """`plugin_serves` is None for a plugin that the configuration doesn't name; `shutdown` ends the watches.
 
-        Those of `services` that are in `never` refuse every request as this sidecar is configured. `mcp_serves` is None
+        Services that are in `never` refuse every request as this sidecar is configured. `mcp_serves` is None
         where MCP clients are not served over HTTP.
         """
         self._watches = StreamSlots("watches of health", total=MAX_WATCHES, connection=MAX_WATCHES_OF_CONNECTION)
         self._never = never
         self._shutdown = shutdown
-        self._services = services | {""}
+        self._services = frozenset({""})
         self._plugin_serves = plugin_serves
         self._journal_serves = journal_serves
         self._mcp_serves = mcp_serves
         self._draining = False
         self._changed = asyncio.Event()
+
+    def serve(self, services: Iterable[str]) -> None:
+        """Say of these services that they serve."""
+        self._services |= frozenset(services)
+
+    def service(self, unread: UnreadAnswers) -> Service:
+        """The service, for one address or for all. It has a reader of its own, since anybody may use it.
+
+        `unread` counts its answers.
+        """
+        reader = RequestReader(unread, max_arriving=MAX_ARRIVING, within_s=ARRIVES_WITHIN_S)
+        request = health_pb2.HealthCheckRequest
+        methods = {
+            "Check": reader.unary(self.check, request, max_bytes=_MAX_REQUEST_BYTES),
+            "Watch": reader.streaming(self.watch, request, max_bytes=_MAX_REQUEST_BYTES),
+        }
+        return Service(SERVICE, methods)
 
     def changed(self) -> None:
         """Tell watchers at once that something may have changed."""
@@ -65,22 +93,15 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
         self._draining = True
         self.changed()
 
-    async def Check(  # noqa: N802 - gRPC's name
-        self, request: health_pb2.HealthCheckRequest, context: _Context
-    ) -> health_pb2.HealthCheckResponse:
+    async def check(self, request: health_pb2.HealthCheckRequest, context: _Context) -> bytes:
         """The status now. NOT_FOUND for a service that isn't here."""
         status = self._status(request.service)
         if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
-        return health_pb2.HealthCheckResponse(status=status)
+        return _message(status)
 
-    async def Watch(  # noqa: N802 - gRPC's name
-        self, request: health_pb2.HealthCheckRequest, context: _Context
-    ) -> None:
+    async def watch(self, request: health_pb2.HealthCheckRequest, context: _Context) -> None:
         """The status now and whenever it changes."""
-        await aborting(self._bounded_watch)(request, context)
-
-    async def _bounded_watch(self, request: health_pb2.HealthCheckRequest, context: _Context) -> None:
         with self._watches.take(context.peer()), hang_ups_end_it():
             await self._shutdown.until_end(self._watch(request, context))
 
@@ -90,7 +111,7 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
             changed = self._changed
             status = self._status(request.service)
             if status != last:
-                await context.write(health_pb2.HealthCheckResponse(status=status))
+                await context.write(_message(status))
                 last = status
             try:
                 async with asyncio.timeout(POLL_S if self._changes_by_itself(request.service) else None):
@@ -117,3 +138,8 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the
         else:
             status = response.SERVING if serves and not self._draining else response.NOT_SERVING
         return int(status)
+
+
+def _message(status: int) -> bytes:
+    message: bytes = health_pb2.HealthCheckResponse(status=status).SerializeToString()
+    return message

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from fumehood.v1 import content_pb2, tool_pb2
 from fumehood.v1 import hook_service_pb2 as pb
+from fumehood.v1 import tool_pb2
 from fumehood_sandbox import Level
 
 from fumehood_server.hooks import HookChain, Question, UnaskedError
-from fumehood_server.model.call import Block, CallContext
+from fumehood_server.model.call import CallContext
+from fumehood_server.model.content_messages import fill_block, read_block
 from fumehood_server.model.durations import set_duration
 from fumehood_server.model.hooks import (
     MAX_REASON_BYTES,
@@ -25,10 +26,12 @@ from fumehood_server.model.hooks import (
     WhenGone,
 )
 from fumehood_server.model.side_effects import SIDE_EFFECTS
-from fumehood_server.rpc.outcomes import add_block, error_message
+from fumehood_server.rpc.outcomes import error_message
 
-MAX_BLOCKS = 10_000
-_MAX_MEDIA_TYPE_CHARS = 255
+MAX_BLOCKS = 1_280
+"""A quarter more than a tool may return."""
+MAX_ELEMENTS = 13_312
+"""Fields of a long answer: as many blocks of which everything is said have 12,800."""
 _CONTEXT = tuple(each.name for each in fields(CallContext))
 
 
@@ -50,7 +53,7 @@ def question_message(question: Question) -> pb.InterceptResponse:
     if result is not None:
         into = asked.result
         for block in result.content:
-            add_block(into.content.add(), block)
+            fill_block(into.content.add(), block)
         into.details_json = _text(result.details_json)
         into.terminate = result.terminate
         if result.error is not None:
@@ -83,17 +86,10 @@ def _changed_result(message: pb.HookChangeResult) -> ChangeResult:
     if message.HasField("output"):
         if len(message.output.content) > MAX_BLOCKS:
             raise UnaskedError(f"output.content has more than {MAX_BLOCKS:,} blocks")
-        blocks = tuple(_block(each) for each in message.output.content if each.WhichOneof("block"))
+        blocks = tuple(block for each in message.output.content if (block := read_block(each)) is not None)
         output = (blocks, message.output.details_json)
     terminate = message.terminate if message.HasField("terminate") else None
     return ChangeResult(output=output, terminate=terminate, reason=_reason(message.reason))
-
-
-def _block(message: content_pb2.Content) -> Block:
-    if message.WhichOneof("block") == "text":
-        return Block(text=message.text)
-    blob = message.blob
-    return Block(data=blob.data, media_type=blob.media_type[:_MAX_MEDIA_TYPE_CHARS] or "application/octet-stream")
 
 
 def _reason(reason: str) -> str:

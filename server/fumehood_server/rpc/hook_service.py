@@ -16,9 +16,8 @@ from fumehood_server.model.durations import set_duration
 from fumehood_server.model.hooks import HookConfig
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.hang_up import hang_ups_end_it
-from fumehood_server.rpc.hook_messages import listed_hooks, question_message, read_answer
-from fumehood_server.rpc.parsing import NOT_UNDERSTOOD, parser
-from fumehood_server.rpc.status import aborting
+from fumehood_server.rpc.hook_messages import MAX_ELEMENTS, listed_hooks, question_message, read_answer
+from fumehood_server.rpc.reading import Requests, Service
 from fumehood_server.rpc.stream_slots import StreamSlots
 from fumehood_server.telemetry import get_logger
 
@@ -32,6 +31,7 @@ MAX_STREAMS_OF_CONNECTION = 16
 FIRST_MESSAGE_S = 30.0
 """For a stream to say which hook it serves."""
 
+_Requests = Requests[pb.InterceptRequest]
 _Context = grpc.aio.ServicerContext[Any, bytes]
 
 
@@ -43,25 +43,25 @@ class HookService:
         self._server = server
         self._streams = StreamSlots("streams of hooks", total=MAX_STREAMS, connection=MAX_STREAMS_OF_CONNECTION)
 
-    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The service for `add_generic_rpc_handlers`."""
-        handlers = {
-            "Intercept": grpc.stream_stream_rpc_method_handler(aborting(self.intercept), parser(pb.InterceptRequest)),
+    def service(self) -> Service:
+        """The service, with what its requests may hold."""
+        methods = {
+            "Intercept": self._server.reader.duplex(self.intercept, pb.InterceptRequest, max_elements=MAX_ELEMENTS),
             "ListHooks": self._server.reader.unary(self.list_hooks, pb.ListHooksRequest),
         }
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+        return Service(SERVICE, methods)
 
     async def list_hooks(self, _request: pb.ListHooksRequest, _context: _Context) -> bytes:
         """See hook_service.proto, as for every method."""
         return listed_hooks(self._server.hooks).SerializeToString()
 
-    async def intercept(self, _requests: object, context: _Context) -> None:
+    async def intercept(self, requests: _Requests, context: _Context) -> None:
         """Ask whoever serves a hook."""
         refused: list[RefusedError] = []  # past a task group, which would wrap it
 
         async def serve() -> None:
             try:
-                await self._serve(context)
+                await self._serve(requests, context)
             except RefusedError as exc:
                 refused.append(exc)
 
@@ -70,10 +70,10 @@ class HookService:
         if refused:
             raise refused[0]
 
-    async def _serve(self, context: _Context) -> None:
+    async def _serve(self, requests: _Requests, context: _Context) -> None:
         try:
             async with asyncio.timeout(FIRST_MESSAGE_S):
-                first = await _read(context)
+                first = await requests.read()
         except TimeoutError:
             raise _invalid(f"nothing said within {FIRST_MESSAGE_S:g} s which hook this stream serves") from None
         if first is None or first.WhichOneof("request") != "serve":
@@ -85,7 +85,7 @@ class HookService:
         refusal: Refusal | None = None
         try:
             await _write(context, _serving(served.config))
-            refusal = await self._until_ended(context, served, connection)
+            refusal = await self._until_ended(requests, context, served, connection)
         except RefusedError as exc:
             refusal = exc.refusal
             raise
@@ -96,11 +96,13 @@ class HookService:
         if refusal is not None:
             raise RefusedError(refusal)
 
-    async def _until_ended(self, context: _Context, served: ServedHook, connection: HookConnection) -> Refusal | None:
+    async def _until_ended(
+        self, requests: _Requests, context: _Context, served: ServedHook, connection: HookConnection
+    ) -> Refusal | None:
         """Ask and read answers until one side ends the stream. Why, where it is the sidecar."""
         tasks = (
             asyncio.create_task(self._ask(context, served, connection)),
-            asyncio.create_task(self._take_answers(context, served, connection)),
+            asyncio.create_task(self._take_answers(requests, served, connection)),
         )
         try:
             await asyncio.wait((*tasks, connection.ended), return_when=asyncio.FIRST_COMPLETED)
@@ -121,10 +123,10 @@ class HookService:
             del question
             await _write(context, message)
 
-    async def _take_answers(self, context: _Context, served: ServedHook, connection: HookConnection) -> None:
+    async def _take_answers(self, requests: _Requests, served: ServedHook, connection: HookConnection) -> None:
         """Until the stream ends."""
         while True:
-            request = await _read(context)
+            request = await requests.read()
             if request is None:
                 return
             self._check(served)
@@ -145,20 +147,6 @@ def _serving(config: HookConfig) -> pb.InterceptResponse:
     message = pb.InterceptResponse(serving=pb.HookServing(max_questions=MAX_QUESTIONS))
     set_duration(message.serving.timeout, config.timeout_s)
     return message
-
-
-async def _read(context: _Context) -> pb.InterceptRequest | None:
-    """The next message. None: the stream has ended.
-
-    Raises:
-        RefusedError: it is none.
-    """
-    request = await context.read()
-    if request is grpc.aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
-        return None
-    if not isinstance(request, pb.InterceptRequest):
-        raise RefusedError(NOT_UNDERSTOOD)
-    return request
 
 
 async def _write(context: _Context, message: pb.InterceptResponse) -> None:

@@ -23,6 +23,7 @@ from fumehood_server.rpc.journal_verifying import read_keys, verification
 from fumehood_server.rpc.journal_watching import watched
 from fumehood_server.rpc.message_stream import follow_messages
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, page_size
+from fumehood_server.rpc.reading import Service
 from fumehood_server.rpc.stream_slots import StreamSlots
 
 if TYPE_CHECKING:
@@ -65,17 +66,17 @@ class JournalService:
         self._replays = StreamSlots("replays", total=MAX_REPLAYS, connection=MAX_REPLAYS_OF_CONNECTION)
         self._verifying = StreamSlots("replays that verify", total=MAX_VERIFYING_REPLAYS, connection=1)
 
-    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The service for `add_generic_rpc_handlers`."""
+    def service(self) -> Service:
+        """The service, with what its requests may hold."""
         reader = self._server.reader
-        handlers = {
+        methods = {
             "ListEvents": reader.unary(self.list_events, pb.ListEventsRequest),
             "WatchEvents": reader.streaming(self.watch_events, pb.WatchEventsRequest),
             "VerifyJournal": reader.streaming(self.verify_journal, pb.VerifyJournalRequest),
             "ReplayRun": reader.streaming(self.replay_run, pb.ReplayRunRequest),
             "ForkRun": reader.unary(self.fork_run, pb.ForkRunRequest),
         }
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+        return Service(SERVICE, methods)
 
     async def list_events(self, request: pb.ListEventsRequest, context: _Context[pb.ListEventsRequest]) -> bytes:
         """See journal_service.proto, as for every method."""

@@ -14,8 +14,9 @@ from fumehood.v1 import mcp_service_pb2 as pb
 from fumehood.v1 import tool_pb2
 
 from fumehood_server.model.call import Block, CallError, CallOutcome
+from fumehood_server.model.content_messages import fill_block
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.rpc.outcomes import ResultWriter, add_block
+from fumehood_server.rpc.outcomes import ResultWriter
 
 _Document = Mapping[str, Any]
 _Response = TypeVar(
@@ -99,7 +100,7 @@ def fill_prompt(response: pb.GetPromptResponse, document: _Document, content: tu
         message = response.messages.add(
             role=each["role"], resource_uri=each.get("uri", ""), resource_media_type=each.get("media_type", "")
         )
-        add_block(message.content, block)
+        fill_block(message.content, block)
 
 
 def _end_page(

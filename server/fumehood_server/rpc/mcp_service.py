@@ -18,6 +18,7 @@ from fumehood_server.plugins.manifest_file import valid_plugin_name
 from fumehood_server.rpc import mcp_messages
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.authentication import asking
+from fumehood_server.rpc.reading import Service
 from fumehood_server.rpc.tools import availability_message
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
 
 SERVICE = pb.DESCRIPTOR.services_by_name["McpService"].full_name
+
+MAX_ARGUMENTS = 64
+"""Of a prompt."""
 
 _Request = TypeVar("_Request")
 _Context = grpc.aio.ServicerContext[_Request, bytes]
@@ -44,10 +48,10 @@ class McpService:
         """Serve this server."""
         self._server = server
 
-    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The service for `add_generic_rpc_handlers`."""
+    def service(self) -> Service:
+        """The service, with what its requests may hold."""
         reader = self._server.reader
-        handlers = {
+        methods = {
             "ListMcpServers": reader.unary(self.list_mcp_servers, pb.ListMcpServersRequest),
             "ListResources": reader.unary(self.list_resources, pb.ListResourcesRequest),
             "ListResourceTemplates": reader.unary(self.list_resource_templates, pb.ListResourceTemplatesRequest),
@@ -55,13 +59,14 @@ class McpService:
             "ListPrompts": reader.unary(self.list_prompts, pb.ListPromptsRequest),
             "GetPrompt": reader.unary(self.get_prompt, pb.GetPromptRequest),
         }
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+        return Service(SERVICE, methods)
 
     async def list_mcp_servers(
         self, _request: pb.ListMcpServersRequest, _context: _Context[pb.ListMcpServersRequest]
     ) -> bytes:
         """See mcp_service.proto, as for every method."""
         server, caller = self._server, asking().admitted
+        await server.catalog.look_for_programs()
         response, scan = pb.ListMcpServersResponse(), server.catalog.scan()
         for plugin in sorted(server.catalog.plugins, key=lambda each: each.name):
             if plugin.kind is not Kind.MCP:
@@ -116,6 +121,8 @@ class McpService:
 
     async def get_prompt(self, request: pb.GetPromptRequest, context: _Context[pb.GetPromptRequest]) -> bytes:
         """One prompt."""
+        if len(request.arguments) > MAX_ARGUMENTS:
+            raise _invalid(f"arguments has more than {MAX_ARGUMENTS} entries")
         values = {each.name: each.value for each in request.arguments}
         if len(values) < len(request.arguments):
             raise _invalid("an argument is named twice")

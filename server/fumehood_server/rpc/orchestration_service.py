@@ -18,8 +18,9 @@ from fumehood_server.orchestration.run_handle import RunHandle
 from fumehood_server.rpc.admission import caller_deadline
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.message_stream import send_messages
+from fumehood_server.rpc.reading import Service
 from fumehood_server.rpc.run_messages import happening_message, response_message
-from fumehood_server.rpc.run_requests import read_messages, read_run
+from fumehood_server.rpc.run_requests import MAX_ELEMENTS, read_messages, read_run
 from fumehood_server.rpc.stream_slots import StreamSlots
 
 if TYPE_CHECKING:
@@ -49,16 +50,16 @@ class OrchestrationService:
         self._server = server
         self._streams = StreamSlots("streams of runs", total=MAX_STREAMS, connection=MAX_STREAMS_OF_CONNECTION)
 
-    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The service for `add_generic_rpc_handlers`."""
+    def service(self) -> Service:
+        """The service, with what its requests may hold."""
         reader = self._server.reader
-        handlers = {
-            "Run": reader.unary(self.run, pb.RunRequest),
-            "StreamRun": reader.streaming(self.stream_run, pb.StreamRunRequest),
-            "SteerRun": reader.unary(self.steer_run, pb.SteerRunRequest),
+        methods = {
+            "Run": reader.unary(self.run, pb.RunRequest, max_elements=MAX_ELEMENTS),
+            "StreamRun": reader.streaming(self.stream_run, pb.StreamRunRequest, max_elements=MAX_ELEMENTS),
+            "SteerRun": reader.unary(self.steer_run, pb.SteerRunRequest, max_elements=MAX_ELEMENTS),
             "CancelRun": reader.unary(self.cancel_run, pb.CancelRunRequest),
         }
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+        return Service(SERVICE, methods)
 
     async def run(self, request: pb.RunRequest, context: _Context) -> bytes:
         """See orchestration_service.proto, as for every method."""

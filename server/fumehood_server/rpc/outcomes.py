@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from fumehood.v1 import content_pb2, error_pb2, tool_pb2, tool_service_pb2
+from fumehood.v1 import error_pb2, tool_pb2, tool_service_pb2
 from fumehood_sandbox import Receipt
 
 from fumehood_server.model.call import (
-    Block,
     CallApproval,
     CallError,
     CallOutcome,
@@ -19,6 +18,7 @@ from fumehood_server.model.call import (
     CallRetry,
     CallUpdate,
 )
+from fumehood_server.model.content_messages import fill_block
 from fumehood_server.model.durations import set_duration
 from fumehood_server.model.side_effects import SIDE_EFFECTS
 from fumehood_server.model.text import printable
@@ -49,9 +49,10 @@ class ResultWriter:
         """Write the outcome into an empty result, which most often is part of a response already."""
         message.call_id = outcome.call_id
         message.tool = outcome.tool
+        message.plugin = outcome.plugin
         content = message.content
         for block in outcome.content:
-            add_block(content.add(), block)
+            fill_block(content.add(), block)
         message.details_json = outcome.details_json
         message.terminate = outcome.terminate
         message.attempts = outcome.attempts
@@ -176,12 +177,3 @@ def _details(details: Mapping[str, Any]) -> str:
         kept |= {key: details[key] for key in _KEPT if isinstance(details.get(key), int | float)}
         data = orjson.dumps({**kept, "truncated": True}, default=str)
     return data.decode()
-
-
-def add_block(into: content_pb2.Content, block: Block) -> None:
-    """Fill in one block of content."""
-    if block.data is not None:
-        into.blob.data = block.data
-        into.blob.media_type = block.media_type
-    else:
-        into.text = block.text or ""

@@ -1,4 +1,4 @@
-"""Pacing of bulk writes: so many begin in one iteration of the event loop, first come first served.
+"""Pacing of work that comes in bulk: so much begins in one iteration of the event loop, first come first served.
 
 Each line of a log for each of its followers, and each update of each stream, costs a tenth of a millisecond: fifty
 streams that are all ready would have everybody else wait for fifty of them, in each of the ten iterations that a call
@@ -13,19 +13,20 @@ from collections import deque
 WRITES_PER_ITERATION = 2
 
 
-class WritePacer:
-    """Turns to begin a write. Nobody holds one: a reader that doesn't read keeps nobody's. For one event loop."""
+class Pacer:
+    """Turns to begin a piece of work. Nobody holds one: who waits for a reader keeps nobody's. For one event loop."""
 
-    __slots__ = ("_left", "_refills", "_waiting")
+    __slots__ = ("_left", "_per_iteration", "_refills", "_waiting")
 
-    def __init__(self) -> None:
-        self._left = WRITES_PER_ITERATION
+    def __init__(self, per_iteration: int) -> None:
+        """`per_iteration` turns are had in each iteration."""
+        self._per_iteration = self._left = per_iteration
         self._refills = False
         """Whether there are new turns with the next iteration."""
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def turn(self) -> None:
-        """Return when it is this writer's turn: at once, unless many write."""
+        """Return when it is this task's turn: at once, unless many want one."""
         if self._left and not self._waiting:
             self._take()
             return
@@ -44,9 +45,9 @@ class WritePacer:
             self._refills = True
 
     def _refill(self) -> None:
-        self._refills, self._left = False, WRITES_PER_ITERATION
+        self._refills, self._left = False, self._per_iteration
         while self._waiting and self._left:
             waiting = self._waiting.popleft()
-            if not waiting.done():  # else its writer was cancelled
+            if not waiting.done():  # else who waited was cancelled
                 waiting.set_result(None)
                 self._take()

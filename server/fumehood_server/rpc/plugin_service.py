@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 from fumehood.v1 import plugin_service_pb2 as pb
@@ -18,6 +18,7 @@ from fumehood_server.plugins.disabled import Disabled
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.hang_up import hang_ups_end_it
 from fumehood_server.rpc.plugins import log_line, plugin_detail, plugin_summary
+from fumehood_server.rpc.reading import Service
 from fumehood_server.rpc.stream_slots import StreamSlots
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 SERVICE = pb.DESCRIPTOR.services_by_name["PluginService"].full_name
 
 DEFAULT_LINES = 100
+MAX_CHANGES = 200
+"""Settings that a comparison names: more than somebody reads."""
 MAX_LINES = 1000
 
 MAX_FOLLOWERS = 64
@@ -56,28 +59,31 @@ class PluginService:
         self._tails: dict[str, StreamSlots] = {}
         self._config_reloads = StreamSlots("reloads of the configuration", total=MAX_RELOADS, connection=MAX_RELOADS)
 
-    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The service for `add_generic_rpc_handlers`."""
+    def service(self) -> Service:
+        """The service, with what its requests may hold."""
         reader = self._server.reader
-        handlers = {
+        methods = {
             "ListPlugins": reader.unary(self.list_plugins, pb.ListPluginsRequest),
             "GetPlugin": reader.unary(self.get_plugin, pb.GetPluginRequest),
             "ReloadPlugin": reader.unary(self.reload_plugin, pb.ReloadPluginRequest),
             "DisablePlugin": reader.unary(self.disable_plugin, pb.DisablePluginRequest),
             "EnablePlugin": reader.unary(self.enable_plugin, pb.EnablePluginRequest),
             "ReloadConfig": reader.unary(self.reload_config, pb.ReloadConfigRequest),
+            "CompareConfig": reader.unary(self.compare_config, pb.CompareConfigRequest),
             "TailPluginLogs": reader.streaming(self.tail_plugin_logs, pb.TailPluginLogsRequest),
         }
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+        return Service(SERVICE, methods)
 
     async def list_plugins(self, _request: pb.ListPluginsRequest, _context: _Context[pb.ListPluginsRequest]) -> bytes:
         """See plugin_service.proto, as for every method."""
+        await self._server.catalog.look_for_programs()
         scan = self._server.catalog.scan()
         plugins = [plugin_summary(self._server, plugin, scan) for plugin in self._server.catalog.plugins]
         return pb.ListPluginsResponse(plugins=plugins).SerializeToString()
 
     async def get_plugin(self, request: pb.GetPluginRequest, _context: _Context[pb.GetPluginRequest]) -> bytes:
         """One plugin with everything."""
+        await self._server.catalog.look_for_programs()
         scan = self._server.catalog.scan()
         plugin = self._find(request.name)
         return pb.GetPluginResponse(plugin=plugin_detail(self._server, plugin, scan)).SerializeToString()
@@ -148,6 +154,19 @@ class PluginService:
         self._on_change()
         return pb.ReloadConfigResponse(
             added_plugins=reloaded.added, removed_plugins=reloaded.removed, changed_plugins=reloaded.changed
+        ).SerializeToString()
+
+    async def compare_config(
+        self, _request: pb.CompareConfigRequest, context: _Context[pb.CompareConfigRequest]
+    ) -> bytes:
+        """Say what a reload would change."""
+        with self._config_reloads.take(context.peer()):
+            found = await self._server.compare_config()
+        changes = found.differences[:MAX_CHANGES]
+        return pb.CompareConfigResponse(
+            changes=[pb.ConfigChange(plugin_path=each.plugin, key=each.key) for each in changes],
+            truncated=len(found.differences) > MAX_CHANGES,
+            restart_keys=found.restart_keys,
         ).SerializeToString()
 
     async def tail_plugin_logs(

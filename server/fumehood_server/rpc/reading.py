@@ -1,20 +1,22 @@
-"""Reads the one request of a method: few at a time, and the one that has been arriving for longest makes room.
+"""Reads the requests of every method: few arrive at a time, and the one that has been arriving for longest makes room.
 
-To gRPC these methods take a stream of requests, which is the same on the wire: so it reads a message, and takes more of
+To gRPC all methods take a stream of requests, which is the same on the wire: so it reads a message, and takes more of
 it than the first flow-control window, only when it is asked to.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
-from fumehood_server.rpc.parsing import MALFORMED, NOT_UNDERSTOOD, parser
+from fumehood_server.rpc.pacing import Pacer
+from fumehood_server.rpc.parsing import MAX_ELEMENTS, RequestParser
 from fumehood_server.rpc.status import aborting
 from fumehood_server.rpc.unread import STREAM_BYTES, UnreadAnswers
 
@@ -22,41 +24,128 @@ MAX_ARRIVING = 256
 """Requests that are read at a time. One that came with its bytes is read within some milliseconds."""
 
 _NO_REQUEST = Refusal(RefusalReason.REQUEST_INVALID, "the stream ended without a request")
-_TOO_SLOW = Refusal(
-    RefusalReason.REQUEST_INCOMPLETE, f"{MAX_ARRIVING} newer requests are arriving, and this one is still incomplete"
-)
 
 _Answer = TypeVar("_Answer")
+_Message = TypeVar("_Message", bound=Message)
 _Context = grpc.aio.ServicerContext[Any, Any]
 _Method = Callable[[Any, _Context], Awaitable[_Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method whose requests a reader reads. Nobody else makes one."""
+
+    handler: grpc.RpcMethodHandler[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service as the server registers it."""
+
+    name: str
+    methods: Mapping[str, Method]
+
+    def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
+        """For gRPC."""
+        return grpc.method_handlers_generic_handler(
+            self.name, {name: method.handler for name, method in self.methods.items()}
+        )
+
+
+class Requests(Generic[_Message]):
+    """The requests of one stream, each parsed within the bounds of its method."""
+
+    __slots__ = ("_context", "_parser")
+
+    def __init__(self, parser: RequestParser[_Message], context: _Context) -> None:
+        self._parser = parser
+        self._context = context
+
+    async def read(self) -> _Message | None:
+        """The next one. None: there are no more.
+
+        Raises:
+            RefusedError: it is none, or too large. The next one can be read all the same.
+        """
+        data = await self._context.read()
+        if data is grpc.aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
+            return None
+        return await self._parser.parse(data)
 
 
 class RequestReader:
     """The requests that are arriving, oldest first. For one event loop."""
 
-    __slots__ = ("_arriving", "_unread")
+    __slots__ = ("_arriving", "_max_arriving", "_turns", "_unread", "_within_s")
 
-    def __init__(self, unread: UnreadAnswers) -> None:
-        """`unread` counts the one answer of a unary method as its caller's."""
+    def __init__(
+        self, unread: UnreadAnswers, *, max_arriving: int = MAX_ARRIVING, within_s: float | None = None
+    ) -> None:
+        """`unread` counts the one answer of a unary method as its caller's.
+
+        A request that is not whole `within_s` after it was asked for is given up. None: only where others need room.
+        """
         self._unread = unread
+        self._max_arriving = max_arriving
+        self._within_s = within_s
+        self._turns = Pacer(1)
         self._arriving: dict[asyncio.Task[Any], None] = {}
         """The handlers that read. One that is told to give up is taken out first."""
 
-    def unary(self, method: _Method[bytes], message: type[Message]) -> grpc.RpcMethodHandler[Any, Any]:
-        """A method of one request and one answer."""
+    async def turn(self) -> None:
+        """Return when it is this task's turn to go on with a request that holds much."""
+        await self._turns.turn()
+
+    def unary(
+        self,
+        method: _Method[bytes],
+        message: type[Message],
+        *,
+        max_elements: int = MAX_ELEMENTS,
+        max_bytes: int | None = None,
+    ) -> Method:
+        """A method of one request and one answer. For the bounds see `RequestParser`."""
+        parser = RequestParser(message, self._turns, max_elements=max_elements, max_bytes=max_bytes)
 
         async def answering(request: object, context: _Context) -> bytes:
             return self._count(await method(request, context), context)
 
-        return grpc.stream_unary_rpc_method_handler(self._reading(answering), parser(message))
+        return Method(grpc.stream_unary_rpc_method_handler(self._reading(answering, parser)))
 
-    def streaming(self, method: _Method[None], message: type[Message]) -> grpc.RpcMethodHandler[Any, Any]:
+    def streaming(
+        self,
+        method: _Method[None],
+        message: type[Message],
+        *,
+        max_elements: int = MAX_ELEMENTS,
+        max_bytes: int | None = None,
+    ) -> Method:
         """A method of one request and a stream of answers."""
-        return grpc.stream_stream_rpc_method_handler(self._reading(method), parser(message))
+        parser = RequestParser(message, self._turns, max_elements=max_elements, max_bytes=max_bytes)
+        return Method(grpc.stream_stream_rpc_method_handler(self._reading(method, parser)))
 
-    def _reading(self, method: _Method[_Answer]) -> _Method[_Answer]:
+    def duplex(
+        self,
+        method: Callable[[Requests[_Message], _Context], Awaitable[None]],
+        message: type[_Message],
+        *,
+        max_elements: int = MAX_ELEMENTS,
+        max_bytes: int | None = None,
+    ) -> Method:
+        """A method of a stream of requests and one of answers. It bounds how many such streams there are, and so reads.
+
+        Each may hold a request that is half here, which counts as none of those that are arriving.
+        """
+        parser = RequestParser(message, self._turns, max_elements=max_elements, max_bytes=max_bytes)
+
+        async def serving(_requests: object, context: _Context) -> None:
+            await method(Requests(parser, context), context)
+
+        return Method(grpc.stream_stream_rpc_method_handler(aborting(serving)))
+
+    def _reading(self, method: _Method[_Answer], parser: RequestParser[Any]) -> _Method[_Answer]:
         async def reading(_requests: object, context: _Context) -> _Answer:
-            return await method(await self._read(context), context)
+            return await method(await self._read(context, parser), context)
 
         return aborting(reading)
 
@@ -71,29 +160,36 @@ class RequestReader:
         context.add_done_callback(lambda _: unread.remove(caller, size))  # type: ignore[arg-type] # no class
         return answer
 
-    async def _read(self, context: _Context) -> object:
+    async def _read(self, context: _Context, parser: RequestParser[_Message]) -> _Message:
         """The request.
 
         Raises:
-            RefusedError: there is none, or it doesn't come.
+            RefusedError: there is none, it doesn't come, or it is too large.
         """
         task = cast("asyncio.Task[Any]", asyncio.current_task())
-        if len(self._arriving) >= MAX_ARRIVING:
+        if len(self._arriving) >= self._max_arriving:
             oldest = next(iter(self._arriving))
             del self._arriving[oldest]
             oldest.cancel()
         self._arriving[task] = None
         try:
-            request = await context.read()
+            async with asyncio.timeout(self._within_s):
+                request = await Requests(parser, context).read()
+        except TimeoutError:
+            raise _incomplete(f"the request was not whole within {self._within_s:g} s") from None
         except asyncio.CancelledError:
             if task in self._arriving:  # gRPC's: its caller has gone away
                 raise
             task.uncancel()
-            raise RefusedError(_TOO_SLOW) from None
+            raise _incomplete(
+                f"{self._max_arriving} newer requests are arriving, and this one is not read yet"
+            ) from None
         finally:
             self._arriving.pop(task, None)
-        if request is grpc.aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
+        if request is None:
             raise RefusedError(_NO_REQUEST)
-        if request is MALFORMED:
-            raise RefusedError(NOT_UNDERSTOOD)
         return request
+
+
+def _incomplete(message: str) -> RefusedError:
+    return RefusedError(Refusal(RefusalReason.REQUEST_INCOMPLETE, message))

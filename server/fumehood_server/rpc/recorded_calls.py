@@ -6,14 +6,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from fumehood.v1 import content_pb2
 from fumehood.v1 import tool_service_pb2 as pb
 
 from fumehood_server.calls import Call
 from fumehood_server.calls.resolution import Resolution
 from fumehood_server.errors import JournalUnavailableError, Refusal, RefusalReason, RefusedError
-from fumehood_server.model.call import Block
 from fumehood_server.model.caller import Caller, sees_call
+from fumehood_server.model.content_messages import read_block
 from fumehood_server.model.recorded import RecordedCall, RecordedState
 from fumehood_server.validation.strict_json import JsonError, parse
 
@@ -26,6 +25,10 @@ _MAX_NAME_BYTES = 256
 _MAX_REASON_BYTES = 4096
 _MAX_RESULT_BYTES = 64 * 1024
 _MICROSECONDS = 1_000_000
+MAX_BLOCKS = 1_024
+"""As many as a tool may return."""
+MAX_RESOLUTION_ELEMENTS = 12_288
+"""Fields of a long resolution: as many blocks of which everything is said have 10,240."""
 STATES = {
     RecordedState.RUNNING: pb.CALL_STATE_RUNNING,
     RecordedState.ENDED: pb.CALL_STATE_ENDED,
@@ -132,6 +135,8 @@ def _read(request: pb.ResolveCallRequest) -> Resolution:
             raise _invalid(f"{name} is required")
         if len(text.encode()) > limit:
             raise _invalid(f"{name} is longer than {limit} bytes")
+    if len(request.content) > MAX_BLOCKS:
+        raise _invalid(f"content has more than {MAX_BLOCKS:,} blocks")
     if request.ByteSize() > _MAX_RESULT_BYTES + _MAX_REASON_BYTES + _MAX_NAME_BYTES:
         raise _invalid(f"content and details_json are longer than {_MAX_RESULT_BYTES} bytes")
     executed = request.resolution == pb.RESOLUTION_EXECUTED
@@ -144,17 +149,11 @@ def _read(request: pb.ResolveCallRequest) -> Resolution:
             raise _invalid(f"details_json {exc.problem}") from exc
     return Resolution(
         executed=executed,
-        content=tuple(_block(each) for each in request.content),
+        content=tuple(block for each in request.content if (block := read_block(each)) is not None),
         details_json=request.details_json,
         by=request.resolved_by,
         reason=request.reason,
     )
-
-
-def _block(content: content_pb2.Content) -> Block:
-    if content.WhichOneof("block") == "blob":
-        return Block(data=content.blob.data, media_type=content.blob.media_type)
-    return Block(text=content.text)
 
 
 def _checked_id(call_id: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -39,7 +39,12 @@ MAX_SEMANTIC_BYTES = 4 * 1024
 MAX_RULES = 64
 MAX_RULES_BYTES = 64 * 1024
 """Of all of them together."""
+MAX_RULE_VALUES = 4_096
+"""In `one_of_json` of all of them: each is read as JSON."""
 MAX_TOOLS = 1_000
+MAX_STEP_KINDS = 16
+MAX_ELEMENTS = 16_384
+"""Fields of a long request on all levels: as many messages, tool uses and tools as there may be take 13,000."""
 MAX_TOOL_USES = 1_000
 """In the messages of one request: each has a message with its result."""
 DEFAULT_ITERATIONS = 20
@@ -134,20 +139,20 @@ def read_run(
 
 
 def read_messages(
-    messages: Iterable[pb.Message], field: str, roles: frozenset[Role] | None = None
+    messages: Sequence[pb.Message], field: str, roles: frozenset[Role] | None = None
 ) -> tuple[Message, ...]:
     """Messages as ours. `roles`: who may say them. None: anybody.
 
     Raises:
         RefusedError: they are wrong in themselves.
     """
+    if len(messages) > MAX_MESSAGES:
+        raise _invalid(field, f"has more than {MAX_MESSAGES} entries")
     found: list[Message] = []
     used: dict[str, str] = {}
     size = uses = 0
     for index, each in enumerate(messages):
         where = f"{field}[{index}]"
-        if index >= MAX_MESSAGES:
-            raise _invalid(field, f"has more than {MAX_MESSAGES} entries")
         role = _ROLES.get(each.role)
         if role is None or (roles is not None and role not in roles):
             raise _invalid(f"{where}.role", "is not one that may be here")
@@ -229,6 +234,8 @@ def _output(output: pb.OutputContract, grammars: Mapping[str, str]) -> OutputCon
         raise _invalid("output.rules", f"has more than {MAX_RULES} entries")
     if sum(each.ByteSize() for each in output.rules) > MAX_RULES_BYTES:
         raise _invalid("output.rules", f"are more than {MAX_RULES_BYTES} bytes")
+    if sum(len(each.one_of_json) for each in output.rules) > MAX_RULE_VALUES:
+        raise _invalid("output.rules", f"have more than {MAX_RULE_VALUES:,} values in one_of_json")
     return OutputContract(
         schema=schema,
         grammar=grammars.get(grammar, grammar),
@@ -257,7 +264,7 @@ def _rule(rule: pb.ValidationRule, where: str) -> Rule:
 
 
 def _allowed_tools(request: pb.SystemRequest) -> frozenset[str] | None:
-    names = list(request.allowed_tools)
+    names = request.allowed_tools
     if request.no_tools:
         if names:
             raise _invalid("allowed_tools", "is not empty beside no_tools")
@@ -282,6 +289,8 @@ def _budget(budget: pb.RunBudget) -> Budget:
 
 
 def _plan_policy(policy: pb.PlanPolicy) -> PlanPolicy:
+    if len(policy.allowed_step_kinds) > MAX_STEP_KINDS:
+        raise _invalid("plan.policy.allowed_step_kinds", f"has more than {MAX_STEP_KINDS} entries")
     kinds = frozenset(policy.allowed_step_kinds)
     if kinds - _STEP_KINDS:
         raise _invalid("plan.policy.allowed_step_kinds", f"are of {', '.join(sorted(_STEP_KINDS))}")

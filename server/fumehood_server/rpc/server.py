@@ -9,22 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fumehood_server.callers import Authenticator
 from fumehood_server.config.listen import Listen, SocketAccess
 from fumehood_server.config.mcp import McpConfig
 from fumehood_server.model.plugin import PluginState
 from fumehood_server.model.worker import CancelReason
-from fumehood_server.rpc import (
-    approval_service,
-    hook_service,
-    journal_service,
-    mcp_service,
-    orchestration_service,
-    plugin_service,
-    tool_service,
-)
+from fumehood_server.rpc import approval_service, journal_service
 from fumehood_server.rpc.approval_service import ApprovalService
 from fumehood_server.rpc.authentication import AuthenticatedHandlers, RefusalLog
 from fumehood_server.rpc.hang_up import keep_hang_ups_from_log
@@ -36,11 +27,13 @@ from fumehood_server.rpc.observed import ObservedHandlers
 from fumehood_server.rpc.orchestration_service import OrchestrationService
 from fumehood_server.rpc.plugin_service import PluginService
 from fumehood_server.rpc.plugins import live_state
-from fumehood_server.rpc.reflection import reflection_handlers
+from fumehood_server.rpc.reading import Service
+from fumehood_server.rpc.reflection import reflection_services
 from fumehood_server.rpc.server_context import ServerContext
 from fumehood_server.rpc.sockets import ListenFailedError, bind_problem, claimed, open_to, private_umask
 from fumehood_server.rpc.tls import ServedCertificates
 from fumehood_server.rpc.tool_service import ToolService
+from fumehood_server.rpc.unread import OPEN_BOUNDS
 
 READ_GRACE_S = 0.1
 """How long the last answers lie in the sockets before those are closed: a client whose own write meets a closed socket
@@ -52,7 +45,6 @@ ANSWER_GRACE_S = 5.0
 CANCEL_GRACE_S = 10.0
 """For calls that were cancelled by the drain: above the steps of ending a worker."""
 
-_HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 _MESSAGE_OVERHEAD_BYTES = 64 * 1024
 _STREAM_WINDOW_BYTES = 65_535
 """What gRPC takes of a request before its handler reads it (HTTP/2's first flow-control window). Left alone it is
@@ -68,9 +60,10 @@ _MIN_CLIENT_PING_MS = 10_000
 _MAX_STREAMS = 4096
 """Of one connection. gRPC refuses what is more as a bare UNAVAILABLE where a client asks before it has read this."""
 
-_MAX_PENDING_REQUESTS = 16_384
-"""Requests of one address that wait until the event loop takes them, where admission answers or refuses them. gRPC
-ends those above as a bare CANCELLED, whoever sent them; left alone, some from 1,000 on and all from 3,000 on."""
+_MAX_PENDING_REQUESTS = 8_192
+"""Requests of one address that wait until the event loop takes them, where admission answers or refuses them: each may
+be here with `_STREAM_WINDOW_BYTES`. gRPC ends those above as a bare CANCELLED, whoever sent them; left alone, some from
+1,000 on and all from 3,000 on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,34 +137,32 @@ async def serving(
         ListenFailedError: an address can't be had.
     """
     keep_hang_ups_from_log()
-    services = (
-        *(tool_service, plugin_service, journal_service, approval_service),
-        *(hook_service, mcp_service, orchestration_service),
-    )
-    names = tuple(each.SERVICE for each in services)
     of_journal = frozenset({journal_service.SERVICE, approval_service.SERVICE})
     health = HealthService(
-        frozenset(names),
         _plugin_serves(context),
         lambda: context.journal.problem is None,
         context.drain,
         never=frozenset() if context.journal_reads is not None else of_journal,
         mcp_serves=mcp_serves,
     )
-    handlers: tuple[grpc.GenericRpcHandler[Any, Any], ...] = (
-        ToolService(context).handler(),
-        PluginService(context, on_change=health.changed).handler(),
-        JournalService(context).handler(),
-        ApprovalService(context).handler(),
-        HookService(context).handler(),
-        OrchestrationService(context).handler(),
-        McpService(context).handler(),
+    services: tuple[Service, ...] = (
+        ToolService(context).service(),
+        PluginService(context, on_change=health.changed).service(),
+        JournalService(context).service(),
+        ApprovalService(context).service(),
+        HookService(context).service(),
+        OrchestrationService(context).service(),
+        McpService(context).service(),
     )
+    names = tuple(each.name for each in services)
+    health.serve(names)
+    # Open to everybody: orchestrators that ask whether it lives have no token.
+    open_service = health.service(context.unread.apart(OPEN_BOUNDS))
     if reflect:
-        handlers = (*handlers, *reflection_handlers((*names, _HEALTH)))
+        services = (*services, *reflection_services(context, (*names, open_service.name)))
     log = RefusalLog(context.refusals)
 
-    def authenticated(each: grpc.GenericRpcHandler[Any, Any], address: Listen) -> grpc.GenericRpcHandler[Any, Any]:
+    def authenticated(each: Service, address: Listen) -> grpc.GenericRpcHandler[Any, Any]:
         of_mcp = mcp is not None and address is mcp.socket
         if mcp is not None and of_mcp:
             authenticator = Authenticator.of_mcp(
@@ -180,14 +171,14 @@ async def serving(
         else:
             authenticator = Authenticator(context.callers, context.tokens, address, allow_anonymous=allow_anonymous)
         shown = address.path is None and certificates is not None and certificates.asks_callers
-        wrapped = AuthenticatedHandlers(each, authenticator, context.callers, log, certificates=shown, of_mcp=of_mcp)
+        wrapped = AuthenticatedHandlers(
+            each.handlers(), authenticator, context.callers, log, certificates=shown, of_mcp=of_mcp
+        )
         return wrapped if context.metrics is None else ObservedHandlers(wrapped, context.metrics)
 
     def make_server(address: Listen) -> grpc.aio.Server:
         server = grpc.aio.server(options=_options(settings))
-        server.add_generic_rpc_handlers(tuple(authenticated(each, address) for each in handlers))
-        # Open to everybody: orchestrators that ask whether it lives have no token.
-        health_pb2_grpc.add_HealthServicer_to_server(health, server)
+        server.add_generic_rpc_handlers((*(authenticated(each, address) for each in services), open_service.handlers()))
         return server
 
     with contextlib.ExitStack() as stack:

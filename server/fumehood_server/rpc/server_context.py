@@ -9,6 +9,7 @@ from fumehood_server.callers import CallerRules, TokenStore
 from fumehood_server.calls import Executor
 from fumehood_server.calls.resolution import Resolver
 from fumehood_server.config.config import SidecarConfig
+from fumehood_server.config.effective import ConfigComparison
 from fumehood_server.hooks import HookChain
 from fumehood_server.journal.reads import JournalReads
 from fumehood_server.model.journal import Journal
@@ -20,7 +21,7 @@ from fumehood_server.policy import ApprovalDesk
 from fumehood_server.rpc.admission import Admission
 from fumehood_server.rpc.drain import Drain
 from fumehood_server.rpc.outcomes import ResultWriter
-from fumehood_server.rpc.pacing import WritePacer
+from fumehood_server.rpc.pacing import WRITES_PER_ITERATION, Pacer
 from fumehood_server.rpc.reading import RequestReader
 from fumehood_server.rpc.refusals import RefusalRecords
 from fumehood_server.rpc.stream_slots import StreamSlots
@@ -51,6 +52,8 @@ class ServerContext:
     admission: Admission
     reload_config: Callable[[], Awaitable[ConfigReloaded]]
     """Takes up the configuration as it is now, or raises RefusedError."""
+    compare_config: Callable[[], Awaitable[ConfigComparison]]
+    """What that would change; raises it likewise."""
     config: Callable[[], SidecarConfig]
     """The configuration in force."""
     refusals: RefusalRecords
@@ -66,7 +69,7 @@ class ServerContext:
     """None: nobody asked for them."""
     sessions: StreamSlots = field(default_factory=lambda: StreamSlots("sessions", total=MAX_SESSIONS, connection=16))
     batches: StreamSlots = field(default_factory=lambda: StreamSlots("batches", total=MAX_BATCHES, connection=16))
-    pacer: WritePacer = field(default_factory=WritePacer)
+    pacer: Pacer = field(default_factory=lambda: Pacer(WRITES_PER_ITERATION))
     drain: Drain = field(default_factory=Drain)
     results: ResultWriter = field(default_factory=ResultWriter)
     tools: ToolWriter = field(default_factory=ToolWriter)

@@ -15,7 +15,7 @@ from fumehood_server.rpc.admission import SESSION, caller_deadline
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.cancelling import cancel_call
 from fumehood_server.rpc.outcomes import approval_awaited, question_message, retry_message, update_message
-from fumehood_server.rpc.parsing import NOT_UNDERSTOOD
+from fumehood_server.rpc.reading import Requests
 from fumehood_server.rpc.send_queue import SendQueue
 from fumehood_server.rpc.status import first_refusal, refusal_error, status_number
 
@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 SessionContext = grpc.aio.ServicerContext[pb.SessionRequest, bytes]
 
 MAX_COMBINED_REQUESTS = 128
-"""In one message, of which each could be answered, though two bytes can make one. It is parsed by then: gRPC's own
-bound on the size of a message (2 MiB) is what bounds that, to some 40 ms and 40 MiB."""
+"""In one message, of which each could be answered, though two bytes can make one."""
+
+MAX_MESSAGE_ELEMENTS = 4_096
+"""Fields of a long message, with those of all that it combines: as many calls that say all they can have 3,100."""
+
+PORTION = 16
+"""Requests of one message that are served in one iteration of the loop. The others wait for their turns, behind those
+of other sessions."""
 
 _CALL, _CANCEL = pb.SESSION_REQUEST_KIND_CALL, pb.SESSION_REQUEST_KIND_CANCEL
 _ASKS_NOTHING = Refusal(RefusalReason.REQUEST_INVALID, "the message asks for nothing that is known here")
@@ -45,9 +51,10 @@ class _HungUpError(Exception):
 class Session:
     """One stream: one task reads requests, one for each call waits for its outcome, and one sends what is ready."""
 
-    def __init__(self, server: ServerContext, context: SessionContext) -> None:
-        """For the stream of `context`."""
+    def __init__(self, server: ServerContext, requests: Requests[pb.SessionRequest], context: SessionContext) -> None:
+        """For the stream of `context`, whose requests are `requests`."""
         self._server = server
+        self._requests = requests
         self._context = context
         self._deadline = caller_deadline(context.time_remaining())
         self._asking = asking()
@@ -63,6 +70,8 @@ class Session:
         self._tasks = asyncio.TaskGroup()
         self._max_calls = server.executor.max_calls_of_one
         self._reading = True
+        self._taking = False
+        """Whether some requests of a message are yet to be served."""
         self._wake: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
@@ -94,15 +103,18 @@ class Session:
             raise RefusedError(refusal)
 
     async def _read(self) -> None:
-        context = self._context
         while True:
-            request = await context.read()
-            if request is grpc.aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
-                self._reading = False
-                self._wake_writer()
-                return
-            self._take(request)
-            del request  # parsed it is many times as large, and the next may never come
+            try:
+                request = await self._requests.read()
+            except RefusedError as exc:
+                self._refuse(exc.refusal)
+            else:
+                if request is None:
+                    self._reading = False
+                    self._wake_writer()
+                    return
+                await self._take(request)
+                del request  # parsed it is many times as large, and the next may never come
             if self._queue.is_full:
                 await self._queue.until_not_full()
 
@@ -119,7 +131,7 @@ class Session:
                 except grpc.aio.InternalError as exc:
                     raise _HungUpError from exc
                 queue.message_gone()
-            if not self._calls and not queue:
+            if not self._calls and not queue and not self._taking:
                 if not self._reading:
                     return False
                 if self._server.drain.begun:
@@ -127,26 +139,28 @@ class Session:
             self._wake = loop.create_future()
             await self._wake
 
-    def _take(self, request: pb.SessionRequest | object) -> None:
-        if not isinstance(request, pb.SessionRequest):
-            self._refuse(NOT_UNDERSTOOD)
-            return
+    async def _take(self, request: pb.SessionRequest) -> None:
         kind = request.WhichOneof("request")
         if request.accepts_combined:
             self._queue.combine = True
             if kind is None:
                 return
         if kind == "combined":
-            self._take_combined(request.combined)
+            await self._take_combined(request.combined)
         else:
             self._take_one(request, kind)
 
-    def _take_combined(self, combined: pb.SessionRequests) -> None:
+    async def _take_combined(self, combined: pb.SessionRequests) -> None:
         if not 0 < len(combined.requests) <= MAX_COMBINED_REQUESTS:
             self._refuse(_NOT_COMBINED if not combined.requests else _TOO_MANY_COMBINED)
             return
-        for request in combined.requests:
+        self._taking = True
+        for index, request in enumerate(combined.requests):
+            if index and not index % PORTION:
+                await self._server.reader.turn()
             self._take_one(request, request.WhichOneof("request"))
+        self._taking = False
+        self._wake_writer()
 
     def _take_one(self, request: pb.SessionRequest, kind: str | None) -> None:
         if kind == "call":

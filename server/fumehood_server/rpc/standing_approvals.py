@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 from fumehood.v1 import approval_service_pb2 as pb
@@ -15,6 +15,7 @@ from fumehood_server.policy.decisions import check_length, unavailable_refused
 from fumehood_server.rpc.admission import MAX_NAME_BYTES
 from fumehood_server.rpc.authentication import asking
 from fumehood_server.rpc.paging import MAX_PAGE_BYTES, make_token, page_size, read_token
+from fumehood_server.rpc.reading import Method
 from fumehood_server.rpc.standing_messages import standing_message
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class StandingMethods:
         self._server = server
         self._desk = desk
 
-    def handlers(self) -> dict[str, Any]:
-        """For the service's handler."""
+    def methods(self) -> dict[str, Method]:
+        """For the service."""
         reader = self._server.reader
         return {
             _METHOD: reader.unary(self.list_standing, pb.ListStandingApprovalsRequest),

@@ -22,6 +22,10 @@ STATES = {
     StandingState.EXPIRED: pb.STANDING_APPROVAL_STATE_EXPIRED,
     StandingState.REVOKED: pb.STANDING_APPROVAL_STATE_REVOKED,
 }
+MAX_ALL_VALUES = 2_048
+"""Of all conditions together: each is read as JSON, in some 4 µs."""
+MAX_ELEMENTS = 4_096
+"""Fields of a long decision, with its conditions and their values."""
 _MAX_JSON_CHARS = 6 * MAX_VALUE_CHARS + 2
 """Of a value whose every character is escaped."""
 
@@ -64,6 +68,8 @@ def asked_terms(message: pb.StandingTerms) -> AskedTerms:
     """
     if len(message.conditions) > MAX_CONDITIONS:
         raise _invalid(f"standing: there are more than {MAX_CONDITIONS} conditions")
+    if sum(len(each.one_of_json) for each in message.conditions) > MAX_ALL_VALUES:
+        raise _invalid(f"standing: the conditions name more than {MAX_ALL_VALUES:,} values together")
     return AskedTerms(
         until_us=message.until.ToMicroseconds() if message.HasField("until") else None,
         lasts_s=duration_s(message.valid_for) if message.HasField("valid_for") else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 from fumehood.v1 import tool_service_pb2 as pb
@@ -12,14 +12,14 @@ from fumehood_server.errors import RefusedError
 from fumehood_server.rpc import listing
 from fumehood_server.rpc.admission import CALL_TOOL, STREAM_TOOL, caller_deadline
 from fumehood_server.rpc.authentication import asking
-from fumehood_server.rpc.batch import Batch
+from fumehood_server.rpc.batch import MAX_BATCH_ELEMENTS, Batch
 from fumehood_server.rpc.cancelling import cancel_call
-from fumehood_server.rpc.parsing import parser
 from fumehood_server.rpc.questions import answer_question
-from fumehood_server.rpc.recorded_calls import get_call, resolve_call
-from fumehood_server.rpc.session import Session, SessionContext
-from fumehood_server.rpc.status import aborting
+from fumehood_server.rpc.reading import Requests, Service
+from fumehood_server.rpc.recorded_calls import MAX_RESOLUTION_ELEMENTS, get_call, resolve_call
+from fumehood_server.rpc.session import MAX_MESSAGE_ELEMENTS, Session, SessionContext
 from fumehood_server.rpc.streaming import stream_call
+from fumehood_server.rpc.tool_filter import MAX_LISTING_ELEMENTS
 
 if TYPE_CHECKING:
     from fumehood_server.rpc.server_context import ServerContext
@@ -37,36 +37,41 @@ class ToolService:
         """Serve these server."""
         self._server = server
 
-    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """The service for `add_generic_rpc_handlers`."""
+    def service(self) -> Service:
+        """The service, with what its requests may hold."""
         reader = self._server.reader
-        handlers = {
-            "ListTools": reader.unary(self.list_tools, pb.ListToolsRequest),
+        methods = {
+            "ListTools": reader.unary(self.list_tools, pb.ListToolsRequest, max_elements=MAX_LISTING_ELEMENTS),
             "GetTool": reader.unary(self.get_tool, pb.GetToolRequest),
-            "CheckAvailability": reader.unary(self.check_availability, pb.CheckAvailabilityRequest),
+            "CheckAvailability": reader.unary(
+                self.check_availability, pb.CheckAvailabilityRequest, max_elements=MAX_LISTING_ELEMENTS
+            ),
             "CallTool": reader.unary(self.call_tool, pb.CallToolRequest),
             "StreamTool": reader.streaming(self.stream_tool, pb.StreamToolRequest),
-            "CallTools": reader.streaming(self.call_tools, pb.CallToolsRequest),
-            "Session": grpc.stream_stream_rpc_method_handler(aborting(self.session), parser(pb.SessionRequest)),
+            "CallTools": reader.streaming(self.call_tools, pb.CallToolsRequest, max_elements=MAX_BATCH_ELEMENTS),
+            "Session": reader.duplex(self.session, pb.SessionRequest, max_elements=MAX_MESSAGE_ELEMENTS),
             "GetCall": reader.unary(self.get_call, pb.GetCallRequest),
-            "ResolveCall": reader.unary(self.resolve_call, pb.ResolveCallRequest),
+            "ResolveCall": reader.unary(self.resolve_call, pb.ResolveCallRequest, max_elements=MAX_RESOLUTION_ELEMENTS),
             "AnswerQuestion": reader.unary(self.answer_question, pb.AnswerQuestionRequest),
             "CancelCall": reader.unary(self.cancel_call, pb.CancelCallRequest),
         }
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+        return Service(SERVICE, methods)
 
     async def list_tools(self, request: pb.ListToolsRequest, _context: _Context[pb.ListToolsRequest]) -> bytes:
         """See tool_service.proto, as for every method."""
+        await self._server.catalog.look_for_programs()
         return listing.list_tools(self._server, request, asking().admitted).SerializeToString()
 
     async def get_tool(self, request: pb.GetToolRequest, _context: _Context[pb.GetToolRequest]) -> bytes:
         """One tool."""
+        await self._server.catalog.look_for_programs()
         return listing.get_tool(self._server, request, asking().admitted).SerializeToString()
 
     async def check_availability(
         self, request: pb.CheckAvailabilityRequest, _context: _Context[pb.CheckAvailabilityRequest]
     ) -> bytes:
         """Whether tools could run now."""
+        await self._server.catalog.look_for_programs()
         return listing.check_availability(self._server, request, asking().admitted).SerializeToString()
 
     async def call_tool(self, request: pb.CallToolRequest, context: _Context[pb.CallToolRequest]) -> bytes:
@@ -117,10 +122,10 @@ class ToolService:
             del request  # likewise
             await batch.run()
 
-    async def session(self, _requests: object, context: SessionContext) -> None:
+    async def session(self, requests: Requests[pb.SessionRequest], context: SessionContext) -> None:
         """Many calls over one stream."""
         with self._server.sessions.take(context.peer()):
-            await Session(self._server, context).run()
+            await Session(self._server, requests, context).run()
 
     async def get_call(self, request: pb.GetCallRequest, context: _Context[pb.GetCallRequest]) -> bytes:
         """One call by its id."""

@@ -7,6 +7,7 @@ up: so calls are refused before they make more, and a TCP connection that holds 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from fumehood_server.errors import Refusal, RefusalReason, RefusedError
 
@@ -33,17 +34,40 @@ STREAM_BYTES = 16 * 1024
 UNIX = "unix:"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadBounds:
+    """What may be unread."""
+
+    connection_bytes: int = MAX_CONNECTION_BYTES
+    unix_bytes: int = MAX_UNIX_BYTES
+    tcp_bytes: int = MAX_TCP_BYTES
+    close_above_bytes: int = CLOSE_ABOVE_BYTES
+    margin_bytes: int = MARGIN_BYTES
+
+
+_BOUNDS = UnreadBounds()
+OPEN_BOUNDS = UnreadBounds(
+    connection_bytes=2 * _MIB, unix_bytes=8 * _MIB, tcp_bytes=16 * _MIB, close_above_bytes=12 * _MIB, margin_bytes=_MIB
+)
+"""For methods that are open to everybody, whose answers are some bytes: 128 of one TCP connection."""
+
+
 class UnreadAnswers:
     """What each caller has not read, by gRPC's name for its peer. For one event loop."""
 
-    __slots__ = ("_bytes", "_closing", "_disconnect", "_tcp_bytes")
+    __slots__ = ("_bounds", "_bytes", "_closing", "_disconnect", "_tcp_bytes")
 
-    def __init__(self, disconnect: Callable[[str], None]) -> None:
+    def __init__(self, disconnect: Callable[[str], None], bounds: UnreadBounds = _BOUNDS) -> None:
         """`disconnect` closes the connection of a TCP peer. It must not block."""
         self._disconnect = disconnect
+        self._bounds = bounds
         self._bytes: dict[str, int] = {}
         self._tcp_bytes = 0
         self._closing: set[str] = set()
+
+    def apart(self, bounds: UnreadBounds) -> UnreadAnswers:
+        """The same for answers that are counted apart from these."""
+        return UnreadAnswers(self._disconnect, bounds)
 
     def check(self, caller: str) -> None:
         """Whether the caller may begin a call.
@@ -52,9 +76,9 @@ class UnreadAnswers:
             RefusedError: too much of what it was answered, or of what all TCP callers were, is unread.
         """
         own = self._bytes.get(caller, 0)
-        if own and own >= _limit(caller):
+        if own and own >= self._limit(caller):
             raise _refused(f"{own:,} bytes of answers to this caller are unread")
-        if caller != UNIX and self._tcp_bytes >= MAX_TCP_BYTES:
+        if caller != UNIX and self._tcp_bytes >= self._bounds.tcp_bytes:
             raise _refused(f"{self._tcp_bytes:,} bytes of answers are unread by all callers over TCP")
 
     def add(self, caller: str, size: int) -> None:
@@ -65,15 +89,15 @@ class UnreadAnswers:
         """
         own = self._bytes.get(caller, 0)
         # A caller that has read all can have any one answer.
-        if own and own + size > _limit(caller) + MARGIN_BYTES:
+        if own and own + size > self._limit(caller) + self._bounds.margin_bytes:
             raise _dropped(f"{own:,} bytes of answers to this caller are unread")
         if caller != UNIX:
-            if self._tcp_bytes + size > MAX_TCP_BYTES + MARGIN_BYTES:
+            if self._tcp_bytes + size > self._bounds.tcp_bytes + self._bounds.margin_bytes:
                 raise _dropped(f"{self._tcp_bytes:,} bytes of answers are unread over TCP")
             self._tcp_bytes += size
         self._bytes[caller] = own + size
         if caller != UNIX:
-            self._close_heaviest_above(CLOSE_ABOVE_BYTES)
+            self._close_heaviest_above(self._bounds.close_above_bytes)
 
     def remove(self, caller: str, size: int) -> None:
         """An answer was sent, or nobody will read it any more."""
@@ -95,9 +119,8 @@ class UnreadAnswers:
             self._closing.add(heaviest)
             self._disconnect(heaviest)
 
-
-def _limit(caller: str) -> int:
-    return MAX_UNIX_BYTES if caller == UNIX else MAX_CONNECTION_BYTES
+    def _limit(self, caller: str) -> int:
+        return self._bounds.unix_bytes if caller == UNIX else self._bounds.connection_bytes
 
 
 def _refused(what: str) -> RefusedError:

@@ -6,197 +6,140 @@ secret can write it backwards; grants bound whom it could send it to.
 
 from __future__ import annotations
 
-import base64
-import json
-import re
+import asyncio
+import threading
+import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from itertools import product
-from urllib.parse import quote, quote_plus
+from collections.abc import Generator
+from typing import TypeVar
 
-from ahocorasick_rs import AhoCorasick, BytesAhoCorasick, MatchKind
+from fumehood_server.secrets.forms import forms_of
+from fumehood_server.secrets.search import FormSearch
 
-MIN_FORM = 8
-"""Fewest characters of a form that is replaced. A shorter one would match in unrelated text."""
 MAX_VALUES = 4
 """Values of one secret that are replaced: its last ones, where it was changed while the sidecar ran."""
-MAX_LINES = 64
-"""Lines of a value that are replaced one by one. A key has thirty; each costs a search of all the plugin's output."""
+STEP_CHARS = 256 * 1024
+"""Characters that are encoded or decoded in one step."""
+INLINE_CHARS = 16 * 1024
+"""That are redacted on the event loop, in under 2 ms where all of them are secrets."""
+UNPAUSED = 64 * 1024
+"""Characters or bytes up to which a thread does not pause: they may be redacted on the event loop as well."""
+PAUSE_S = 0.0001
+"""In which another thread takes the interpreter's lock. Without one it gets it after 5 ms, for each system call."""
+
+_T = TypeVar("_T")
 
 
 class Redactor:
     """Replaces the values that were handed out by `[secret NAME]`, in each form in which they are usually written.
 
-    One for each plugin, since its processes can pass text to each other. Idle until a secret was handed out. Takes one
-    pass over a text, however many forms there are (Aho-Corasick): what a plugin says is as long as it likes.
+    One for each plugin, since its processes can pass text to each other. Idle until a secret was handed out. Takes
+    linear time, in one pass over a text however many forms there are: what a plugin says is as long as it likes. On the
+    event loop, long text is for `text_in_steps`.
     """
 
-    __slots__ = ("_bytes", "_bytes_masks", "_in_json", "_text", "_text_masks", "_values", "active", "longest_bytes")
+    __slots__ = ("_learning", "_search", "_values", "active")
 
-    def __init__(self, *, in_json: bool = False) -> None:
-        """Replace nothing yet. `in_json`: each form also as it stands in a JSON string, and in one within another."""
-        self._in_json = in_json
-        self._values: dict[str, OrderedDict[bytes, tuple[str, ...]]] = {}
+    def __init__(self) -> None:
+        """Replace nothing yet."""
+        self._values: dict[str, OrderedDict[bytes, tuple[bytes, ...]]] = {}
         """Of each secret, its values with their forms."""
-        self._text = AhoCorasick([])
-        self._text_masks: tuple[str, ...] = ()
-        self._bytes = BytesAhoCorasick([])
-        self._bytes_masks: tuple[bytes, ...] = ()
+        self._learning = threading.Lock()
+        self._search = FormSearch({})
         self.active = False
         """Whether there is anything to replace."""
-        self.longest_bytes = 0
-        """Size of the longest form: where text is cut, this much beyond the cut must be redacted first."""
+
+    @property
+    def longest_bytes(self) -> int:
+        """Where text is cut, this much beyond the cut must be redacted first."""
+        return self._search.longest_bytes
+
+    async def learn_beside(self, name: str, value: bytes) -> None:
+        """As `learn`, in a thread, for the event loop. Hand the value out when this has returned, and not before."""
+        known = self._values.get(name)
+        if known is None or next(reversed(known)) != value:
+            await asyncio.to_thread(self.learn, name, value)
 
     def learn(self, name: str, value: bytes) -> None:
-        """Replace this value from now on."""
-        values = self._values.setdefault(name, OrderedDict())
-        if value in values:
-            values.move_to_end(value)
-            return
-        found = [form for form in dict.fromkeys(_all_forms(value)) if len(form) >= MIN_FORM]
-        values[value] = tuple(dict.fromkeys((*found, *_nested(found)))) if self._in_json else tuple(found)
-        while len(values) > MAX_VALUES:
-            values.popitem(last=False)
-        forms, encoded = dict[str, str](), dict[bytes, bytes]()
-        for each, known in self._values.items():
-            mask = f"[secret {each}]"
-            for one, its_forms in known.items():
-                encoded[one] = mask.encode()
-                for form in its_forms:
-                    encoded[form.encode("utf-8", "surrogateescape")] = mask.encode()
-                    if _is_unicode(form):
-                        forms[form] = mask
-        self._text = AhoCorasick(list(forms), matchkind=MatchKind.LeftmostLongest)
-        self._text_masks = tuple(forms.values())
-        self._bytes = BytesAhoCorasick(list(encoded), matchkind=MatchKind.LeftmostLongest)
-        self._bytes_masks = tuple(encoded.values())
-        self.active = True
-        self.longest_bytes = max(map(len, encoded))
+        """Replace this value from now on. Takes up to 0.1 s for a large one. Any thread may call it."""
+        with self._learning:
+            values = OrderedDict(self._values.get(name, {}))
+            if value in values:
+                values.move_to_end(value)
+                self._values[name] = values
+                return
+            values[value] = forms_of(value)
+            while len(values) > MAX_VALUES:
+                values.popitem(last=False)
+            self._values[name] = values
+            masks = dict[bytes, bytes]()
+            for each, known in self._values.items():
+                for forms in known.values():
+                    masks |= dict.fromkeys(forms, f"[secret {each}]".encode())
+            self._search = FormSearch(masks)
+            self.active = True
 
     def text(self, text: str) -> str:
-        """The text without the secrets."""
-        if not _is_unicode(text):  # such as a file's name that is not UTF-8
-            data = text.encode("utf-8", "surrogatepass")
-            return self.data(data).decode("utf-8", "surrogatepass")
-        pieces, at = list[str](), 0
-        for form, start, end in self._text.find_matches_as_indexes(text):
-            pieces += (text[at:start], self._text_masks[form])
-            at = end
-        return "".join((*pieces, text[at:])) if pieces else text
+        """The text without the secrets; the same object where there are none."""
+        return run_steps(self.text_in_steps(text))
 
     def data(self, data: bytes) -> bytes:
-        """The bytes without the secrets."""
-        pieces, at = list[bytes](), 0
-        for form, start, end in self._bytes.find_matches_as_indexes(data):
-            pieces += (data[at:start], self._bytes_masks[form])
-            at = end
-        return b"".join((*pieces, data[at:])) if pieces else data
+        """The bytes without the secrets; the same object where there are none."""
+        return run_steps(self.data_in_steps(data))
+
+    async def text_beside(self, text: str) -> str:
+        """As `text`, for the event loop: long text in a thread."""
+        return self.text(text) if len(text) <= INLINE_CHARS else await asyncio.to_thread(self.text_in_thread, text)
+
+    def text_in_thread(self, text: str) -> str:
+        """As `text`, for a thread beside the event loop, which long text lets in between steps."""
+        return run_steps(self.text_in_steps(text), pause_s=PAUSE_S if len(text) > UNPAUSED else 0.0)
+
+    def data_in_thread(self, data: bytes) -> bytes:
+        """As `data`, likewise."""
+        return run_steps(self.data_in_steps(data), pause_s=PAUSE_S if len(data) > UNPAUSED else 0.0)
+
+    def text_in_steps(self, text: str) -> Generator[None, None, str]:
+        """As `text`, as a generator that returns it: each step takes a few milliseconds at most."""
+        if not self.active or not text:
+            return text
+        encoded = list[bytes]()
+        for at in range(0, len(text), STEP_CHARS):
+            if at:
+                yield
+            # Lone surrogates, as of a file's name that is not UTF-8, stay what they are.
+            encoded.append(text[at : at + STEP_CHARS].encode("utf-8", "surrogatepass"))
+        data = b"".join(encoded)
+        found = yield from self.data_in_steps(data)
+        return text if found is data else (yield from _decoded(found))
+
+    def data_in_steps(self, data: bytes) -> Generator[None, None, bytes]:
+        """As `data`, likewise."""
+        return self._search.replace(data)
 
 
-def _is_unicode(text: str) -> bool:
-    """Whether the text has no lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _decoded(data: bytes) -> Generator[None, None, str]:
+    pieces, at = list[str](), 0
+    while at < len(data):
+        end = at + STEP_CHARS
+        while end < len(data) and data[end] & 0xC0 == 0x80:  # noqa: PLR2004 - within a character of UTF-8
+            end += 1
+        try:
+            pieces.append(data[at:end].decode("utf-8", "surrogatepass"))
+        except UnicodeDecodeError:  # a secret that is no text was a part of characters
+            pieces.append(data[at:end].decode("utf-8", "replace"))
+        at = end
+        yield
+    return "".join(pieces)
 
 
-def _all_forms(value: bytes) -> Iterator[str]:
-    text = value.decode("utf-8", "surrogateescape")
-    yield text
-    # A value of several lines, such as a key, is logged line by line.
-    yield from (line.strip() for line in text.splitlines()[:MAX_LINES])
-    shown = value.decode("utf-8", "backslashreplace")
-    yield from _json_strings(shown)
-    yield repr(shown)[1:-1]
-    yield repr(value)[2:-1]
-    yield from _percent(value)
-    yield from _entities(shown)
-    yield value.hex()
-    yield value.hex().upper()
-    yield from _base64(value)
-
-
-def _base64(value: bytes) -> Iterator[str]:
-    """The value encoded by itself, and within something longer, such as `user:value`: at each of three places.
-
-    Characters that depend on what comes before or after are left out.
-    """
-    for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        yield encode(value).decode()
-        yield encode(value).decode().rstrip("=")
-        for before in range(3):
-            whole = encode(bytes(before) + value).decode().rstrip("=")
-            first = (before * 8 + 5) // 6
-            last = (before + len(value)) * 8 // 6
-            yield whole[first:last]
-
-
-# Go, Rails and PHP escape what HTML would read; .NET these and more; some everything.
-_JSON_ESCAPED = ("", "&<>", "&<>'", "&<>'\"", "&<>'\"+`")
-_JSON_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
-
-
-def _json_strings(text: str) -> Iterator[str]:
-    r"""The insides of JSON strings: ASCII alone or not, more or less escaped, `\u002F` in either case, `\/` or `/`."""
-    for quoted, escaped in product((json.dumps(text), json.dumps(text, ensure_ascii=False)), _JSON_ESCAPED):
-        for digits in ("04x", "04X"):  # PHP has its own upper case beside the lower of other escapes
-            form = quoted[1:-1]
-            for character in escaped:
-                form = form.replace('\\"' if character == '"' else character, f"\\u{ord(character):{digits}}")
-            for one in (form, form.replace("/", "\\/")):
-                yield one
-                yield _JSON_ESCAPE.sub(lambda match: "\\u" + match.group()[2:].upper(), one)
-
-
-def _nested(forms: Sequence[str]) -> Iterator[str]:
-    """The insides of JSON strings that hold these, and of those that hold such JSON."""
-    for form in filter(_is_unicode, forms):
-        for ascii_alone in (True, False):
-            once = json.dumps(form, ensure_ascii=ascii_alone)
-            yield once[1:-1]
-            for again in (True, False):
-                # Without its quotes: what stands beside the form in the inner string is not known.
-                yield json.dumps(once[1:-1], ensure_ascii=again)[1:-1]
-
-
-# What is left alone: nothing, as encodeURIComponent does, as encodeURI does, as Python does in paths, as Java does.
-_PERCENT_SAFE = ("", "!'()*", "!'()*;,/?:@&=+$#", "/", "*")
-_PERCENT_ESCAPE = re.compile(r"%[0-9A-F]{2}")
-
-
-def _percent(value: bytes) -> Iterator[str]:
-    """In URLs (RFC 3986) and forms, with escapes in either case."""
-    for safe in _PERCENT_SAFE:
-        for form in (quote(value, safe=safe), quote_plus(value, safe=safe)):
-            for one in (form, form.replace("~", "%7E")):
-                yield one
-                yield _PERCENT_ESCAPE.sub(lambda match: match.group().lower(), one)
-
-
-# `"`, `'` and others as Python, Go and Jinja, lodash, PHP, XML, OWASP's encoders and Handlebars write them.
-_ENTITIES: tuple[dict[str, str], ...] = (
-    {},
-    {'"': "&quot;", "'": "&#x27;"},
-    {'"': "&#34;", "'": "&#39;"},
-    {'"': "&#34;", "'": "&#39;", "+": "&#43;"},
-    {'"': "&quot;", "'": "&#39;"},
-    {'"': "&quot;", "'": "&#039;"},
-    {'"': "&quot;", "'": "&apos;"},
-    {'"': "&quot;", "'": "&#x27;", "/": "&#x2F;"},
-    {'"': "&quot;", "'": "&#x27;", "`": "&#x60;", "=": "&#x3D;"},
-)
-
-
-def _entities(text: str) -> Iterator[str]:
-    """In HTML and XML, with named and numbered character references."""
-    for entities in _ENTITIES:
-        named: dict[str, str | int | None] = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **entities}
-        form = text.translate(str.maketrans(named))
-        yield form
-        yield form.encode("ascii", "xmlcharrefreplace").decode()
-    yield "".join(each if each.isalnum() else f"&#{ord(each)};" for each in text)
-    for digits in ("x", "X"):
-        numbers = (format(ord(each), digits) for each in text)
-        yield "".join(each if each.isalnum() else f"&#x{code};" for each, code in zip(text, numbers, strict=True))
+def run_steps(steps: Generator[None, None, _T], *, pause_s: float = 0.0) -> _T:
+    """What a generator returns, after a pause between its steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            value: _T = stop.value
+            return value
+        if pause_s:
+            time.sleep(pause_s)

@@ -21,6 +21,10 @@ _DELETE = b"\x7f"
 _NEEDS_QUOTES = frozenset(' "=')
 """Characters that would end a value, or begin another."""
 
+_FOR_PROGRAMS = frozenset({"loop_figures"})
+"""Events that a person at a terminal can do nothing with."""
+_REMEDIES = {"plugin_refused": "`fumehood plugin list` says what would mend it."}
+
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -156,13 +160,19 @@ def _json(_logger: object, method: str, event: structlog.typing.EventDict) -> by
 
 
 def _plain(_logger: object, method: str, event: structlog.typing.EventDict) -> bytes:
-    """`TIME LEVEL event key=value …`, empty values left out; an exception's lines follow, indented.
+    """`TIME LEVEL event key=value …`, empty values left out; an exception's and reasons' lines follow, indented.
 
-    No text can forge a line, since its newlines are escaped, nor a field, since its quotes are.
+    No text can forge a line, since its newlines are escaped or followed by the indentation, nor a field, since its
+    quotes are. What is of use to programs alone is left out.
     """
     fields = _rendered(event)
     text = printable(fields.pop("event"))
-    exception = "".join(f"\n    {visible_line(line)}" for line in str(fields.pop("exception", "")).splitlines())
+    if text in _FOR_PROGRAMS:
+        raise structlog.DropEvent
+    below = [*fields.pop("reasons")] if isinstance(fields.get("reasons"), list | tuple) else []
+    below += [fields.pop("problem")] if "\n" in str(fields.get("problem")) else []  # such as how definitions differ
+    below += [fields.pop("exception", ""), *([_REMEDIES[text]] if text in _REMEDIES else [])]
+    exception = "".join(f"\n    {visible_line(line)}" for each in below for line in str(each).splitlines())
     pairs = "".join(f" {key}={_word(value)}" for key, value in fields.items() if value not in ("", None))
     return f"{_now()[11:19]} {method:<7} {text}{pairs}{exception}".encode(errors="replace")
 

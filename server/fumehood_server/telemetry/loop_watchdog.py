@@ -3,7 +3,8 @@
 The loop has no hook at which a step begins or ends, and a timer on it would wake one that has nothing to do. So the
 thread looks at the stack of the loop's thread: while that is in a callback, it asks the loop to call back, and the time
 until it does is how long the loop was held up, by one step or by all that were ready. Native code that keeps the
-interpreter's lock (GIL) holds up this thread as well, which is then late by as much.
+interpreter's lock (GIL) holds up this thread as well, which is then late by as much. It may be another thread that has
+kept it, so what the others run is told too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from types import FrameType
@@ -33,6 +34,14 @@ REPORT_INTERVAL_S = 60.0
 """A period in which the loop was held up is reported at its end."""
 
 _FRAMES = 5
+_OTHER_THREADS = 3
+"""That are named beside the loop's."""
+_OTHER_FRAMES = 3
+_NAME_CHARS = 40
+_FUNCTION_CHARS = 80
+_FILE_CHARS = 120
+_WAITING = ("/concurrent/futures/thread.py", "/queue.py", "/selectors.py", "/threading.py")
+"""Files whose functions are innermost while a thread has nothing to do."""
 _IDLE = ("/runners.py", "/selectors.py", "/base_events.py")
 """Files of asyncio whose functions are innermost while a loop waits. uvloop has no Python frame of its own."""
 
@@ -102,13 +111,16 @@ class LoopWatchdog:
             if self._ended.wait(SAMPLE_S):
                 return
             late = time.monotonic() - began - SAMPLE_S
-            frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - the documented way to another's stack
+            frames = sys._current_frames()  # noqa: SLF001 - the documented way to others' stacks
+            frame = frames.get(self._watched)
             if frame is None:
                 return
             if late > NOTED_S or not _is_idle(frame):
-                culprit = _culprit(frame)
-                del frame
+                culprit = self._culprit(frames)
+                del frame, frames
                 self._measure(began + SAMPLE_S, queued, culprit)
+            else:
+                del frame, frames  # they keep what their functions have alive
             if time.monotonic() >= self._period_ends:
                 self._end_period()
 
@@ -122,13 +134,27 @@ class LoopWatchdog:
         while not answered.wait(LOGGED_S):
             if self._ended.is_set():
                 return
-            frame = None if seen else sys._current_frames().get(self._watched)  # noqa: SLF001 - as above
+            frames = {} if seen else sys._current_frames()  # noqa: SLF001 - as above
+            frame = frames.get(self._watched)
             if frame is not None and not _is_idle(frame):
-                culprit, seen = _culprit(frame), True
+                culprit, seen = self._culprit(frames), True
+            del frame, frames
         # A machine that gives the loop's thread no processor is not the loop's fault.
         held_up = time.monotonic() - began - max(self._queued_s() - queued, 0.0)
         if held_up > NOTED_S:
             self._note(held_up, culprit)
+
+    def _culprit(self, frames: Mapping[int, FrameType]) -> str:
+        """What the loop's thread runs, and then what others do that could keep the interpreter's lock."""
+        names = {each.ident: each.name for each in threading.enumerate()}
+        told = [_innermost(frames[self._watched], _FRAMES, _IDLE) or "native code"]
+        for ident, frame in frames.items():
+            if ident in {self._watched, self._thread.ident} or len(told) > _OTHER_THREADS:
+                continue
+            found = _innermost(frame, _OTHER_FRAMES, _WAITING)
+            if found:
+                told.append(f"beside it {names.get(ident, 'a thread')[:_NAME_CHARS]}: {found}")
+        return "; ".join(told)
 
     def _note(self, held_up: float, culprit: str) -> None:
         self.figures = self.figures.with_one(held_up, culprit)
@@ -165,12 +191,12 @@ def _is_idle(frame: FrameType) -> bool:
     return frame.f_code.co_filename.endswith(_IDLE)
 
 
-def _culprit(frame: FrameType) -> str:
-    """The innermost functions, each with its file and line."""
+def _innermost(frame: FrameType, limit: int, outermost: tuple[str, ...]) -> str:
+    """The innermost functions, each with its file and line, up to one of these files. Empty: it is the innermost."""
     found: list[str] = []
     each: FrameType | None = frame
-    while each is not None and len(found) < _FRAMES and not _is_idle(each):
+    while each is not None and len(found) < limit and not each.f_code.co_filename.endswith(outermost):
         file = "/".join(PurePath(each.f_code.co_filename).parts[-3:])
-        found.append(f"{each.f_code.co_qualname} ({file}:{each.f_lineno})")
+        found.append(f"{each.f_code.co_qualname[:_FUNCTION_CHARS]} ({file[-_FILE_CHARS:]}:{each.f_lineno})")
         each = each.f_back
-    return " < ".join(found) or "native code"
+    return " < ".join(found)

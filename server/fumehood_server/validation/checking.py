@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fumehood_server.validation.budget import Budget, OverBudgetError
 from fumehood_server.validation.documents import Document, Flaw, Kind, Rejected, Verdict, check, is_large
+from fumehood_server.validation.pointer_values import find_values
 from fumehood_server.validation.schemas import Validators
 
 
@@ -20,6 +21,12 @@ def check_document(document: Document, validators: Validators, budget: Budget) -
         return check(document, validators, budget)
     if budget.hands_over and is_large(document, budget):
         raise OverBudgetError
+    if document.kind is Kind.POINTERS:
+        return find_values(document)
+    return _check_model_text(document, validators, budget)
+
+
+def _check_model_text(document: Document, validators: Validators, budget: Budget) -> Verdict:
     match document.kind:
         case Kind.VOTE:
             from fumehood_server.validation.model_text.votes import check_vote  # noqa: PLC0415

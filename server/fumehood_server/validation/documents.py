@@ -34,6 +34,8 @@ class Kind(IntEnum):
     """A model's output as JSON, under the rules that stand in the schema's place."""
     VOTE = 6
     """A replica's output as JSON, of which the value at the pointer in the schema's place is taken."""
+    POINTERS = 7
+    """A call's arguments, of which JSON pointers in the schema's place find values: see `pointer_values`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from fumehood_server.config.config import CONFIG_NAME, SidecarConfig
@@ -21,9 +21,15 @@ from fumehood_server.webhook.signature import SecretUnfitError, signing_key
 
 @contextlib.asynccontextmanager
 async def open_webhook(
-    config: SidecarConfig, desk: ApprovalDesk | None, rights: CallerRights, metrics: SidecarMetrics | None
+    config: SidecarConfig,
+    desk: ApprovalDesk | None,
+    rights: CallerRights,
+    metrics: SidecarMetrics | None,
+    on_bound: Callable[[tuple[str, ...]], None] = lambda _: None,
 ) -> AsyncIterator[None]:
     """Send approvals, and take decisions, for the length of the block, as far as the configuration names them.
+
+    `on_bound` is told the addresses that decisions come in at, as HOST:PORT or unix:PATH.
 
     Raises:
         ConfigError: one of its secrets can't be read, or is no key.
@@ -48,6 +54,7 @@ async def open_webhook(
         if replies is not None:
             endpoint = DecisionEndpoint(Decisions(desk, rights), replies, secrets, metrics)
             address = await stack.enter_async_context(serving_http(replies.listen, endpoint.answer, endpoint.refuse))
+            on_bound((address,))
             get_logger().info("webhook_listening", address=address, path=PATH, caller=replies.caller)
         if receiver is not None:
             log = DeliveryLog(str(receiver.authority), metrics)

@@ -10,6 +10,7 @@ from typing import Any
 from fumehood_sandbox import Level
 
 from fumehood_server.model.call import CallError
+from fumehood_server.model.plugin_requests import RefusedHost
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Reason, safe_to_repeat
 from fumehood_server.model.worker import CancelReason
@@ -323,6 +324,12 @@ def with_last_lines(error: CallError, last_lines: Sequence[str]) -> CallError:
         details=details,
         caused_by=error.caused_by,
     )
+
+
+def with_refused_hosts(error: CallError, refused: Sequence[RefusedHost]) -> CallError:
+    """The error with where the relay did not let the program go while the call ran: most programs don't say."""
+    shown = [{"host": each.host, "port": each.port, "reason": each.reason} for each in refused]
+    return replace(error, details={**error.details, "refused_hosts": shown}) if shown else error
 
 
 def _list(numbers: Sequence[int]) -> str:

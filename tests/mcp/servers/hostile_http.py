@@ -51,10 +51,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, json.dumps({**good, "id": 10**6}).encode(), "application/json")
         elif how == "no_json":
             self.reply(200, b"{", "application/json")
+        elif how == "digits":
+            self.reply(200, line.replace(b'"digits"', b"9" * 1_000_000), "application/json")
+        elif how == "forbidden":
+            self.reply(403, b'{"error": "insufficient_scope"}', "application/json")
+        elif how == "odd_error":
+            self.reply(200, b'{"error": "not here"}', "application/json")
         elif how == "deep":
             self.reply(200, b"[" * 100_000 + b"]" * 100_000, "application/json")
         elif how == "cut":
             self.stream(b"data: %b\n" % line)
+        elif how == "resumes_none":
+            self.stream(b"id: 7\ndata:\n\n")
+        elif how == "never_again":
+            self.stream(b"id: 7\nretry: 4000000000\ndata:\n\n")
         elif how == "big":
             self.stream(b"data: " + b"x" * 64 * 1024 * 1024 + b"\n\n")
         elif how == "big_in_parts":

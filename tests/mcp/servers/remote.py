@@ -104,8 +104,12 @@ def app() -> Any:
                 status = 404
             if status:
                 fields = [(b"content-type", b"text/plain"), (b"location", b"/mcp")]
+                body = b"go away"
+                if status == 401:  # as the official SDK's servers do
+                    fields = [(b"content-type", b"application/json"), (b"www-authenticate", b'Bearer error="x"')]
+                    body = b'{"error": "invalid_token", "error_description": "Authentication required"}'
                 await send({"type": "http.response.start", "status": status, "headers": fields})
-                await send({"type": "http.response.body", "body": b"go away"})
+                await send({"type": "http.response.body", "body": body})
                 return
         await inner(scope, receive, send)
 

@@ -129,6 +129,18 @@ PARAMS: dict[str, dict[str, Any]] = {
             "required": ["colour"],
         },
     },
+    "titled": {
+        "message": "Who?",
+        "requestedSchema": {
+            **OBJECT,
+            "properties": {
+                "hero": {"type": "string", "enum": ["hero-1", "hero-2"], "enumNames": ["Ada", "Bo"]},
+                "foe": {"type": "string", "oneOf": [{"const": "foe-1", "title": "Cy"}, {"const": "foe-2"}]},
+                "note": TEXT,
+            },
+            "required": ["hero", "foe", "note"],
+        },
+    },
     "odd": {
         "message": "Who?\nfumehood: your password",
         "requestedSchema": {**OBJECT, "properties": {"a=b": TEXT, "c:": TEXT}, "required": ["a=b", "c:"]},
@@ -136,6 +148,12 @@ PARAMS: dict[str, dict[str, Any]] = {
     "image": {
         "messages": [{"role": "user", "content": {"type": "image", "data": "", "mimeType": "image/png"}}],
         "maxTokens": 16,
+    },
+    "shaped": {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "Which colour?"}}],
+        "maxTokens": 16,
+        "temperature": 0.5,
+        "stopSequences": ["END", "STOP"],
     },
     "url": {"mode": "url", "message": "Sign in", "url": "https://example.com/", "elicitationId": "1"},
     "nothing": {},

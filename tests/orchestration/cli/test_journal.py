@@ -48,15 +48,16 @@ def shown(sidecar: Sidecar, what: str) -> list[str]:
 def test_show_draws_states_inferences_waits_and_calls_on_one_axis(recorded: Sidecar) -> None:
     heading, *lines = shown(recorded, "adding")
     what = heading.index("WHAT")
-    names = [line[what : heading.index("0 ")].strip() for line in lines]
+    rows = [line for line in lines if not line.startswith(" ")]  # what follows of the last column is below its row
+    names = [line[what : heading.index("0 ")].strip() for line in rows]
     assert names == [
         *("run chat", "INIT", "PREPARE", "EXECUTE", "VALIDATE", "COMPLETE"),
         *("chat1-1", "refused", "add", "chat1-2", "chat1-2"),
     ]
-    drawn = dict(zip(names, lines, strict=True))
+    drawn = dict(zip(names, rows, strict=True))
     assert "░" in drawn["chat1-2"], "the second try waited"
-    assert "INFERENCE_" in lines[-2]
-    assert "stop" in lines[-1]
+    assert "INFERENCE_" in rows[-2]
+    assert "stop" in rows[-1]
     assert max(map(len, (heading, *lines))) <= 100
 
 

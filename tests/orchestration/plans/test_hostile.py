@@ -5,6 +5,7 @@ from __future__ import annotations
 import graphlib
 import itertools
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,12 +13,18 @@ from fumehood_server.model.call import CallError
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.failures import RunFailedError
 from fumehood_server.orchestration.plans.graph import find_cycle
-from fumehood_server.orchestration.plans.parsing import MAX_PLAN_CHARS, parse_plan
+from fumehood_server.orchestration.plans.parsing import (
+    MAX_PLAN_CHARS,
+    MAX_PLAN_VALUES,
+    _count_values,
+    parse_plan,
+)
 from fumehood_server.orchestration.plans.policy import check_plan
 from fumehood_server.orchestration.plans.references import find_value, references_in
 from fumehood_server.orchestration.plans.rendering import Renderer
 from fumehood_server.orchestration.plans.steps import MAX_STEPS
 from fumehood_server.orchestration.request import PlanPolicy
+from fumehood_server.validation.strict_json import measure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +48,33 @@ def deep(levels: int) -> Any:
     for _ in range(levels):
         value = [value]
     return value
+
+
+def test_a_plan_of_too_many_values_is_refused_before_anything_is_made_of_them() -> None:
+    text = '{"steps": [' + "[]," * 80_000 + "[]]}"
+    tracemalloc.start()
+    try:
+        found = refusal(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "more than" in json.dumps(found.details)
+    assert peak < 8 * len(text)
+    prose = ", [not] {values}" * 10_000
+    assert len(parse_plan(json.dumps({"steps": [tool_step("a", arguments={"x": prose, 'q"\\': ","})]})).steps) == 1
+
+
+@given(
+    st.recursive(
+        st.none() | st.text(st.sampled_from('a,[]{}"\\ '), max_size=8),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+        max_leaves=30,
+    ),
+    st.sampled_from([None, 1]),
+)
+def test_values_are_counted_as_they_are_read(value: object, indent: int | None) -> None:
+    text = json.dumps({"steps": [value, "," * MAX_PLAN_VALUES]}, indent=indent)
+    assert _count_values(text) == measure(json.loads(text)).values
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tests.soak.arena import Arena
-from tests.soak.attacks import callers, connections, egress, plugins, unread
+from tests.soak.attacks import callers, connections, egress, plugins, requests, unread
 
 Attack = Callable[[Arena], Awaitable[None]]
 
@@ -32,6 +32,11 @@ KINDS = {
     "unread sessions": Kind("six sessions whose answers nobody reads", unread.sessions),
     "unread updates": Kind("streams of 100,000 updates that nobody reads", unread.updates),
     "half-sent": Kind("600 requests of 1 MB that never end", unread.half_sent),
+    "half-sent health": Kind("requests of 2 MB to health that never end, without a token", requests.half_sent_health),
+    "full windows": Kind("16,000 requests to health of which 60 KB are sent", requests.full_windows),
+    "reflection": Kind("requests to reflection that never end, and answers that nobody reads", requests.reflection),
+    "million fields": Kind("requests of a million fields to eight methods", requests.million_fields),
+    "million combined": Kind("sessions that combine a million requests in a message", requests.million_combined),
     "idle connections": Kind("more connections than descriptors", connections.idle),
     "followers": Kind("3,000 followers of a plugin's log", connections.followers),
     "empty headers": Kind("frames with two million empty headers or blocks", plugins.empty_fields),

@@ -41,12 +41,19 @@ def shown_request(method: str, params: object, refused: RefusedInput | None = No
         if isinstance(given.get(name), str):
             shown[name] = given[name][:MAX_TEXT_CHARACTERS]
     schema = given.get("requestedSchema")
-    if isinstance(schema, dict) and len(dumps(schema)) <= MAX_SCHEMA_BYTES:
+    if isinstance(schema, dict) and _can_be_shown(schema):
         shown["requested_schema"] = schema
     if refused is not None:
         shown["refused"] = refused.reason
         shown["problem"] = refused.problem[:MAX_TEXT_CHARACTERS]
     return shown
+
+
+def _can_be_shown(schema: Mapping[str, Any]) -> bool:
+    try:
+        return len(dumps(schema)) <= MAX_SCHEMA_BYTES
+    except (ValueError, RecursionError):  # it is nested too deeply
+        return False
 
 
 def refused_text(shown: Mapping[str, Any]) -> str:

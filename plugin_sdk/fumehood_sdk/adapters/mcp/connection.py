@@ -9,15 +9,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from fumehood_sdk.adapters.mcp.client_requests import CLIENT_FEATURES, RefusedInput
 from fumehood_sdk.adapters.mcp.faults import ServerFault
+from fumehood_sdk.adapters.mcp.messages import Message, one_line, read_message, shown
 from fumehood_sdk.adapters.mcp.server_process import ServerProcess
 
-Message = dict[str, Any]
 Answered = Callable[[Message], None]
-"""Takes a response: a message with `result` or with `error`."""
+"""Takes a response: a message with `result`, with `error`, or with what is wrong with it (`messages.problem_of`)."""
 Respond = Callable[["bytes | RefusedInput"], None]
 """Takes the result that a server's request is answered with, as JSON, or why there is none."""
 
@@ -40,6 +39,7 @@ class ServerConnection:
 
     __slots__ = (
         "_abandoned",
+        "_has_forgotten",
         "_last_id",
         "_max_line_bytes",
         "_pending",
@@ -66,6 +66,7 @@ class ServerConnection:
         self._roots = roots
         self._pending: dict[int, Answered] = {}
         self._abandoned: deque[int] = deque(maxlen=MAX_ABANDONED)
+        self._has_forgotten = False
         self._last_id = 0
         self._rest = bytearray()
         self._scanned = 0
@@ -84,6 +85,11 @@ class ServerConnection:
         """Whether something waits for the server to read."""
         return bool(self._unsent)
 
+    @property
+    def has_abandoned(self) -> bool:
+        """Whether the server may be at work on a request that nobody waits for: it has not answered it."""
+        return bool(self._abandoned) or self._has_forgotten
+
     def request(self, method: str, params: bytes, answered: Answered) -> int:
         """Send a request with `params` as JSON in one line. Returns its id."""
         number = self._last_id = self._last_id + 1
@@ -98,6 +104,7 @@ class ServerConnection:
     def abandon(self, number: int) -> None:
         """Wait for the answer to a request no more."""
         if self._pending.pop(number, None) is not None:
+            self._has_forgotten = self._has_forgotten or len(self._abandoned) == MAX_ABANDONED
             self._abandoned.append(number)
 
     def wait_for(self, done: Callable[[], bool], within_s: float) -> bool:
@@ -184,13 +191,19 @@ class ServerConnection:
     def _take_line(self, line: bytes) -> None:
         if line.isspace() or not line:
             return
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            message = None
-        if not isinstance(message, dict):
+        message = read_message(line)
+        if message is None or not _is_message(message):
             self._stray_line(f"the MCP server wrote a line to stdout that is no JSON-RPC: {line[:200]!r}")
             return
+        try:
+            self._take_message(message)
+        except (ServerFault, OSError):
+            raise
+        except Exception as error:
+            problem = f"{type(error).__name__}: {one_line(error)}"
+            raise ServerFault(f"a line of the MCP server's can't be handled ({problem}): {line[:200]!r}") from error
+
+    def _take_message(self, message: Message) -> None:
         number = message.get("id")
         if "method" in message:
             if number is None:
@@ -206,7 +219,7 @@ class ServerConnection:
         elif type(number) is int and number in self._abandoned:
             self._abandoned.remove(number)
         else:
-            self._stray_line(f"the MCP server answered the id {str(number)[:80]}, which nobody asked")
+            self._stray_line(f"the MCP server answered the id {shown(number)}, which nobody asked")
 
     def _stray_line(self, problem: str) -> None:
         self._stray += 1
@@ -217,17 +230,17 @@ class ServerConnection:
     def _answer(self, message: Message) -> None:
         """Answer a request of the server's, or have it answered."""
         method, number = message["method"], message["id"]
-        if str(method) in CLIENT_FEATURES:
-            self.on_request(message, partial(self._respond, number, str(method)))
+        if method in CLIENT_FEATURES:
+            self.on_request(message, partial(self._respond, number, method))
             return
         if method == "ping":
             outcome = '"result":{}'
         elif method == "roots/list":
             outcome = f'"result":{self._roots}'
         else:
-            text = f"no method {str(method)[:80]}"
+            text = f"no method {shown(method)}"
             outcome = f'"error":{{"code":{METHOD_NOT_FOUND},"message":{json.dumps(text)}}}'
-            self.log(f"the MCP server asked for {str(method)[:80]}: {text}")
+            self.log(f"the MCP server asked for {shown(method)}: {text}")
         self._send(f'{{"jsonrpc":"2.0","id":{json.dumps(number)},{outcome}}}\n'.encode())
 
     def _respond(self, number: object, method: str, answer: bytes | RefusedInput) -> None:
@@ -239,6 +252,13 @@ class ServerConnection:
             self._send(b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (shown, error))
         else:
             self._send(b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (shown, answer))
+
+
+def _is_message(message: Message) -> bool:
+    """Whether it may be JSON-RPC, by the types of its `method` and, beside that, its `id`."""
+    if "method" not in message:
+        return True
+    return isinstance(message["method"], str) and isinstance(message.get("id"), str | int | float | None)
 
 
 def _refuse(_message: Message, respond: Respond) -> None:

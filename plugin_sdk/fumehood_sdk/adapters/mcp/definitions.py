@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fumehood_sdk.adapters.mcp.faults import ServerFault
+from fumehood_sdk.adapters.mcp.messages import one_line
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.wire import varint
 from fumehood_sdk.wire.fields import bytes_field, number_field, optional_bytes_field, skip_field, text_field
@@ -26,7 +27,7 @@ def encode_definitions(tools: Sequence[Mapping[str, Any]], server: str) -> dict[
     """By the name that callers know a tool by: its name at the server, and its encoded definition.
 
     Raises:
-        ServerFault: two tools would have one name, or one has none.
+        ServerFault: two tools would have one name, or one has none, or can't be written as JSON.
     """
     found: dict[str, tuple[str, bytes]] = {}
     for tool in tools:
@@ -36,7 +37,12 @@ def encode_definitions(tools: Sequence[Mapping[str, Any]], server: str) -> dict[
         name = tool_name(theirs)
         if name in found:
             raise ServerFault(f"the MCP server has the tools {found[name][0]!r} and {theirs!r}, which are both {name}")
-        found[name] = (theirs, _encode(name, tool, server))
+        try:
+            found[name] = (theirs, _encode(name, tool, server))
+        except (ValueError, RecursionError) as error:
+            raise ServerFault(
+                f"the MCP server's tool {theirs!r} can't be written as JSON: {one_line(error)}"
+            ) from error
     if not found:
         raise ServerFault("the MCP server lists no tools")
     return found
@@ -113,6 +119,7 @@ def _schema(schema: object) -> bytes:
     """A schema as JSON. An older dialect's name is left out: the sidecar checks what remains as 2020-12."""
     if schema is None:
         return b""
-    if isinstance(schema, dict) and _OLD_DIALECT.fullmatch(str(schema.get("$schema", ""))):
+    dialect = schema.get("$schema") if isinstance(schema, dict) else None
+    if isinstance(schema, dict) and isinstance(dialect, str) and _OLD_DIALECT.fullmatch(dialect):
         schema = {key: value for key, value in schema.items() if key != "$schema"}
     return dumps(schema)

@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from fumehood_sdk.adapters.mcp.connection import Message, ServerConnection
+from fumehood_sdk.adapters.mcp.connection import ServerConnection
 from fumehood_sdk.adapters.mcp.faults import ServerFault
+from fumehood_sdk.adapters.mcp.messages import Message, problem_of, shown
 
 STATELESS = "2026-07-28"
 HANDSHAKES = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -41,8 +42,11 @@ class Session:
         """Names of the capabilities that the server declares."""
         tools = capabilities.get("tools") if isinstance(capabilities, dict) else None
         self.lists_change = isinstance(tools, dict) and tools.get("listChanged") is True
-        server = answer.get("serverInfo") or (answer.get("_meta") or {}).get("io.modelcontextprotocol/serverInfo")
-        self.server = str(server.get("name", ""))[:64] if isinstance(server, dict) else ""
+        said = answer.get("_meta")
+        told = said.get("io.modelcontextprotocol/serverInfo") if isinstance(said, dict) else None
+        server = answer.get("serverInfo") or told
+        name = server.get("name") if isinstance(server, dict) else None
+        self.server = name[:64] if isinstance(name, str) else ""
         self.meta = meta if self.is_stateless else b""
         """Fields of each request's `_meta`, each after a comma."""
 
@@ -82,10 +86,10 @@ def negotiate(connection: ServerConnection, *, stateless: bool = True, samples: 
     (answer,) = answers
     result = answer.get("result")
     if not isinstance(result, dict):
-        raise ServerFault(f"the MCP server refuses `initialize`: {error_text(answer)}")
+        raise ServerFault(f"`initialize` is refused: {error_text(answer)}")
     revision = result.get("protocolVersion")
     if revision not in HANDSHAKES:
-        raise ServerFault(f"the MCP server speaks the revision {str(revision)[:80]}, which is not spoken here")
+        raise ServerFault(f"the MCP server speaks the revision {shown(revision)}, which is not spoken here")
     connection.notify("notifications/initialized", b"{}")
     return Session(str(revision), result, meta)
 
@@ -165,8 +169,9 @@ def error_text(answer: Message) -> str:
     """What a response's error says."""
     error = answer.get("error")
     if not isinstance(error, dict):
-        return "it answers neither a result nor an error"
-    return f"{error.get('message', '')} (code {error.get('code')})"[:500]
+        return problem_of(answer) or "it answers neither a result nor an error"
+    message = error.get("message")
+    return f"{message[:400] if isinstance(message, str) else ''} (code {shown(error.get('code'))})"
 
 
 def _strings(value: object) -> list[str]:
@@ -177,4 +182,6 @@ _META = (
     b',"io.modelcontextprotocol/protocolVersion":%b'
     b',"io.modelcontextprotocol/clientInfo":%b'
     b',"io.modelcontextprotocol/clientCapabilities":%b'
+    b',"io.modelcontextprotocol/logLevel":"info"'
 )
+"""Without a level a server says nothing to the log: `notifications/message` are for requests that ask for them."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fumehood_sdk.adapters.mcp.connection import Message
-from fumehood_sdk.adapters.mcp.results import InvalidResultError, content_block, malformed, refused_input, rpc_failure
+from fumehood_sdk.adapters.mcp.messages import Message
+from fumehood_sdk.adapters.mcp.results import InvalidResultError, content_block, malformed, refused_answer, rpc_failure
 from fumehood_sdk.json_text import dumps
 from fumehood_sdk.wire.plugin_frames import Block, Failure, Sent
 
@@ -57,9 +57,9 @@ class Reading:
         result = answer.get("result")
         try:
             if not isinstance(result, dict):
-                return rpc_failure(answer.get("error"))
+                return rpc_failure(answer)
             if result.get("resultType") == "input_required":
-                return refused_input(result)
+                return refused_answer(answer)
             content, document = self._convert(result)
             return content, dumps(document), False
         except (InvalidResultError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Looks at a server's list of tools once more: where it says that it has changed; over HTTP, now and then."""
+"""Looks at a server's list of tools once more: where it says that it has changed; now and then where nobody would."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from fumehood_sdk.adapters.mcp import definitions, negotiation
-from fumehood_sdk.adapters.mcp.connection import Message, ServerConnection
+from fumehood_sdk.adapters.mcp.connection import ServerConnection
 from fumehood_sdk.adapters.mcp.faults import ServerFault
 from fumehood_sdk.adapters.mcp.log_lines import LogLines
+from fumehood_sdk.adapters.mcp.messages import Message
 from fumehood_sdk.wire import sidecar_frames
 
 RELIST_INTERVAL_S = 1.0
 """Between two looks at a list that its server says has changed."""
-REMOTE_RELIST_S = 30.0
-"""Between two looks at the list of a server over HTTP, where calls come: it changes without a word."""
+TIMED_RELIST_S = 30.0
+"""Between two looks, where calls come, at a list that changes without a word: over HTTP, and without a subscription."""
 RELIST_TIMEOUT_S = 10.0
 """Calls wait for a look at the list; what is not listed by then has changed."""
 
@@ -35,6 +36,7 @@ class Relisting:
         "_page",
         "_released",
         "_session",
+        "_timed",
         "_tools",
         "differing",
     )
@@ -56,16 +58,38 @@ class Relisting:
         self._held: list[sidecar_frames.Invoke] | None = None
         """Calls that wait for a look at the list. None: nobody looks."""
         self._released: list[sidecar_frames.Invoke] = []
+        self._timed = session.is_remote
+        """Whether nobody says when it changes."""
         self._looked_at = time.monotonic() if session.is_remote else -math.inf
         self._look_at = math.inf
         self._look_ends_at = math.inf
         self._page: list[dict[str, Any]] = []
 
+    def subscribe(self) -> None:
+        """Ask a server on stdio to say when its list changes, which one of 2026-07-28 does where it is asked to."""
+        if not self._session.is_remote and self._session.is_stateless and self._session.lists_change:
+            fields = b'"notifications":{"toolsListChanged":true},'
+            self._connection.request("subscriptions/listen", self._session.params(fields), self._take_subscription_end)
+
+    def take_acknowledgement(self, params: Mapping[str, Any]) -> None:
+        """Take which notifications the server will send for the subscription."""
+        honoured = params.get("notifications")
+        if not (isinstance(honoured, dict) and honoured.get("toolsListChanged") is True):
+            self._timed = True
+
+    def _take_subscription_end(self, answer: Message) -> None:
+        why = f": {negotiation.error_text(answer)}" if "error" in answer else ""
+        self._log.warn(
+            f"the MCP server no longer says when its tools change{why}; they are listed every "
+            f"{TIMED_RELIST_S:.0f} s where calls come"
+        )
+        self._timed = True
+
     def holds(self, frame: sidecar_frames.Invoke) -> bool:
         """Whether a call waits for a look, which it may begin."""
-        if self._held is None and self._session.is_remote:
+        if self._held is None and self._timed:
             now = time.monotonic()
-            if now >= self._looked_at + REMOTE_RELIST_S:
+            if now >= self._looked_at + TIMED_RELIST_S:
                 self._begin(now)
         if self._held is None:
             return False

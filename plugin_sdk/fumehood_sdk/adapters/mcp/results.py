@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from fumehood_sdk.adapters.mcp.client_requests import (
     CLIENT_FEATURES,
@@ -13,13 +13,21 @@ from fumehood_sdk.adapters.mcp.client_requests import (
     refusal,
     shown_request,
 )
-from fumehood_sdk.adapters.mcp.connection import Message
+from fumehood_sdk.adapters.mcp.messages import Message, one_line, problem_of, shown
 from fumehood_sdk.json_text import dumps
-from fumehood_sdk.wire.plugin_frames import Block, Failure, Sent
+from fumehood_sdk.wire.plugin_frames import Annotations, Block, DescribedBlock, Failure, Sent, encode_result
 
 MAX_DETAILS_BYTES = 60_000
+MAX_BLOCKS = 1024
+"""Of a result: plugin.proto."""
+MAX_FAILURE_CONTENT_BYTES = 3 * 1024 * 1024
+"""Of what is shown beside a failure: as much as an operator can allow of a result, and less than a frame may have."""
+MAX_URI_CHARACTERS = 8192
+MAX_MEDIA_TYPE_CHARACTERS = 255
+MAX_TIME_CHARACTERS = 64
 LINK_TYPE = "application/vnd.modelcontextprotocol.resource-link+json"
 """Media type of a `resource_link`, which is told as the JSON that the server sent."""
+ROLES = ("user", "assistant")
 INVALID_PARAMS = -32602
 ASKABLE = frozenset({"roots/list", *CLIENT_FEATURES})
 """What an `input_required` result may ask for."""
@@ -34,9 +42,9 @@ def convert_answer(answer: Message) -> Sent | Failure:
     result = answer.get("result")
     try:
         if not isinstance(result, dict):
-            return rpc_failure(answer.get("error"))
+            return rpc_failure(answer)
         if result.get("resultType") == "input_required":
-            return refused_input(result)
+            return refused_answer(answer)
         if result.get("isError") is True:
             return _tool_failure(result)
         content = tuple(content_block(each) for each in _list(result.get("content", [])))
@@ -48,26 +56,43 @@ def convert_answer(answer: Message) -> Sent | Failure:
 
 def malformed(error: Exception) -> Failure:
     """What is said of a result that is not what the protocol has."""
-    return Failure(f"the MCP server's result is malformed: {error}"[:MAX_MESSAGE_CHARACTERS], "invalid_result")
+    return Failure(f"the MCP server's result is malformed: {one_line(error)}", "invalid_result")
 
 
 def refused_input(result: Mapping[str, Any]) -> Failure:
     """What is said of a call whose server asks for what is not offered."""
     requests = result.get("inputRequests")
     asked = [each for each in (requests.values() if isinstance(requests, dict) else ()) if isinstance(each, dict)]
-    return refusal([shown_request(str(each.get("method")), each.get("params")) for each in asked[:MAX_SHOWN_REQUESTS]])
+    return refusal(
+        [shown_request(shown(each.get("method")), each.get("params")) for each in asked[:MAX_SHOWN_REQUESTS]]
+    )
+
+
+def refused_answer(answer: Message) -> Failure:
+    """Likewise, of the server's answer.
+
+    Raises:
+        InvalidResultError: what it asks for can't be told.
+    """
+    if (problem := problem_of(answer)) is not None:
+        raise InvalidResultError(problem)
+    return refused_input(answer["result"])
 
 
 def input_required(answer: Message) -> Mapping[str, Any] | None:
     """A result that asks for what can be had, or for nothing and another try. None: any other one."""
     result = answer.get("result")
-    if not isinstance(result, dict) or result.get("resultType") != "input_required":
+    if not isinstance(result, dict) or result.get("resultType") != "input_required" or problem_of(answer) is not None:
         return None
     requests = result.get("inputRequests") or {}
     if not isinstance(requests, dict):
         return None
-    known = all(isinstance(each, dict) and each.get("method") in ASKABLE for each in requests.values())
-    return result if known else None
+    return result if all(_is_askable(each) for each in requests.values()) else None
+
+
+def _is_askable(request: object) -> bool:
+    method = request.get("method") if isinstance(request, dict) else None
+    return isinstance(method, str) and method in ASKABLE
 
 
 def content_block(block: object) -> Block:
@@ -78,19 +103,67 @@ def content_block(block: object) -> Block:
     """
     if not isinstance(block, dict):
         raise InvalidResultError("a content block is no object")
+    annotations = _annotations(block.get("annotations"))
     kind = block.get("type")
-    if kind == "text":
-        return _text(block)
-    if kind in ("image", "audio"):
-        return _data(block, "data"), _media_type(block)
     if kind == "resource":
-        resource = block.get("resource")
-        if not isinstance(resource, dict):
-            raise InvalidResultError("an embedded resource is no object")
-        if "blob" in resource:
-            return _data(resource, "blob"), _media_type(resource)
-        return _text(resource)
-    return dumps(block), LINK_TYPE if kind == "resource_link" else "application/json"
+        return _embedded(block.get("resource"), annotations)
+    if kind == "resource_link":
+        return _described((dumps(block), LINK_TYPE), annotations, resource_uri=_uri(block))
+    if kind == "text":
+        return _described(_text(block), annotations)
+    if kind in ("image", "audio"):
+        return _described((_data(block, "data"), _media_type(block)), annotations)
+    return dumps(block), "application/json"
+
+
+def _embedded(resource: object, annotations: Annotations | None) -> Block:
+    if not isinstance(resource, dict):
+        raise InvalidResultError("an embedded resource is no object")
+    uri, media_type = _uri(resource), _media_type(resource)
+    if "blob" in resource:
+        return _described((_data(resource, "blob"), media_type), annotations, resource_uri=uri)
+    return _described(_text(resource), annotations, resource_uri=uri, text_media_type=media_type)
+
+
+def _described(
+    block: str | tuple[bytes, str],
+    annotations: Annotations | None,
+    *,
+    resource_uri: str = "",
+    text_media_type: str = "",
+) -> Block:
+    if annotations is None and not resource_uri and not text_media_type:
+        return block
+    return DescribedBlock(block, resource_uri=resource_uri, text_media_type=text_media_type, annotations=annotations)
+
+
+def _annotations(given: object) -> Annotations | None:
+    """Those of the protocol, of which what is none is left out. None: there are none."""
+    if not isinstance(given, dict):
+        return None
+    audience, modified = given.get("audience"), given.get("lastModified")
+    made = Annotations(
+        tuple(each for each in ROLES if isinstance(audience, list) and each in audience),
+        _priority(given.get("priority")),
+        modified if _is_printable(modified, MAX_TIME_CHARACTERS) else "",
+    )
+    return made if made != Annotations() else None
+
+
+def _priority(given: object) -> float | None:
+    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 <= given <= 1:
+        return None
+    return float(given)
+
+
+def _uri(block: Mapping[str, Any]) -> str:
+    """Empty where there is none that can be passed on: what it stands beside is shown all the same."""
+    uri = block.get("uri")
+    return uri if _is_printable(uri, MAX_URI_CHARACTERS) else ""
+
+
+def _is_printable(text: object, most: int) -> TypeGuard[str]:
+    return isinstance(text, str) and len(text) <= most and text.isprintable()
 
 
 def _text(block: Mapping[str, Any]) -> str:
@@ -112,7 +185,7 @@ def _data(block: Mapping[str, Any], key: str) -> bytes:
 
 def _media_type(block: Mapping[str, Any]) -> str:
     media_type = block.get("mimeType")
-    return media_type if isinstance(media_type, str) else ""
+    return media_type[:MAX_MEDIA_TYPE_CHARACTERS] if isinstance(media_type, str) else ""
 
 
 def _list(value: object) -> list[Any]:
@@ -122,26 +195,37 @@ def _list(value: object) -> list[Any]:
 
 
 def _tool_failure(result: Mapping[str, Any]) -> Failure:
-    texts = [
-        each["text"]
-        for each in _list(result.get("content", []))
-        if isinstance(each, dict) and isinstance(each.get("text"), str)
-    ]
+    content = _list(result.get("content", []))
+    texts = [each["text"] for each in content if isinstance(each, dict) and isinstance(each.get("text"), str)]
     structured = result.get("structuredContent")
     details = {} if structured is None else {"structured_content": structured}
     return Failure(
-        _cut("\n".join(texts)) or "the tool failed and does not say why", "tool_error", details_json=_details(details)
+        _cut("\n".join(texts)) or "the tool failed and does not say why",
+        "tool_error",
+        details_json=_details(details),
+        content=_shown_beside(content),
     )
 
 
-def rpc_failure(error: object) -> Failure:
-    """A JSON-RPC error as a typed failure.
+def _shown_beside(content: list[Any]) -> tuple[Block, ...]:
+    """What a tool that failed shows. Nothing where it is malformed or too much: that would hide why it failed."""
+    try:
+        blocks = tuple(content_block(each) for each in content[: MAX_BLOCKS + 1])
+    except (InvalidResultError, ValueError, RecursionError):
+        return ()
+    size = len(encode_result(0, blocks, b"", terminate=False))
+    return blocks if len(blocks) <= MAX_BLOCKS and size <= MAX_FAILURE_CONTENT_BYTES else ()
+
+
+def rpc_failure(answer: Message) -> Failure:
+    """An answer's JSON-RPC error as a typed failure.
 
     Raises:
-        InvalidResultError: there is none.
+        InvalidResultError: it has none.
     """
+    error = answer.get("error")
     if not isinstance(error, dict):
-        raise InvalidResultError("it is neither a result nor an error")
+        raise InvalidResultError(problem_of(answer) or "it is neither a result nor an error")
     code, message = error.get("code"), error.get("message")
     text = _cut(message) if isinstance(message, str) and message else "the MCP server refused the call"
     details = {"code": code, **({"data": error["data"]} if "data" in error else {})}

@@ -25,6 +25,7 @@ def outcome_of(call: Call, progress: Progress, checked: Checked) -> CallOutcome:
     return CallOutcome(
         call_id=call.request.call_id,
         tool=call.request.tool,
+        plugin="" if progress.tool is None else progress.tool.plugin,
         content=checked.content,
         details_json=checked.details_json,
         terminate=checked.terminate,

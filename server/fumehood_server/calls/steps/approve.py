@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields, replace
@@ -13,16 +14,16 @@ from fumehood_server.calls.documents import DocumentChecks
 from fumehood_server.calls.errors import EndedEarlyError, NotBegunError, StepFailedError
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.steps.find import Tools
-from fumehood_server.calls.steps.permit import check_permission
+from fumehood_server.calls.steps.permit import arguments_for, check_permission, decide
 from fumehood_server.calls.steps.prepare import arguments_of, settled
-from fumehood_server.calls.steps.validate import validate
+from fumehood_server.calls.steps.validate import validate, validate_in_time
 from fumehood_server.calls.steps.writable import not_run
 from fumehood_server.errors import CallTakenError, JournalUnavailableError
 from fumehood_server.model.approvals import Approval, ApprovalRefusedError, Approvals, ApprovalState, Asked, Subject
 from fumehood_server.model.call import CallApproval, CallContext, CallError, CallRequest
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.policy import Policy, Verdict
-from fumehood_server.model.standing import StandingUse
+from fumehood_server.model.standing import StandingUse, ValuesOf
 from fumehood_server.model.steady_clock import STEADY_CLOCK
 from fumehood_server.model.taxonomy import Code
 from fumehood_server.model.tool import Permission
@@ -75,7 +76,7 @@ async def approve(
     try:
         while True:
             subject = subject_of(call.request, tool, prepared.canonical_sha256, parts.policy.version)
-            asked = _asked(call, tool, prepared, verdict, subject=subject, progress=progress)
+            asked = await _asked(call, tool, prepared, verdict, subject=subject, progress=progress)
             grants = parts.approvals.grants
             standing = await _standing(call, tool, asked, prepared.text, parts=parts, but=but)
             if standing is not None:
@@ -83,17 +84,18 @@ async def approve(
             approval = await parts.approvals.obtain(asked)
             approval = await _decision(call, tool, approval, parts.approvals, grants)
             if approval.state is ApprovalState.PENDING:  # a standing one was given, which may be for this call
-                verdict = _asked_again(call, tool, prepared.text, parts)
+                verdict = await _asked_again(call, tool, prepared.text, parts)
                 continue
             await _check_given(tool, approval, asked, parts.approvals)
             call.ready_at = time.monotonic()
             running = await _edited(call, tool, approval, parts) if approval.edited else prepared
+            permission = None
+            if parts.policy.version != subject.policy:
+                permission = (await _permitted(call, tool, running.text, parts)).permission
             _check_unchanged(tool, parts.tools)  # and the rules: nothing is waited for between this and the return
-            if parts.policy.version == subject.policy:
-                return Approved(running, approval)
-            if _permitted(call, tool, running.text, parts.policy).permission is Permission.ALLOW:
-                return Approved(running, approval)  # it is approved all the same, by the rules of before
-            verdict = _permitted(call, tool, prepared.text, parts.policy)
+            if parts.policy.version == subject.policy or permission is Permission.ALLOW:
+                return Approved(running, approval)  # of other rules that allow it, by those of before all the same
+            verdict = await _permitted(call, tool, prepared.text, parts)
             if verdict.permission is Permission.ALLOW:  # of what an approver put in its place, nobody can be asked anew
                 raise StepFailedError(not_approved(tool.name, approval.approval_id, "changed"))
     except ApprovalRefusedError as exc:
@@ -146,12 +148,12 @@ def is_current(subject: Subject, tool: RegisteredTool, policy: str) -> bool:
     return (tool.spec.plugin_digest, tool.spec.reach) == (subject.plugin, subject.sandbox)
 
 
-def _asked(
+async def _asked(
     call: Call, tool: RegisteredTool, prepared: Accepted, verdict: Verdict, *, subject: Subject, progress: Progress
 ) -> Asked:
     request, text = call.request, prepared.text
     if progress.redactor is not None:
-        text = progress.redactor.text(text)
+        text = await progress.redactor.text_beside(text)
     context = {name: value for name in _CONTEXT if (value := getattr(request.context, name))}
     return Asked(
         call_id=request.call_id,
@@ -200,7 +202,9 @@ async def _standing(
     """A standing approval that is for the call, where all rules that ask let one stand. None: it has to ask."""
     if not asked.requirements or not all(each.standing for each in asked.requirements):
         return None
-    found = await parts.approvals.standing.find(asked, text, but=but)
+    validated = functools.partial(validate_in_time, call, tool, parts.checks)
+    values: ValuesOf = lambda pointers: arguments_for(pointers, text, validated)  # noqa: E731 - typed
+    found = await parts.approvals.standing.find(asked, text, but=but, values=values)
     if found is None:
         await parts.approvals.standing.check_not_begun(asked)
         return None
@@ -211,10 +215,10 @@ async def _standing(
     return found
 
 
-def _asked_again(call: Call, tool: RegisteredTool, text: str, parts: ApprovalParts) -> Verdict:
+async def _asked_again(call: Call, tool: RegisteredTool, text: str, parts: ApprovalParts) -> Verdict:
     """What the rules say by now of a call that waits."""
     _check_unchanged(tool, parts.tools)
-    verdict = _permitted(call, tool, text, parts.policy)
+    verdict = await _permitted(call, tool, text, parts)
     if verdict.permission is Permission.ALLOW:
         raise NotBegunError(_changed(tool))
     return verdict
@@ -247,8 +251,14 @@ def _changed(tool: RegisteredTool) -> CallError:
     )
 
 
-def _permitted(call: Call, tool: RegisteredTool, text: str, policy: Policy) -> Verdict:
-    verdict = policy.decide(tool, call.request.identity.name, text)
+async def _permitted(call: Call, tool: RegisteredTool, text: str, parts: ApprovalParts) -> Verdict:
+    """What the rules in force say of it. Waits for that where the arguments are large.
+
+    Raises:
+        StepFailedError: it may not run.
+    """
+    validated = functools.partial(validate_in_time, call, tool, parts.checks)
+    verdict = await decide(parts.policy, tool, call.request.identity.name, text, validated)
     error = check_permission(tool, verdict)
     if error is not None:
         raise StepFailedError(error)
@@ -262,7 +272,7 @@ async def _edited(call: Call, tool: RegisteredTool, approval: Approval, parts: A
     prepared = settled(tool, await validate(call, tool, document, parts.checks, deadline))
     if isinstance(prepared, CallError):
         raise StepFailedError(prepared)
-    _permitted(call, tool, prepared.text, parts.policy)
+    await _permitted(call, tool, prepared.text, parts)
     if replace(approval.subject, arguments_sha256=prepared.canonical_sha256) != approval.subject:
         raise StepFailedError(not_approved(tool.name, approval.approval_id, "changed"))
     return prepared
@@ -272,10 +282,8 @@ def approval_required(tool: str, approval: Approval) -> CallError:
     """The answer to a caller who does not wait."""
     return CallError(
         code=Code.TOOL_APPROVAL_REQUIRED,
-        message=(
-            f"{tool} needs an approval, and {approval.approval_id} waits to be decided. Send the same call with the "
-            "same call_id again once it is."
-        ),
+        # How it comes again is said by who has its id: a model has none.
+        message=f"{tool} needs an approval, and {approval.approval_id} waits to be decided. Nothing has run.",
         details={
             "approval_id": approval.approval_id,
             "rules": [each.rule for each in approval.requirements],

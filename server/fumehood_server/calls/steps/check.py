@@ -82,10 +82,7 @@ def show(error: CallError) -> tuple[Block, ...]:
 
 def output_size(result: InvocationResult) -> int:
     """Bytes of content and details together."""
-    size = len(result.details_json.encode())
-    for block in result.content:
-        size += len(block.data) if block.data is not None else len((block.text or "").encode())
-    return size
+    return len(result.details_json.encode()) + sum(block.size_bytes for block in result.content)
 
 
 def _over_cap(tool: RegisteredTool, spec: WorkerSpec, result: InvocationResult) -> CallError | None:

@@ -15,6 +15,9 @@ from fumehood_server.model.tool import Reason
 class Tools(Protocol):
     """What the executor asks of the catalog."""
 
+    async def look_for_programs(self) -> None:
+        """Have plugins found whose program was installed meanwhile. Mostly nothing is waited for."""
+
     def find(self, name: str) -> RegisteredTool | None:
         """The tool of this name, available or not."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import sys
 import time
@@ -18,9 +19,9 @@ from fumehood_server.calls.placeholders import placeholder_in
 from fumehood_server.calls.progress import Progress
 from fumehood_server.calls.steps import hook_errors
 from fumehood_server.calls.steps.check import Checked, check_result, output_size
-from fumehood_server.calls.steps.permit import check_permission
+from fumehood_server.calls.steps.permit import check_permission, decide
 from fumehood_server.calls.steps.prepare import arguments_of, settled
-from fumehood_server.calls.steps.validate import validate
+from fumehood_server.calls.steps.validate import validate, validate_in_time
 from fumehood_server.model.call import Block, CallError, CallOutcome
 from fumehood_server.model.events import payload_of
 from fumehood_server.model.hook_events import HookDecided
@@ -138,7 +139,13 @@ class Interception:
             raise StepFailedError(hook_errors.unusable(turn, Stage.BEFORE, tool.name, changed))
         self._decided_before(turn, answered, began, prepared, shown, left=changed)
         self._take(changed)
-        verdict = self._parts.policy.decide(tool, self._call.request.identity.name, changed.text)
+        verdict = await decide(
+            self._parts.policy,
+            tool,
+            self._call.request.identity.name,
+            changed.text,
+            functools.partial(validate_in_time, self._call, tool, self._parts.checks),
+        )
         error = check_permission(tool, verdict, approvals=self._parts.approvals)
         if error is not None:
             raise StepFailedError(hook_errors.not_permitted(turn, error))
@@ -159,7 +166,7 @@ class Interception:
         verdict = await validate(self._call, self._tool, document, self._parts.checks, deadline)
         changed = settled(self._tool, verdict)
         if is_masked and isinstance(changed, Accepted):
-            masked = placeholder_in(changed.text, self._tool.plugin_secrets)
+            masked = await placeholder_in(changed.text, self._tool.plugin_secrets)
             return hook_errors.masked(masked) if masked else changed
         return changed
 
@@ -235,19 +242,17 @@ class Interception:
 
     async def _shown_text(self, text: str) -> str:
         redactor = self._progress.redactor
-        if redactor is None:
-            return text
-        return redactor.text(text) if len(text) <= _INLINE_CHARS else await asyncio.to_thread(redactor.text, text)
+        return text if redactor is None else await redactor.text_beside(text)
 
     async def _shown_result(self, checked: Checked) -> HookedResult:
         redactor = self._progress.redactor
         if redactor is None:
             return _as_shown(checked, None)
-        size = len(checked.details_json) + sum(len(each.text or each.data or b"") for each in checked.content)
+        size = len(checked.details_json) + sum(each.length for each in checked.content)
         return (
             _as_shown(checked, redactor)
             if size <= _INLINE_CHARS
-            else await asyncio.to_thread(_as_shown, checked, redactor)
+            else await asyncio.to_thread(_as_shown, checked, redactor, in_thread=True)
         )
 
     def _event(
@@ -311,7 +316,7 @@ class Interception:
             error=result.error,
             coercions=self._progress.coercions,
         )
-        size = len(result.details_json) + sum(len(each.text or each.data or b"") for each in result.content)
+        size = len(result.details_json) + sum(each.length for each in result.content)
         return outcome_to_json(outcome) if size <= _INLINE_CHARS else await asyncio.to_thread(outcome_to_json, outcome)
 
 
@@ -348,19 +353,28 @@ def _event(
     return event
 
 
-def _as_shown(checked: Checked, redactor: Redactor | None) -> HookedResult:
+def _as_shown(checked: Checked, redactor: Redactor | None, *, in_thread: bool = False) -> HookedResult:
     result = HookedResult(
         content=checked.content, details_json=checked.details_json, terminate=checked.terminate, error=checked.error
     )
     if redactor is None:
         return result
-    content = tuple(
-        Block(text=redactor.text(each.text))
-        if each.text is not None
-        else Block(data=redactor.data(each.data or b""), media_type=each.media_type)
-        for each in checked.content
-    )
+    text, data = redactor.text, redactor.data
+    if in_thread:
+        text, data = redactor.text_in_thread, redactor.data_in_thread
+    content = tuple(_masked(each, text, data) for each in checked.content)
     error = checked.error
     if error is not None:
-        error = replace(error, message=redactor.text(error.message), details={}, caused_by=None)
-    return replace(result, content=content, details_json=redactor.text(checked.details_json), error=error)
+        error = replace(error, message=text(error.message), details={}, caused_by=None)
+    return replace(result, content=content, details_json=text(checked.details_json), error=error)
+
+
+def _masked(block: Block, text: Callable[[str], str], data: Callable[[bytes], bytes]) -> Block:
+    said = block.annotations
+    return replace(
+        block,
+        text=None if block.text is None else text(block.text),
+        data=None if block.data is None else data(block.data),
+        resource_uri=text(block.resource_uri),
+        annotations=None if said is None else replace(said, last_modified=text(said.last_modified)),
+    )

@@ -49,8 +49,7 @@ def at_the_end(charges: Sequence[Charge], outcome: CallOutcome) -> tuple[Charge,
     if all(each.counts is not Counted.BYTES for each in charges):
         return tuple(replace(each, amount=_ZERO) for each in charges if each.counts is Counted.IN_FLIGHT)
     size = len(outcome.details_json.encode(errors="surrogatepass"))
-    for block in outcome.content:
-        size += len(block.data or b"") + len((block.text or "").encode(errors="surrogatepass"))
+    size += sum(block.size_bytes for block in outcome.content)
     sizes = {Counted.BYTES: Decimal(size), Counted.IN_FLIGHT: _ZERO}
     return tuple(replace(each, amount=sizes[each.counts]) for each in charges if each.counts in sizes)
 

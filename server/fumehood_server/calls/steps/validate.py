@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 from fumehood_server.calls.call import Call
-from fumehood_server.calls.deadlines import Deadline
+from fumehood_server.calls.deadlines import MIN_WAIT_S, Bound, Deadline
 from fumehood_server.calls.documents import DOCUMENT_S, Cause, DocumentChecks, NoVerdictError
 from fumehood_server.calls.errors import StepFailedError
 from fumehood_server.model.call import CallError
 from fumehood_server.model.plugin import RegisteredTool
 from fumehood_server.model.taxonomy import Code
-from fumehood_server.validation.documents import Document, Verdict
+from fumehood_server.validation.documents import Document, Kind, Verdict
 from fumehood_server.validation.process import CPU_S, MEMORY_BYTES
 
 
@@ -33,8 +35,18 @@ async def validate(
         raise StepFailedError(_error(tool, document, exc.cause)) from exc
 
 
+async def validate_in_time(call: Call, tool: RegisteredTool, checks: DocumentChecks, document: Document) -> Verdict:
+    """As `validate`, from now on within the time that the call's tool has.
+
+    Raises:
+        EndedEarlyError, StepFailedError: as `validate`.
+    """
+    deadline = call.deadline(Bound.WAIT, time.monotonic(), max(MIN_WAIT_S, tool.timeout_s))
+    return await validate(call, tool, document, checks, deadline)
+
+
 def _error(tool: RegisteredTool, document: Document, cause: Cause) -> CallError:
-    what = f"The {document.kind.name.lower()} of {tool.name}"
+    what = f"The {'output' if document.kind is Kind.OUTPUT else 'arguments'} of {tool.name}"
     if cause is Cause.TIME:
         return CallError(
             code=Code.TOOL_RESOURCE_EXHAUSTED,

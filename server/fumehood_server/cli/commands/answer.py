@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fumehood_server.cli.address import address_option
-from fumehood_server.cli.failure import ExitStatus
+from fumehood_server.cli.failure import CommandError, ExitStatus
 
 
 @click.command(short_help="Answer what a call's tool asks.")
@@ -54,16 +54,26 @@ def answer(
     action = choice or "accept"
     content = {} if choice is not None else gather_arguments(pairs, whole, {})
     with SidecarClient(address) as client:
-        client.answer_question(
-            pb.AnswerQuestionRequest(
-                call_id=call_id,
-                question_id=question_id,
-                action=tool_pb2.AnswerAction.Value(f"ANSWER_ACTION_{action.upper()}"),
-                content_json=json.dumps(content, ensure_ascii=False) if content else "",
+        try:
+            client.answer_question(
+                pb.AnswerQuestionRequest(
+                    call_id=call_id,
+                    question_id=question_id,
+                    action=tool_pb2.AnswerAction.Value(f"ANSWER_ACTION_{action.upper()}"),
+                    content_json=json.dumps(content, ensure_ascii=False) if content else "",
+                )
             )
-        )
+        except CommandError as error:
+            error.todo = _TODO.get(error.code, error.todo)
+            raise
     if as_json:
         output.print_json({"call_id": call_id, "question_id": question_id, "action": action, "content": content})
     else:
         output.note(f"{question_id} of {call_id}: {action}")
     return ExitStatus.OK
+
+
+_TODO = {
+    "REQUEST_INVALID": "The question is still open: answer it anew, as the schema in the line that asked says.",
+    "QUESTION_NOT_FOUND": "It is answered, has ended with its call, or is somebody else's: see `call --stream`.",
+}

@@ -106,6 +106,7 @@ def call(
         if timeout_s is not None:
             request.timeout.FromNanoseconds(round(timeout_s * 1e9))
         started: list[str] = [call_id] if call_id else []
+        waited = ""
         call_it = (
             functools.partial(streamed, started=started, as_json=as_json and stream, no_wait=no_wait, quiet=not stream)
             if stream or request.takes_questions
@@ -115,7 +116,8 @@ def call(
             with interrupts() if stream or request.takes_questions else contextlib.nullcontext():
                 result = call_it(client, request)
                 if result.error.code == _APPROVAL_REQUIRED and not no_wait:
-                    output.note(_waits(result))
+                    waited = approval_of(result)
+                    output.note(f"{result.tool} waits to be approved: fumehood approvals approve {waited}")
                     request.return_if_approval_required = False
                     result = call_it(client, request)
         except KeyboardInterrupt as ended:
@@ -129,7 +131,7 @@ def call(
         elif not as_json:
             _print(result)
             if result.is_error:
-                _explain(client, result)
+                _explain(client, result, waited=waited)
             if sys.stderr.isatty():
                 output.say(output.Part(_footer(result), dim=True), err=True)
     return _status(result)
@@ -170,13 +172,12 @@ _ID_BYTES = 16
 _APPROVAL_REQUIRED = "TOOL_APPROVAL_REQUIRED"
 
 
-def _waits(result: tool_pb2.ToolResult) -> str:
-    """What a person is told whose call waits."""
+def approval_of(result: tool_pb2.ToolResult) -> str:
+    """The approval that a call waits for; empty where it names none."""
     from fumehood_server.cli.output import json_or_text
 
     details = json_or_text(result.error.details_json)
-    approval_id = details.get("approval_id", "") if isinstance(details, dict) else ""
-    return f"{result.tool} waits to be approved: fumehood approvals approve {approval_id}"
+    return str(details.get("approval_id", "")) if isinstance(details, dict) else ""
 
 
 def _schema_for(client: SidecarClient, tool: str, *, pairs: bool) -> dict[str, Any]:
@@ -213,17 +214,33 @@ def _print(result: tool_pb2.ToolResult) -> None:
     from fumehood_server.cli import output
 
     texts: list[str] = []
+    for block in result.content:
+        named = f"{block.resource_uri}, " if block.resource_uri else ""
+        if block.WhichOneof("block") == "blob":
+            kind = block.blob.media_type or "application/octet-stream"
+            output.note(f"({named}{kind}, {len(block.blob.data):,} bytes; --json prints it)")
+        elif not result.is_error:  # an error's message has its texts
+            if named:
+                output.note(f"({block.resource_uri})")
+            texts.append(block.text)
+            output.write_content(block.text)
     if not result.is_error:
-        for block in result.content:
-            if block.WhichOneof("block") == "blob":
-                kind = block.blob.media_type or "application/octet-stream"
-                output.note(f"({kind}, {len(block.blob.data):,} bytes; --json prints it)")
-            else:
-                texts.append(block.text)
-                output.write_content(block.text)
         details = output.json_or_text(result.details_json)
-        if details is not None and all(output.json_or_text(text) != details for text in texts):
+        if details is not None and not _is_shown(details, texts):
             output.print_json(details)
+
+
+def _is_shown(details: object, texts: list[str]) -> bool:
+    """Whether the texts say all that the structured output does, as MCP has a server say it for clients of before.
+
+    Servers put what is no object into one: `{"result": …}`, and a list's items into a text each.
+    """
+    from fumehood_server.cli import output
+
+    values = [output.json_or_text(text) for text in texts]
+    wrapped = details["result"] if isinstance(details, dict) and details.keys() == {"result"} else details
+    same = [value for value in (details, wrapped) if value in values or value in texts]
+    return bool(same) or (isinstance(wrapped, list) and bool(texts) and wrapped in (values, texts))
 
 
 def _footer(result: tool_pb2.ToolResult) -> str:
@@ -253,10 +270,11 @@ def _used(usage: tool_pb2.Usage) -> list[str]:
     return [", ".join(found)] if found else []
 
 
+_OUT_OF_TIME = frozenset({"TOOL_TIMEOUT", "CANCELLED_TIMEOUT"})
+
 _TODO = {
     "CANCELLED_TIMEOUT": "Give it more with --timeout.",
     "TOOL_UNAVAILABLE": "`fumehood tools NAME` and `fumehood plugin list` say what stands in the way.",
-    _APPROVAL_REQUIRED: "Once it is approved (`fumehood approvals`), send it again with the same --call-id.",
     "TOOL_EXECUTION_FAILED": "",
     "TOOL_RESOURCE_EXHAUSTED": "",
     "TOOL_PROTOCOL_ERROR": "Its author must mend it: `fumehood plugin logs` shows what it wrote.",
@@ -266,24 +284,30 @@ _TODO = {
 }
 
 
-def _explain(client: SidecarClient, result: tool_pb2.ToolResult) -> None:
-    """Print why the call failed, and what to do, on stderr."""
+def _explain(client: SidecarClient, result: tool_pb2.ToolResult, *, waited: str = "") -> None:
+    """Print why the call failed, and what to do, on stderr. `waited`: the approval that it waited for."""
     from fumehood_server.cli import json_output, output
 
     error = json_output.error_json(result.error)
     wrong = faults(error)
     what = f"{result.tool} can't take these arguments" if wrong else error["message"]  # the message lists them as well
-    lines = [f"{what}  [{error['code']}]"]
-    lines.extend(f"  {each['pointer'] or 'all of them'}: {each['message']}" for each in wrong)
+    lines = [output.hanging(f"{what}  [{error['code']}]")]
+    lines.extend(output.hanging(f"  {each['pointer'] or 'all of them'}: {each['message']}") for each in wrong)
     cause = error["caused_by"]
     while cause is not None:
         if cause["message"] not in what:
-            lines.append(f"  because: {cause['message']}  [{cause['code']}]")
+            lines.append(output.hanging(f"  because: {cause['message']}  [{cause['code']}]"))
         cause = cause["caused_by"]
-    todo = _todo(client, result.tool, error)
+    not_decided = waited if waited and not result.attempts and error["code"] in _OUT_OF_TIME else ""
+    if not_decided or error["code"] == _APPROVAL_REQUIRED:
+        # The id is what the approval is for: another call of the same arguments would need another.
+        todo = f"{not_decided or approval_of(result)} stays open. Once it is approved (`fumehood approvals`), run it:"
+        todo += f" the same command with --call-id {result.call_id}"
+    else:
+        todo = _todo(client, result.tool, error)
     output.say(output.Part("error: ", fg="red", bold=True), "\n".join(lines), err=True)
     if todo:
-        output.note(todo)
+        output.note(output.hanging(todo))
 
 
 def faults(error: JsonObject) -> list[JsonObject]:

@@ -53,24 +53,21 @@ def doctor(config_path: Path | None, as_json: bool, address: str | None) -> int:
     for area, findings in groupby(report.findings, key=lambda finding: finding.area):
         console.print(output.styled(_HEADINGS.get(area, area), "bold"))
         table = output.table("", "", "", "")
-        table.show_header = False
-        for column in table.columns[:3]:
-            column.no_wrap = True
         for finding in findings:
             mark, style = _MARKS.get(finding.status, ("?", "yellow"))
             name = finding.feature if area == "configuration" else finding.layer
             detail = output.styled(finding.detail)
             if finding.feature not in {name, ""} and area in {"sandbox", "landlock"}:
                 detail = output.styled(f"{finding.feature}: {finding.detail}")
-            if finding.remedy:
-                detail.append_text(output.styled(f"\n{finding.remedy}", "cyan"))
             table.add_row(
                 output.styled(f"  {mark}", style),
                 output.styled(name),
                 output.styled("" if finding.status == "ok" else finding.status, style),
                 detail,
             )
-        output.show(console, table)
+            if finding.remedy:
+                table.add_row("", "", "", output.styled(finding.remedy, "cyan"))
+        output.show_rows(console, table)
         console.print()
     if report.usable:
         weaker = any(finding.layer == "backend" and finding.status == "weaker" for finding in report.findings)

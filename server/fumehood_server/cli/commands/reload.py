@@ -33,6 +33,6 @@ def reload(as_json: bool, address: str | None) -> None:
         return
     for what, names in plugins.items():
         for name in names:
-            output.say(f"{what} {name}")
+            output.say(output.one_line(f"{what} {name}"))
     if not any(plugins.values()):
         output.say("Taken up: no plugin is added, removed or changed.")

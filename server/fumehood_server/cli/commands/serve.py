@@ -157,13 +157,14 @@ def _extra_missing(error: DriverMissingError | McpMissingError | TelemetryMissin
     from fumehood_server.cli.journal_file import driver_missing
     from fumehood_server.journal.postgres.driver import DriverMissingError
     from fumehood_server.mcp.errors import McpMissingError
+    from fumehood_server.model.extras import install_command
 
     if isinstance(error, DriverMissingError):
         return driver_missing(error)
     extra = "mcp" if isinstance(error, McpMissingError) else "telemetry"
     return CommandError(
         str(error),
-        f'Run pip install "fumehood-server[{extra}]", or remove [{extra}] from fumehood.toml.',
+        f"Run {install_command(extra)}; or remove [{extra}] from fumehood.toml.",
         code="EXTRA_MISSING",
         details={"module": error.module},
     )

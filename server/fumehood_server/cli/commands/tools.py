@@ -117,8 +117,7 @@ def with_near_names(error: CommandError, name: str, client: SidecarClient) -> Co
 def _list(console: Console, listed: list[JsonObject], hidden: int) -> None:
     from fumehood_server.cli import output
 
-    table = output.table("TOOL", "LEVEL", "PERMISSION", "PLUGIN")
-    table.add_column("WHAT IT DOES", no_wrap=True, overflow="ellipsis")
+    table = output.table("TOOL", "LEVEL", "PERMISSION", "PLUGIN", "WHAT IT DOES", cuts=True)
     for tool in listed:
         available = tool["availability"]["available"]
         level, permission = tool["side_effects"], tool["permission"]
@@ -136,7 +135,7 @@ def _list(console: Console, listed: list[JsonObject], hidden: int) -> None:
     out_of_service = [tool for tool in listed if not tool["availability"]["available"]]
     for tool in out_of_service:
         console.print()
-        console.print(output.styled(f"{tool['name']} could not run now:", "yellow"))
+        console.print(output.styled(output.one_line(f"{tool['name']} could not run now:"), "yellow"))
         print_reasons(console, tool["availability"]["reasons"])
     if hidden:
         console.print(
@@ -149,9 +148,9 @@ def print_reasons(console: Console, found: list[JsonObject]) -> None:
     from fumehood_server.cli import output
 
     for reason in found:
-        console.print(output.styled(f"  {reason['message']}  [{reason['code']}]"))
+        console.print(output.styled(output.hanging(f"  {reason['message']}  [{reason['code']}]")), soft_wrap=True)
         if reason["remedy"]:
-            console.print(output.styled(f"    {reason['remedy']}", "cyan"))
+            console.print(output.styled(output.hanging(f"    {reason['remedy']}"), "cyan"), soft_wrap=True)
 
 
 def print_tool(console: Console, tool: JsonObject) -> None:
@@ -161,15 +160,13 @@ def print_tool(console: Console, tool: JsonObject) -> None:
 
     level, permission = tool["side_effects"], tool["permission"]
     console.print(
-        output.styled(tool["name"], "bold"),
-        output.styled(f"of plugin {tool['plugin']} {tool['plugin_version']}{_declared(tool)}", "dim"),
+        output.styled(output.one_line(tool["name"]), "bold"),
+        output.styled(output.one_line(f"of plugin {tool['plugin']} {tool['plugin_version']}{_declared(tool)}"), "dim"),
     )
     console.print()
-    for line in tool["description"].strip().splitlines():
-        console.print(output.styled(f"  {line}"))
+    output.print_indented(console, tool["description"].strip())
     console.print()
     facts = output.table("", "")
-    facts.show_header = False
     facts.add_row(
         "  level", output.styled(f"{level}: {LEVEL_MEANINGS.get(level, '')}", output.LEVEL_STYLES.get(level, ""))
     )
@@ -181,7 +178,7 @@ def print_tool(console: Console, tool: JsonObject) -> None:
     declared = [f"{key} {value:,}" for key, value in tool["limits"].items() if value is not None]
     if declared:
         facts.add_row("  limits", ", ".join(declared))
-    output.show(console, facts)
+    output.show_rows(console, facts)
     if not tool["availability"]["available"]:
         console.print()
         print_reasons(console, tool["availability"]["reasons"])
@@ -193,7 +190,7 @@ def print_tool(console: Console, tool: JsonObject) -> None:
     schema = tool["input_schema"] if isinstance(tool["input_schema"], dict) else {}
     console.print()
     console.print("Try:", style="dim")
-    console.print(output.styled(f"  {example_call(tool['name'], schema)}"), soft_wrap=True)
+    console.print(output.styled(f"  {output.one_line(example_call(tool['name'], schema))}"), soft_wrap=True)
 
 
 def _terms(tool: JsonObject) -> str:
@@ -218,7 +215,8 @@ def _parameters(console: Console, schema: Any, heading: str, nothing: str) -> No
             console.print(nothing)
         return
     wants_answer = heading == "PARAMETER"
-    table = output.table("  " + heading, "TYPE", *(["DEFAULT"] if wants_answer else []), "WHAT IT IS")
+    defaults = ["DEFAULT"] if wants_answer else []
+    table = output.table("  " + heading, "TYPE", *defaults, "WHAT IT IS", prose=(1, -1))
     for each in found:
         default = "required" if each.required else each.default
         table.add_row(
@@ -227,7 +225,7 @@ def _parameters(console: Console, schema: Any, heading: str, nothing: str) -> No
             *([output.styled(default, "yellow" if each.required else "dim")] if wants_answer else []),
             output.styled(each.description),
         )
-    output.show(console, table)
+    output.show_rows(console, table)
 
 
 def _declared(tool: JsonObject) -> str:

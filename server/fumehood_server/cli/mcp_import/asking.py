@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import StrEnum
+from pathlib import Path
 
 import click
 from fumehood_sandbox import Level
@@ -24,6 +25,9 @@ class PathGrant(StrEnum):
 
 class Asker(ABC):
     """Decides on what one server may do."""
+
+    asks: bool
+    """Whether somebody is there to be asked."""
 
     @abstractmethod
     def agrees(self, question: str) -> bool:
@@ -50,12 +54,18 @@ class Asker(ABC):
         """The value of a secret that the configuration asks for; None: it is set later."""
 
     @abstractmethod
+    def replaces(self, server: str, secret: PlannedSecret, path: Path) -> bool:
+        """Whether the configuration's value is to replace another that is kept in the file."""
+
+    @abstractmethod
     def level(self, server: str, counts: dict[Level, int]) -> Level:
         """The highest level of its tools that may be called. `counts` says how many there are of each."""
 
 
 class Narrowest(Asker):
     """Nobody is asked: what the configuration itself names is granted, paths for reading alone."""
+
+    asks = False
 
     def agrees(self, question: str) -> bool:  # noqa: ARG002 - as the others take it
         """Go on."""
@@ -65,9 +75,9 @@ class Narrowest(Asker):
         """None."""
         return None
 
-    def path(self, server: str, named: NamedPath, *, suggested: PathGrant) -> PathGrant:  # noqa: ARG002 - likewise
-        """Reading."""
-        return PathGrant.READ
+    def path(self, server: str, named: NamedPath, *, suggested: PathGrant) -> PathGrant:  # noqa: ARG002 - as the others
+        """Reading. Of what isn't there, nothing: the folder around it is more than was named."""
+        return PathGrant.READ if named.is_there else PathGrant.NO
 
     def host(self, server: str, named: NamedHost) -> bool:  # noqa: ARG002 - as the others take it
         """Granted, since the configuration names it: but no address within a network that it doesn't name."""
@@ -81,6 +91,10 @@ class Narrowest(Asker):
         """Set later."""
         return None
 
+    def replaces(self, server: str, secret: PlannedSecret, path: Path) -> bool:  # noqa: ARG002 - likewise
+        """No: the value that is kept may be another server's."""
+        return False
+
     def level(self, server: str, counts: dict[Level, int]) -> Level:  # noqa: ARG002 - likewise
         """The lowest of `read` and above that it has a tool of."""
         return lowest_useful(counts)
@@ -88,6 +102,8 @@ class Narrowest(Asker):
 
 class Terminal(Asker):
     """A person at a terminal. Enter takes the narrower answer."""
+
+    asks = True
 
     def agrees(self, question: str) -> bool:
         """Ask."""
@@ -103,7 +119,14 @@ class Terminal(Asker):
 
     def path(self, server: str, named: NamedPath, *, suggested: PathGrant) -> PathGrant:
         """Ask."""
-        place = str(named.path) if named.is_folder else f"{named.path} (to write: the folder around it)"
+        if not named.is_there:
+            make = "" if named.folder.is_dir() else "make and "
+            file = "" if named.is_folder else f" around {named.path.name}"
+            place = f"{make}grant the folder {named.folder}{file}, which isn't there yet"
+        elif named.is_folder:
+            place = str(named.path)
+        else:
+            place = f"{named.path} (to write: the folder around it)"
         answer = click.prompt(
             visible(f"{server}: {place}, {named.where}"),
             type=click.Choice([each.value for each in PathGrant]),
@@ -128,6 +151,11 @@ class Terminal(Asker):
         text = f"Value of {secret.variable} (Enter: set it later)"
         answer: str = click.prompt(visible(text), default="", hide_input=True, show_default=False, err=True)
         return answer or None
+
+    def replaces(self, server: str, secret: PlannedSecret, path: Path) -> bool:
+        """Ask."""
+        question = f"{server}: {path} holds another value for {secret.variable}. Replace it?"
+        return click.confirm(visible(question), default=False, err=True)
 
     def level(self, server: str, counts: dict[Level, int]) -> Level:
         """Ask."""

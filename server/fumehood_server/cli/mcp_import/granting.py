@@ -1,10 +1,11 @@
-"""Grants of an imported server: asked for one by one, written to fumehood.toml, and its secrets to files."""
+"""Grants of an imported server: asked for one by one, and written to fumehood.toml."""
 
 from __future__ import annotations
 
-import os
+import json
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,13 @@ from fumehood_server.cli.config_edit import Entry
 from fumehood_server.cli.configured import configured_plugins
 from fumehood_server.cli.mcp_import.asking import Asker, PathGrant
 from fumehood_server.cli.mcp_import.content import ResolvedServer
+from fumehood_server.cli.mcp_import.kept_secrets import new_secrets
+from fumehood_server.cli.mcp_import.places import NamedPath
 from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
 from fumehood_server.config import SidecarConfig
 from fumehood_server.plugins import CheckReport
 from fumehood_server.plugins.lock import read_lock
 from fumehood_server.plugins.registration import exposed_name
-
-SECRETS_NAME = "secrets"
-"""Folder in `state_dir`, of which no plugin can be granted anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +32,34 @@ class AskedGrants:
     write: tuple[Path, ...] = ()
     hosts: tuple[str, ...] = ()
     secrets: tuple[PlannedSecret, ...] = ()
+    todo: tuple[str, ...] = ()
+    """How to grant what isn't there yet, and was not granted."""
+
+    def make_folders(self) -> None:
+        """Make those that are to be granted and aren't there.
+
+        Raises:
+            OSError: one can't be made.
+        """
+        for each in (*self.read, *self.write):
+            if not each.exists():
+                each.mkdir(parents=True)
 
 
 def ask_grants(plan: ServerPlan, asker: Asker) -> AskedGrants:
     """Ask for each path, host and secret that the configuration names."""
     read: list[Path] = []
     write: list[Path] = []
+    todo: list[str] = []
     for named in plan.paths:
         suggested = PathGrant.WRITE if named.path in plan.write else PathGrant.READ
-        answer = asker.path(plan.name, named, suggested=suggested)
+        answer = asker.path(plan.name, named, suggested=suggested if named.is_there else PathGrant.NO)
         if answer is PathGrant.READ:
-            read.append(named.path)
+            read.append(named.path if named.is_there else named.folder)
         elif answer is PathGrant.WRITE:
-            write.append(named.path if named.is_folder else named.path.parent)
+            write.append(named.folder)
+        elif not named.is_there:
+            todo.append(_how_to_grant(named))
     # What lies beneath a granted folder is granted with it, and can't be named beside it.
     write = [each for each in dict.fromkeys(write) if not any(_beneath(each, other) for other in write)]
     read = [each for each in dict.fromkeys(read) if each not in write and not any(_beneath(each, top) for top in write)]
@@ -53,6 +68,15 @@ def ask_grants(plan: ServerPlan, asker: Asker) -> AskedGrants:
         write=tuple(write),
         hosts=tuple(each.host for each in plan.hosts if asker.host(plan.name, each)),
         secrets=tuple(each for each in plan.secrets if asker.secret(plan.name, each)),
+        todo=tuple(todo),
+    )
+
+
+def _how_to_grant(named: NamedPath) -> str:
+    make = "" if named.folder.is_dir() else f"    mkdir -p {shlex.quote(str(named.folder))}\n"
+    return (
+        f"{named.where} names {named.path}, which isn't there, and nothing is granted for it. If the server is to write"
+        f" there, in its [[plugin]] of fumehood.toml:\n{make}    write = [{json.dumps(str(named.folder))}]"
     )
 
 
@@ -71,11 +95,7 @@ def make_entry(
         build_hosts=resolved.build_hosts,
         allow_private=resolved.build_private,
         secrets=[each.name for each in grants.secrets],
-        new_secrets={
-            each.name: ("env", each.environment) if each.environment else ("file", secret_file(config, each.name))
-            for each in grants.secrets
-            if each.name not in config.secrets
-        },
+        new_secrets=new_secrets(config, grants.secrets),
     )
 
 
@@ -92,29 +112,17 @@ def prefix_of(report: CheckReport, config: SidecarConfig) -> str:
     return f"{report.name.replace('-', '_')}_" if any(tool.name in taken for tool in report.tools) else ""
 
 
-def secret_file(config: SidecarConfig, name: str) -> Path:
-    """Where the value of a secret is kept."""
-    return config.server.state_dir / SECRETS_NAME / name
-
-
-def write_secret(config: SidecarConfig, secret: PlannedSecret, value: str) -> str:
-    """Keep a value, unless another is kept there already. What is worth saying about it, or nothing.
-
-    Raises:
-        OSError: the file can't be written.
-    """
-    path = secret_file(config, secret.name)
-    config.server.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    raw = value.encode()
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        same = path.is_file() and path.read_bytes().rstrip(b"\r\n") == raw.rstrip(b"\r\n")
-        return "" if same else f"{path} holds another value for {secret.variable}, which stays"
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(raw)
-    return ""
+def without(secret: PlannedSecret, path: Path, config: SidecarConfig, *, asked_again: bool) -> str:
+    """What holds where a secret is not granted, and how to grant it after all."""
+    ((key, place),) = new_secrets(replace(config, secrets={}), (secret,)).values()
+    again = "Import it again at a terminal, where you are asked again; or add" if asked_again else "If it doesn't, add"
+    return (
+        f"{secret.variable} is not granted, and the server may not work without it. {again} to its [[plugin]] in "
+        f"{path}, and import it again:\n"
+        f"    secrets = [{json.dumps(secret.name)}]\n"
+        f"    [secrets.{json.dumps(secret.name)}]      # at the end of the file\n"
+        f"    {key} = {json.dumps(str(place))}"
+    )
 
 
 def granted_now(config: SidecarConfig, folder: Path) -> dict[str, Any] | None:
@@ -131,15 +139,25 @@ def granted_now(config: SidecarConfig, folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def lacking(plan: ServerPlan, granted: Mapping[str, Any]) -> list[str]:
-    """What the configuration names and fumehood.toml, which stays as it is, doesn't grant."""
+def not_granted(plan: ServerPlan, granted: Mapping[str, Any]) -> list[str]:
+    """The paths and hosts that the configuration names and fumehood.toml, whose grants stay, doesn't grant."""
     folders = [Path(each) for key in ("read", "write") for each in granted[key]]
     missing = [
-        *(str(each.path) for each in plan.paths if not any(each.path.is_relative_to(top) for top in folders)),
+        *(
+            str(each.path)
+            for each in plan.paths
+            if each.is_there and not any(each.path.is_relative_to(top) for top in folders)
+        ),
         *(each.host for each in plan.hosts if each.host not in granted["hosts"]),
-        *(f"the secret {each.name}" for each in plan.secrets if each.name not in granted["secrets"]),
     ]
     return [f"{each} is not granted: grant it in fumehood.toml, if it is to be" for each in missing]
+
+
+def left_to_make(plan: ServerPlan, granted: Mapping[str, Any]) -> list[str]:
+    """How to grant what isn't there yet, and lies in no folder that is granted for writing."""
+    write = [Path(each) for each in granted["write"]]
+    missing = (each for each in plan.paths if not each.is_there)
+    return [_how_to_grant(each) for each in missing if not any(each.path.is_relative_to(top) for top in write)]
 
 
 def _beneath(path: Path, other: Path) -> bool:

@@ -17,7 +17,8 @@ MAX_PROBLEM = 2000
 class Import:
     """What holds for all servers of one run."""
 
-    config_path: Path | None
+    config_path: Path
+    """Absolute. It need not be there."""
     into: Path | None
     """Folder of the plugins' folders. None: `mcp` beside fumehood.toml."""
     host: Host | None

@@ -54,6 +54,7 @@ class NotImportableError(Exception):
 
 
 _CONTAINERS = {"docker", "podman", "nerdctl", "finch", "container"}
+_GATEWAYS = {"docker-mcp": "Docker MCP Gateway", "thv": "ToolHive", "wassette": "Wassette"}
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "powershell", "pwsh"}
 _OTHER_USERS = {"sudo", "doas", "su", "runuser", "pkexec"}
 _PLACES_ELSEWHERE = {"ssh", "kubectl", "wsl", "multipass", "vagrant", "gcloud", "flatpak", "systemd-run"}
@@ -105,6 +106,14 @@ def npm_name(requirement: str) -> tuple[str, str]:
 
 def _refuse(name: str, arguments: Sequence[str]) -> None:
     first = arguments[0] if arguments else ""
+    if name in _GATEWAYS or (name in _CONTAINERS and list(arguments[:2]) == ["mcp", "gateway"]):
+        gateway = _GATEWAYS.get(name, "Docker MCP Gateway")
+        what = f"it is {gateway}, which starts servers itself, outside of any sandbox here"
+        todo = (
+            "Name each server that it runs by its npm or PyPI package: see docs/coming-from-mcp-gateways.md. Or leave "
+            "the gateway where it is, and import the others."
+        )
+        raise NotImportableError("gateway", what, todo)
     if name in _CONTAINERS or name == "docker-compose":
         image = next((each for each in arguments if "/" in each and not each.startswith(("-", "/", "."))), "")
         what = f"a container can't be started from inside a sandbox ({name}{f', image {image}' if image else ''})"

@@ -21,6 +21,13 @@ class NamedPath:
     where: str
     """Such as "argument 2" or "the variable X"."""
     is_folder: bool
+    is_there: bool = True
+    """False: it could be made, and so could be granted."""
+
+    @property
+    def folder(self) -> Path:
+        """What is granted for writing: the folder itself, or the one around a file."""
+        return self.path if self.is_folder else self.path.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +65,11 @@ def find_places(texts: Iterable[tuple[str, str]], home: Path) -> Places:
 def _add_path(path: Path, where: str, home: Path, found: Places) -> None:
     try:
         real = path.resolve(strict=True)
+    except FileNotFoundError:
+        _add_missing(path, where, home, found)
+        return
     except (OSError, RuntimeError):
-        found.notes.append(f"{path}, {where}, is not there: nothing is granted for it")
+        found.notes.append(f"{path}, {where}, can't be looked at: nothing is granted for it")
         return
     if any(real.is_relative_to(each) for each in _SYSTEM):
         return  # seen by every sandbox, or by none
@@ -71,6 +81,21 @@ def _add_path(path: Path, where: str, home: Path, found: Places) -> None:
         return
     if all(each.path != real for each in found.paths):
         found.paths.append(NamedPath(real, where, real.is_dir()))
+
+
+def _add_missing(path: Path, where: str, home: Path, found: Places) -> None:
+    """A path that the server may mean to make. One with a suffix is a file, and its folder is what can be granted."""
+    real = path.resolve()
+    named = NamedPath(real, where, not real.suffix, is_there=False)
+    above = next(each for each in (real, *real.parents) if each.exists())
+    # Directly beneath the root it is as often a part of a URL as a path.
+    if above == Path("/") or not above.is_dir() or any(real.is_relative_to(each) for each in _SYSTEM):
+        found.notes.append(f"{path}, {where}, is not there: nothing is granted for it")
+    elif home.resolve().is_relative_to(named.folder):
+        what = f"{path}, {where}, is not there, and the folder around it is or holds your whole home"
+        found.notes.append(f"{what}: name a file in a folder of its own, and import again")
+    elif all(each.path != real for each in found.paths):
+        found.paths.append(named)
 
 
 def _add_host(value: str, where: str, found: Places) -> None:

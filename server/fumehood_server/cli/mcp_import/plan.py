@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fumehood_server.cli.mcp_import.environment_file import read_environment_file
 from fumehood_server.cli.mcp_import.host_configuration import ServerEntry
+from fumehood_server.cli.mcp_import.known_servers import lacking_settings
 from fumehood_server.cli.mcp_import.launchers import Launch, NotImportableError, ServerCommand, parse_command
 from fumehood_server.cli.mcp_import.names import plugin_name, secret_name
 from fumehood_server.cli.mcp_import.own_code import CODE_NAME
@@ -64,6 +65,8 @@ class ServerPlan:
     write: tuple[Path, ...] = ()
     """Folders that its host's own sandbox let it write."""
     notes: tuple[str, ...] = ()
+    todo: tuple[str, ...] = ()
+    """What is to be set before the server is of use."""
 
 
 def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()) -> ServerPlan:
@@ -120,6 +123,7 @@ def plan_server(entry: ServerEntry, scope: Scope, *, plain: Collection[str] = ()
         program=program,
         write=tuple(Path(_text(each, scope)) for each in entry.sandbox_write),
         notes=(*notes, *command.notes, *places.notes),
+        todo=lacking_settings(command, environment),
     )
 
 
@@ -131,7 +135,7 @@ def _remote(entry: ServerEntry, remote: RemotePlan) -> ServerPlan:
         name=plugin_name(entry.name),
         command=ServerCommand(launch=Launch.REMOTE, script=remote.server.url),
         environment={},
-        secrets=tuple(_secret(plugin_name(entry.name), each.field, each.value, notes) for each in remote.secrets),
+        secrets=tuple(_secret(each.name, each.field, each.value, notes) for each in remote.secrets),
         paths=(),
         hosts=(NamedHost(remote.server.host, "its URL"),),
         remote=remote,
@@ -272,7 +276,7 @@ def _environment(
         elif value.problems:
             _check(value, f"the variable {name}")
         elif name not in plain and _is_secret(name, value):
-            secrets.append(_secret(plugin_name(entry.name), name, value, notes))
+            secrets.append(_secret(secret_name(plugin_name(entry.name), name), name, value, notes))
         elif value.unset and not value.asked:
             notes.append(f"{name} is not handed over: {', '.join(value.unset)} is not set")
         else:
@@ -288,13 +292,13 @@ def _is_secret(name: str, value: Expanded) -> bool:
     return named_like_a_secret(name) if unknown else looks_like_a_secret(name, value.text)
 
 
-def _secret(plugin: str, variable: str, value: Expanded, notes: list[str]) -> PlannedSecret:
+def _secret(name: str, variable: str, value: Expanded, notes: list[str]) -> PlannedSecret:
     known = not value.asked and not value.unset
     if known and not value.variable and len(value.text.encode()) < MIN_SECRET_BYTES:
         short = f"{variable} has fewer than {MIN_SECRET_BYTES} bytes, too few to be kept as a secret"
         notes.append(f"{short}: give --plain {variable} if it is none")
     return PlannedSecret(
-        name=secret_name(plugin, variable),
+        name=name,
         variable=variable,
         value=value.text if known and not value.variable else None,
         environment=value.variable,

@@ -7,8 +7,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -75,6 +75,11 @@ class FolderContent:
         lines += self._copies_differ(folder)
         return "\n".join(lines)
 
+    def without_secrets(self, names: Collection[str]) -> FolderContent:
+        """The same without the variables and header fields that hold these secrets."""
+        lines = self.manifest.splitlines(keepends=True)
+        return replace(self, manifest="".join(each for each in lines if not any(holds_secret(each, n) for n in names)))
+
     def write(self, folder: Path) -> None:
         """Write all of it; what else lies there stays. plugin.toml comes last: without it the folder is no plugin.
 
@@ -113,6 +118,11 @@ class FolderContent:
                 return hashlib.file_digest(old, "sha256").digest() == hashlib.file_digest(new, "sha256").digest()
         except OSError:
             return False
+
+
+def holds_secret(text: str, name: str) -> bool:
+    """Whether a manifest that an import wrote hands a secret over. No other value can hold its quotes unescaped."""
+    return f"{{ secret = {toml_string(name)}" in text
 
 
 def marked(manifest: str) -> str:

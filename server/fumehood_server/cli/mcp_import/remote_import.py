@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fumehood_sandbox import Level
 
 from fumehood_server.cli.config_edit import append_entry
-from fumehood_server.cli.configured import configuration
 from fumehood_server.cli.folder_check import propose_folder_pin
+from fumehood_server.cli.mcp_import.configuration_place import configuration_at
 from fumehood_server.cli.mcp_import.content import ResolvedServer
-from fumehood_server.cli.mcp_import.granting import AskedGrants, make_entry, prefix_of, secret_file, write_secret
+from fumehood_server.cli.mcp_import.granting import AskedGrants, make_entry, prefix_of
 from fumehood_server.cli.mcp_import.import_settings import MAX_PROBLEM, Import
+from fumehood_server.cli.mcp_import.kept_secrets import ask_values, keep_values
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
 from fumehood_server.cli.mcp_import.outcome import Outcome
 from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
-from fumehood_server.config import SidecarConfig
 from fumehood_server.plugins import PinProposal
 
 
@@ -45,22 +45,10 @@ def import_remote(
             what += f": its name leads to {', '.join(plan.hosts[0].private)}, which is not public"
             todo = "Import it at a terminal, where you are asked, or write the address in place of the name."
         raise NotImportableError("host_not_granted", what, todo)
-    _, config = configuration(run.config_path)
+    config = configuration_at(run.config_path)
     with contextlib.ExitStack() as undo:
-        for secret in grants.secrets:
-            _check_source(config, secret)
-            value = secret.value
-            if value is None and not secret.environment:
-                value = run.asker.value(secret)
-            if value:
-                undo.enter_context(_removed_on_failure(secret_file(config, secret.name)))
-                other = write_secret(config, secret, value)
-                if other:  # it may be of another server, which is not to be shown to this one
-                    raise NotImportableError("secret", other, "Remove that file, if nothing uses it, and import again.")
-            elif not secret.environment:
-                what = f"the value of {secret.variable} isn't known, and the server isn't asked for its tools without"
-                raise NotImportableError("secret", what, _how_to_tell(secret.variable))
-        undo.enter_context(_restored_on_failure(path))
+        keep_values(config, plan.name, _known(grants.secrets, run), run.asker, undo)
+        undo.enter_context(restored_on_failure(path))
         old = path.read_text() if path.exists() else None
         entry = make_entry(grants, Level.EXTERNAL, folder, "", resolved, config)
         append_entry(path, entry)
@@ -75,15 +63,14 @@ def import_remote(
     return proposal
 
 
-def _check_source(config: SidecarConfig, secret: PlannedSecret) -> None:
-    """Refuse a name under which the operator keeps something else: this server would be shown that."""
-    kept = config.secrets.get(secret.name)
-    if kept is None:
-        return
-    same = kept.variable == secret.environment if secret.environment else kept.file == secret_file(config, secret.name)
-    if not same:
-        what = f"[secrets.{secret.name}] is there already, and is something else"
-        raise NotImportableError("secret", what, "Remove or rename it in fumehood.toml, and import again.")
+def _known(secrets: Iterable[PlannedSecret], run: Import) -> list[PlannedSecret]:
+    """With their values, which are asked for."""
+    known = ask_values(secrets, run.asker)
+    for secret in known:
+        if not secret.value and not secret.environment:
+            what = f"the value of {secret.variable} isn't known, and the server isn't asked for its tools without"
+            raise NotImportableError("secret", what, _how_to_tell(secret.variable))
+    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +93,7 @@ class _Asked:
 
 
 def _proposal(folder: Path, run: Import, asked: _Asked) -> PinProposal:
-    _, config = configuration(run.config_path)
+    config = configuration_at(run.config_path)
     lines: list[str] = []
     proposal = propose_folder_pin(folder, config, lambda line: lines.append(line.message))
     if proposal.report.loaded is None:
@@ -121,7 +108,8 @@ def _how_to_tell(field: str) -> str:
 
 
 @contextlib.contextmanager
-def _restored_on_failure(path: Path) -> Iterator[None]:
+def restored_on_failure(path: Path) -> Iterator[None]:
+    """Write a file back, or remove it, if what is done to it fails."""
     old = path.read_text() if path.exists() else None
     try:
         yield
@@ -135,14 +123,3 @@ def _write_back(path: Path, old: str | None) -> None:
         path.unlink(missing_ok=True)
     elif path.read_text() != old:
         path.write_text(old)
-
-
-@contextlib.contextmanager
-def _removed_on_failure(path: Path) -> Iterator[None]:
-    was_there = path.exists()
-    try:
-        yield
-    except BaseException:
-        if not was_there:
-            path.unlink(missing_ok=True)
-        raise

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from fumehood_server.cli.mcp_import.host_configuration import ServerEntry
 from fumehood_server.cli.mcp_import.launchers import NotImportableError
-from fumehood_server.cli.mcp_import.names import plugin_name, secret_name
+from fumehood_server.cli.mcp_import.names import field_secret_name, plugin_name
 from fumehood_server.cli.mcp_import.secret_values import formed_like_a_secret, looks_like_a_secret, named_like_a_secret
 from fumehood_server.cli.mcp_import.variables import Expanded, Scope, expand
 from fumehood_server.plugins.remote_server import RemoteServer, read_remote
@@ -66,7 +66,7 @@ def plan_remote(entry: ServerEntry, scope: Scope, plain: Collection[str]) -> Rem
         if rest.problems:
             raise NotImportableError("variable", rest.problems[0], "Then import it again.")
         if field not in plain and (prefix or _is_secret(field, rest)):
-            name = secret_name(plugin_name(entry.name), field)
+            name = field_secret_name(plugin_name(entry.name), field)
             if any(each.name == name for each in secrets):
                 what = f"two header fields would be kept as one secret, {name}"
                 raise NotImportableError("secret", what, "Leave one of them out, or name it otherwise.")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fumehood_server.cli.mcp_import.outcome import Outcome, Status
 from fumehood_server.cli.output import Part, one_line, plural, say
+from fumehood_server.model.text import visible
 
 _COLOURS = {
     Status.IMPORTED: "green",
@@ -19,29 +23,57 @@ _COLOURS = {
 }
 
 
-def print_outcome(outcome: Outcome) -> None:
-    """Print what became of one server."""
-    name = one_line(outcome.server)
-    known = f" as {outcome.plugin}" if outcome.plugin not in {"", name} else ""
-    say(Part(name, bold=True), known, ": ", Part(str(outcome.status), fg=_COLOURS.get(outcome.status)))
-    if outcome.reason:
-        say(f"  {_indented(outcome.reason)}")
-    if outcome.todo:
-        say(Part(f"  {_indented(outcome.todo)}", fg="cyan"))
-    if outcome.installs and not outcome.status.is_problem:
-        say(f"  installed: {outcome.installs}")
-    if outcome.diff and outcome.status in {Status.REFUSED, Status.PLANNED}:
-        for line in outcome.diff.splitlines():
-            say(Part(f"  {line}", fg={"+": "green", "-": "red", "@": "cyan"}.get(line[:1])))
-    if outcome.now is not None:
-        say(f"  before: {one_line(outcome.before)}")
-        say(f"  now:    {one_line(_now(outcome.now))}")
-    if outcome.tools:
-        say(f"  tools:  {_tools(outcome.tools)}")
-    for each in outcome.notes:
-        say(Part(f"  note: {_indented(each)}", dim=True))
-    for each in outcome.todo_later:
-        say(Part(f"  to do: {_indented(each)}", fg="yellow"))
+class Report:
+    """Prints outcomes as they are known: what several servers share is said of the first alone."""
+
+    def __init__(self) -> None:
+        """Nothing is printed yet."""
+        self._said: set[str] = set()
+
+    def print(self, outcome: Outcome) -> None:
+        """Print what became of one server."""
+        name = one_line(outcome.server)
+        known = f" as {outcome.plugin}" if outcome.plugin not in {"", name} else ""
+        say(Part(name, bold=True), known, ": ", Part(str(outcome.status), fg=_COLOURS.get(outcome.status)))
+        _say_wrapped(outcome.reason)
+        _say_wrapped(outcome.todo, fg="cyan")
+        if outcome.installs and not outcome.status.is_problem:
+            _say_wrapped(outcome.installs, "installed: ")
+        if outcome.diff and outcome.status in {Status.REFUSED, Status.PLANNED}:
+            for line in outcome.diff.splitlines():
+                say(Part(f"  {line}", fg={"+": "green", "-": "red", "@": "cyan"}.get(line[:1])))
+        if outcome.now is not None:
+            if self._is_new(outcome.before):
+                _say_wrapped(one_line(outcome.before), "before: ")
+            _say_wrapped(one_line(_now(outcome.now)), "now:    ")
+        _say_wrapped(_tools(outcome.tools), "tools:  ")
+        for each in filter(self._is_new, outcome.notes):
+            _say_wrapped(each, "note: ", dim=True)
+        for each in outcome.todo_later:
+            _say_wrapped(each, "to do: ", fg="yellow")
+
+    def _is_new(self, text: str) -> bool:
+        new = text not in self._said
+        self._said.add(text)
+        return new
+
+
+def _say_wrapped(text: str, label: str = "", **style: Any) -> None:  # noqa: ANN401 - as Part takes them
+    """Print below a server's name, as wide as the terminal. Indented lines are to be copied, and stay whole."""
+    if not text:
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in f"{label}{text.strip()}".split("\n"):
+        if not width or line.startswith("    "):
+            say(Part(f"  {line}", **style))
+            continue
+        indent = "  " + " " * (len(label) if line.startswith(label) else 0)
+        wrapped = textwrap.wrap(
+            visible(line), width, initial_indent="  ", subsequent_indent=indent, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+        for each in wrapped:
+            say(Part(each, **style))
 
 
 def _now(now: Mapping[str, Any]) -> str:
@@ -62,16 +94,11 @@ def _now(now: Mapping[str, Any]) -> str:
 
 
 def _tools(tools: Sequence[Mapping[str, Any]]) -> str:
-    counts = Counter(str(tool["side_effects"]) for tool in tools if tool["within_grants"])
-    parts = [f"{number} {level}" for level, number in counts.items()]
-    approvals = sum(1 for tool in tools if tool["within_grants"] and tool["needs_approval"])
-    if approvals:
-        parts.append(f"{approvals} of them on approval")
+    counts = Counter(
+        (str(tool["side_effects"]), bool(tool["needs_approval"])) for tool in tools if tool["within_grants"]
+    )
+    parts = [f"{number} {level}" + ", each call on approval" * approval for (level, approval), number in counts.items()]
     above = [str(tool["name"]) for tool in tools if not tool["within_grants"]]
     if above:
         parts.append(f"{plural(len(above), 'tool')} above what is granted: {one_line(', '.join(above[:12]))}")
-    return ", ".join(parts)
-
-
-def _indented(text: str) -> str:
-    return text.strip().replace("\n", "\n  ")
+    return "; ".join(parts)

@@ -11,8 +11,12 @@ from fumehood_sandbox import Level
 
 from fumehood_server.cli.dev_sidecar import DevGrants, DevSecret, DevSidecar
 from fumehood_server.cli.failure import CommandError
-from fumehood_server.cli.mcp_wrap.wrapped_server import WrappedServer, own_slot
+from fumehood_server.cli.mcp_wrap.wrapped_server import WrappedServer
 from fumehood_server.cli.output import note, one_line
+from fumehood_server.config import load_config
+from fumehood_server.config.config import CONFIG_NAME
+from fumehood_server.errors import ConfigError
+from fumehood_server.model.extras import install_command
 from fumehood_server.model.nearest import nearest
 from fumehood_server.model.tool import ToolDefinition
 
@@ -57,8 +61,8 @@ def grants_for(
     )
 
 
-def serve_wrapped(server: WrappedServer, grants: DevGrants) -> None:
-    """Serve its tools on stdin and stdout until stdin ends, and end its sidecar.
+def serve_wrapped(server: WrappedServer, grants: DevGrants) -> int:
+    """Serve its tools as `serve_stdio` does, and end its sidecar. Returns 0, or the signal's number that has ended it.
 
     Raises:
         CommandError: the sidecar did not start, or the MCP SDK is not installed.
@@ -67,15 +71,36 @@ def serve_wrapped(server: WrappedServer, grants: DevGrants) -> None:
     from fumehood_server.mcp.stdio import serve_stdio
     from fumehood_server.mcp.tool_choice import ToolChoice
 
-    with own_slot(server.folder) as slot:
-        if len(bytes(slot / "s")) > MAX_SOCKET_BYTES:
-            raise CommandError(f"{slot}/s is too long for a socket's path", "Set XDG_STATE_HOME to a shorter one.")
-        with WrapSidecar(slot, server.plugin, grants, show_event, environments=server.environments) as sidecar:
-            try:
-                serve_stdio(sidecar.address, token="", credentials=None, choice=ToolChoice.of((), None))
-            except McpMissingError as error:
-                what, todo = str(error), 'Run pip install "fumehood-server[mcp]".'
-                raise CommandError(what, todo, code="EXTRA_MISSING", details={"module": error.module}) from error
+    slot = server.slot
+    if len(bytes(slot / "s")) > MAX_SOCKET_BYTES:
+        raise CommandError(f"{slot}/s is too long for a socket's path", "Set XDG_STATE_HOME to a shorter one.")
+    made = WrapSidecar(slot, server.plugin, grants, show_event, environments=server.environments)
+    _check_grants(slot / CONFIG_NAME)
+    with made as sidecar:
+        watch = f"`fumehood approvals watch --address {sidecar.address}`"
+        approving = f"{watch}; or `--allow TOOL` in the arguments of `fumehood mcp wrap` lets its calls run"
+        try:
+            return serve_stdio(
+                sidecar.address, token="", credentials=None, choice=ToolChoice.of((), None), approving=approving
+            )
+        except McpMissingError as error:
+            raise CommandError(
+                str(error), f"Run {install_command('mcp')}.", code="EXTRA_MISSING", details={"module": error.module}
+            ) from error
+
+
+def _check_grants(config: Path) -> None:
+    """Refuse in words what the sidecar's own process would end for.
+
+    Raises:
+        CommandError: a grant overlaps what no plugin may read or write, or can't be granted for another reason.
+    """
+    try:
+        load_config(config)
+    except ConfigError as error:
+        todo = f"{error.hint[:1].upper()}{error.hint[1:]}. Its own files are in {config.parent.parent.parent}; "
+        todo += "XDG_STATE_HOME names another place for them."
+        raise CommandError(error.problem, todo, code="CONFIG_INVALID") from error
 
 
 def show_event(event: Mapping[str, Any]) -> None:

@@ -35,6 +35,7 @@ _CONFIG = """\
 [server]
 listen = ["unix:s"]
 state_dir = "state"
+start_timeout_s = 60  # of what was installed just now, from a cold disk
 """
 
 
@@ -56,17 +57,19 @@ class WrappedCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedServer:
-    """An installed and pinned server."""
+    """An installed and pinned server, for one client."""
 
     folder: Path
     """Of everything that is kept for it."""
+    slot: Path
+    """This client's own: the pin and the plugin as they are now, and the state and journal of its sidecar."""
     plan: ServerPlan
     tools: tuple[ToolDefinition, ...]
 
     @property
     def plugin(self) -> Path:
         """The plugin's own folder."""
-        return self.folder / _PLUGIN
+        return self.slot / _PLUGIN
 
     @property
     def environments(self) -> Path:
@@ -81,33 +84,39 @@ def state_folder() -> Path:
     return home / "fumehood" / WRAP_NAME
 
 
-def install_wrapped(wrapped: WrappedCommand, say: Callable[[str], None], *, update: bool) -> WrappedServer:
-    """Install and pin the server of this command line, unless that was done before.
+@contextlib.contextmanager
+def installed_server(wrapped: WrappedCommand, say: Callable[[str], None], *, update: bool) -> Iterator[WrappedServer]:
+    """Install and pin the server of this command line, unless that was done before, and copy it for one client.
+
+    Another client's update changes nothing of the copy.
 
     Raises:
-        CommandError: it can't be wrapped, installed or started.
+        CommandError: it can't be wrapped, installed or started, or too many clients run it.
         OSError: the state folder can't be written.
     """
     folder = state_folder() / wrapped.digest
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        plan = _plan(wrapped)
-        with _locked(folder / "lock"):
-            (folder / CONFIG_NAME).write_text(_CONFIG)
-            config = load_config(folder / CONFIG_NAME)
-            if update:
-                shutil.rmtree(folder / _PLUGIN, ignore_errors=True)
-                (folder / LOCK_NAME).unlink(missing_ok=True)
-            tools = _pinned(folder, plan) or _install(folder, plan, config, say)
-    except NotImportableError as error:
-        raise CommandError(
-            f"{program_name(wrapped.command[0])} can't be wrapped: {error.reason}",
-            error.todo,
-            code="NOT_WRAPPED",
-            status=ExitStatus.FAILED,
-            details={"reason": error.code},
-        ) from error
-    return WrappedServer(folder=folder, plan=plan, tools=tools)
+    with contextlib.ExitStack() as held:
+        try:
+            plan = _plan(wrapped)
+            with _locked(folder / "lock"):
+                (folder / CONFIG_NAME).write_text(_CONFIG)
+                config = load_config(folder / CONFIG_NAME)
+                if update:
+                    shutil.rmtree(folder / _PLUGIN, ignore_errors=True)
+                    (folder / LOCK_NAME).unlink(missing_ok=True)
+                tools = _pinned(folder, plan) or _install(folder, plan, config, say)
+                slot = held.enter_context(_own_slot(folder))
+                _copy(folder, slot)
+        except NotImportableError as error:
+            raise CommandError(
+                f"{program_name(wrapped.command[0])} can't be wrapped: {error.reason}",
+                error.todo,
+                code="NOT_WRAPPED",
+                status=ExitStatus.FAILED,
+                details={"reason": error.code},
+            ) from error
+        yield WrappedServer(folder=folder, slot=slot, plan=plan, tools=tools)
 
 
 def _plan(wrapped: WrappedCommand) -> ServerPlan:
@@ -176,7 +185,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def own_slot(folder: Path) -> Iterator[Path]:
+def _own_slot(folder: Path) -> Iterator[Path]:
     """A folder for one sidecar, with a state and a journal of its own, that no other uses meanwhile.
 
     Raises:
@@ -192,9 +201,15 @@ def own_slot(folder: Path) -> Iterator[Path]:
             os.close(descriptor)
             continue
         try:
-            shutil.copyfile(folder / LOCK_NAME, slot / LOCK_NAME)
             yield slot
             return
         finally:
             os.close(descriptor)
     raise CommandError(f"{_MAX_SLOTS} clients run this server already", "End one.", status=ExitStatus.FAILED)
+
+
+def _copy(folder: Path, slot: Path) -> None:
+    """The pin and the plugin, which the sidecar runs where it lies."""
+    shutil.copyfile(folder / LOCK_NAME, slot / LOCK_NAME)
+    shutil.rmtree(slot / _PLUGIN, ignore_errors=True)
+    shutil.copytree(folder / _PLUGIN, slot / _PLUGIN, symlinks=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 
 from fumehood_server.errors import FumehoodError
+from fumehood_server.model.extras import install_command
 
-INSTALL = "pip install 'fumehood-server[postgresql]'"
+INSTALL = install_command("postgresql")
 
 
 class DriverMissingError(FumehoodError):
@@ -14,7 +15,7 @@ class DriverMissingError(FumehoodError):
 
     def __init__(self, problem: str) -> None:
         """`problem` is what the import said."""
-        super().__init__(f"a journal in PostgreSQL takes psycopg, which can't be imported: {problem}. Run: {INSTALL}")
+        super().__init__(f"a journal in PostgreSQL takes psycopg, which can't be imported: {problem}. Run {INSTALL}")
 
 
 def check_driver() -> None:

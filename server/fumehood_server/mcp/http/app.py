@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
@@ -39,7 +39,7 @@ async def mcp_app(settings: HttpSettings, link: SidecarLink) -> AsyncIterator[AS
     endpoint: ASGIApp = StreamableHTTPASGIApp(manager)
     endpoint = RequestBounds(endpoint, max_requests=settings.max_requests)
     endpoint = BearerAuthentication(endpoint, link, allow_anonymous=settings.allow_anonymous)
-    app: ASGIApp = _Paths(endpoint)
+    app: ASGIApp = _Paths(endpoint, settings.authorization_servers)
     if settings.allowed_origins:
         app = CORSMiddleware(
             app,
@@ -58,15 +58,16 @@ async def mcp_app(settings: HttpSettings, link: SidecarLink) -> AsyncIterator[AS
 class _Paths:
     """Leads a request to what answers it, by its path as it was written: what stands before may judge by that."""
 
-    def __init__(self, endpoint: ASGIApp) -> None:
+    def __init__(self, endpoint: ASGIApp, authorization_servers: Sequence[str]) -> None:
         self._endpoint = endpoint
+        self._authorization_servers = authorization_servers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"]
         if path == _ENDPOINT:
             await self._endpoint(scope, receive, send)
         elif path in _METADATA_PATHS and scope["method"] in {"GET", "HEAD"}:
-            await JSONResponse(resource_metadata(scope))(scope, receive, send)
+            await JSONResponse(resource_metadata(scope, self._authorization_servers))(scope, receive, send)
         else:
             await PlainTextResponse(f"the MCP endpoint is {PATH}\n", 404)(scope, receive, send)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -88,10 +89,14 @@ class BearerAuthentication:
         return None
 
 
-def resource_metadata(scope: Scope) -> dict[str, Any]:
-    """OAuth 2.0 Protected Resource Metadata (RFC 9728). The operator hands tokens out: no server issues them."""
+def resource_metadata(scope: Scope, authorization_servers: Sequence[str]) -> dict[str, Any]:
+    """OAuth 2.0 Protected Resource Metadata (RFC 9728), which leaves out a list that is empty (section 3.2).
+
+    No server issues tokens here: `authorization_servers` are the operator's word for where clients get them.
+    """
     return {
         "resource": f"{_origin(scope)}{PATH}",
+        **({"authorization_servers": list(authorization_servers)} if authorization_servers else {}),
         "resource_name": "Fumehood",
         "bearer_methods_supported": ["header"],
     }

@@ -1,16 +1,40 @@
-"""The SDK's session manager, of whose sessions one caller leaves others room."""
+"""The SDK's session manager: one caller leaves others sessions, and each request in one has an id of its own."""
 
 from __future__ import annotations
 
-from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
-from mcp.server.streamable_http import StreamableHTTPServerTransport
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from typing import Any
 
+from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import (
+    LAST_EVENT_ID_HEADER,
+    MCP_SESSION_ID_HEADER,
+    StreamableHTTPServerTransport,
+)
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from fumehood_server.mcp.http.bearer import CALLER
+from fumehood_server.mcp.http.request_ids import RequestIds
 from fumehood_server.mcp.places import share_of
+
+_LAST_EVENT_ID = LAST_EVENT_ID_HEADER.encode()
 
 
 class SharedSessionManager(StreamableHTTPSessionManager):
-    """Refuses a session above a caller's share as it does one above the bound. Callers without a token share one."""
+    """Refuses a session above a caller's share as it does one above the bound. Callers without a token share one.
+
+    Refuses a request whose id is under way in its session.
+    """
+
+    def __init__(self, server: Server[Any], **bounds: Any) -> None:  # noqa: ANN401 - the SDK's own
+        """See the SDK. The server is to be this manager's alone."""
+        super().__init__(server, **bounds)
+        self._request_ids = RequestIds()
+        server.middleware.append(self._request_ids.handle)
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
         if requestor is None:
@@ -20,3 +44,33 @@ class SharedSessionManager(StreamableHTTPSessionManager):
         if self.max_sessions is not None and held >= share_of(self.max_sessions):
             return None
         return super()._admit_session(requestor)
+
+    async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Nothing is kept that could be told again, and a server need not (Streamable HTTP, resumability): the stream
+        # begins anew. The SDK would answer nothing at all.
+        headers = [(name, value) for name, value in scope["headers"] if name != _LAST_EVENT_ID]
+        scope = {**scope, "headers": headers}
+        session = Headers(scope=scope).get(MCP_SESSION_ID_HEADER)
+        if session is None or scope["method"] != "POST":
+            await super()._handle_stateful_request(scope, receive, send)
+            return
+        first = await receive()  # the whole body: the SDK's bound of it stands before this
+
+        async def again() -> Message:
+            nonlocal first
+            message, first = first, {}
+            return message or await receive()
+
+        # By its sender too: who isn't the session's owner takes no id of the owner's, and is answered by the SDK.
+        owner = (session, scope[CALLER].share)
+        async with self._request_ids.taken(owner, first.get("body", b""), scope) as may_be:
+            if may_be:
+                await super()._handle_stateful_request(scope, again, send)
+            else:
+                await _in_use()(scope, again, send)
+
+
+def _in_use() -> Response:
+    error = ErrorData(code=INVALID_REQUEST, message="a request of this id is under way in the session")
+    body = JSONRPCError(jsonrpc="2.0", id=None, error=error)  # the id is the other one's, which has its own answer
+    return Response(body.model_dump_json(by_alias=True, exclude_unset=True), 400, media_type="application/json")

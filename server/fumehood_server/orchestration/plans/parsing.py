@@ -10,12 +10,13 @@ from fumehood_server.model.taxonomy import Code
 from fumehood_server.orchestration.plans.faults import PlanFault, plan_error
 from fumehood_server.orchestration.plans.graph import structure_faults
 from fumehood_server.orchestration.plans.plan import ExecutionPlan
-from fumehood_server.validation.strict_json import JsonError, measure, parse
+from fumehood_server.validation.strict_json import JsonError, parse
 
 MAX_PLAN_CHARS = 256 * 1024
 MAX_PLAN_VALUES = 5_000
 """Of any kind: reading so many takes some 20 ms of the event loop in the worst shapes that were found."""
 
+_NO_SPACE = dict.fromkeys(map(ord, " \t\r\n"))
 _UNIONS = frozenset({"prompt", "over"})
 """Members after which it names the alternative that it tried."""
 
@@ -29,10 +30,11 @@ def parse_plan(text: str) -> ExecutionPlan:
     if len(text) > MAX_PLAN_CHARS:
         fault = PlanFault("", "size", f"it is longer than {MAX_PLAN_CHARS} characters")
         raise plan_error(Code.CONSTRAINT_JSON_INVALID, [fault])
+    if _count_values(text) > MAX_PLAN_VALUES:
+        fault = PlanFault("", "size", f"it has more than {MAX_PLAN_VALUES} values")
+        raise plan_error(Code.CONSTRAINT_JSON_INVALID, [fault])
     try:
-        if measure(parse(text)).values > MAX_PLAN_VALUES:
-            fault = PlanFault("", "size", f"it has more than {MAX_PLAN_VALUES} values")
-            raise plan_error(Code.CONSTRAINT_JSON_INVALID, [fault])
+        parse(text)
         plan = ExecutionPlan.model_validate_json(text)
     except JsonError as exc:
         raise plan_error(Code.CONSTRAINT_JSON_INVALID, [PlanFault("", "json", exc.problem)]) from None
@@ -42,6 +44,15 @@ def parse_plan(text: str) -> ExecutionPlan:
     if faults:
         raise plan_error(Code.CONSTRAINT_SCHEMA_INVALID, faults)
     return plan
+
+
+def _count_values(text: str) -> int:
+    """How many values a JSON text has, unparsed: what is built of 256 KiB of `[]` takes 45 ms. Of others any number."""
+    if text.count(",") + text.count("[") + text.count("{") < MAX_PLAN_VALUES:
+        return 0  # whatever of that stands in strings
+    marks = "s".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2]).translate(_NO_SPACE)
+    containers = marks.count("[") + marks.count("{")
+    return 1 + marks.count(",") + containers - marks.count("[]") - marks.count("{}")
 
 
 def _shape_faults(error: ValidationError) -> Iterator[PlanFault]:

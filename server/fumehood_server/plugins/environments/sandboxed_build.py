@@ -24,6 +24,7 @@ from fumehood_sandbox import (
 )
 
 from fumehood_server.config.config import SidecarConfig
+from fumehood_server.config.listeners import own_listeners
 from fumehood_server.egress import EgressEvent, Outcome, RequestOrigin, access_for, open_broker, open_relay
 from fumehood_server.model.text import printable
 from fumehood_server.plugins.environments.build import Say, build_environment
@@ -145,7 +146,7 @@ async def _run(build: BuildCommand, folder: Path, shown: str) -> None:
                     limits=limits,
                 )
                 origin = RequestOrigin(build.plugin, "build")
-                relay = open_relay(open_broker(note))
+                relay = open_relay(open_broker(note, own=own_listeners(build.config)))
                 await stack.enter_async_context(relay.serve(listener, access, lambda: origin))
             status = await _ended(process, folder, shown)
         process.kill()  # what the command left running

@@ -50,10 +50,9 @@ def clean(text: str) -> str:
     return cut(escape_line(text), MAX_LINE_BYTES)
 
 
-def without_secrets(text: str, redactor: Redactor) -> str:
-    """JSON without the secrets. Empty where it is none any more, as a secret lay across its own signs."""
-    found = redactor.text(text)
-    if found is text or not found:
+def json_or_nothing(before: str, found: str) -> str:
+    """JSON that secrets were taken out of. Empty where it is none any more, as a secret lay across its own signs."""
+    if found is before or not found:
         return found
     try:
         orjson.loads(found)
@@ -125,7 +124,9 @@ class PluginLog:
     ) -> None:
         """Keep one line and hand it on. Never blocks. Without `forward` the sidecar's own log says it already."""
         if self.redactor.active:
-            message, fields_json = self.redactor.text(message), without_secrets(fields_json, self.redactor)
+            # What lies across the cut is taken out before it is cut.
+            message = self.redactor.text(message[: MAX_LINE_BYTES + self.redactor.longest_bytes])
+            fields_json = json_or_nothing(fields_json, self.redactor.text(fields_json))
         line = LogLine(
             time=time.time(),
             source=source,

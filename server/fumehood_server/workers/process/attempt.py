@@ -212,6 +212,8 @@ class WorkerAttempt:
                 result = replace(
                     result, used=used, egress=self.egress, values=None if self.values is None else self.values.taken()
                 )
+            if result.error is not None and self.egress is not None:
+                result = replace(result, error=faults.with_refused_hosts(result.error, self.egress.refused_hosts))
             self._result = result
             self._ended.set()
             self._context.output.hold(held=False)

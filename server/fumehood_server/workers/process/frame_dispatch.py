@@ -12,7 +12,7 @@ from fumehood.v1 import plugin_pb2
 from fumehood_server.model.worker import WorkerState
 from fumehood_server.workers import faults
 from fumehood_server.workers.faults import EscalationStep, Violation
-from fumehood_server.workers.output.scrubbing import scrub_inference, scrub_question, scrub_result, scrub_update
+from fumehood_server.workers.output.scrubbing import Steps, scrub_frame
 from fumehood_server.workers.output.token_bucket import LogRate, TokenBucket
 from fumehood_server.workers.process.lifecycle import EndRequest
 from fumehood_server.workers.process.value_collector import MAX_FRAMES, ValueCollector
@@ -29,10 +29,13 @@ UNKNOWN_FRAMES_BURST = 1000
 UNKNOWN_FRAMES_PER_SECOND = 100.0
 """Frames that say nothing we know are ignored, so that newer plugins work; a stream of nothing else is an attack."""
 
-MAX_ELEMENTS = 8192
-"""Fields of a frame. The largest result, of 1,024 blobs with their media types, has half of them."""
+MAX_ELEMENTS = 12_288
+"""Fields of a frame. The largest result, of 1,024 blobs of which everything is said, has 10,242."""
 MAX_READY_ELEMENTS = 20_480
 """Fields of `Ready`: 1,024 tools that set every field and require eight things."""
+
+SCRUBBED_AT_ONCE_BYTES = 16 * 1024
+"""A frame of up to so many bytes is scrubbed in one go, in under 2 ms where all of it are secrets."""
 
 _REQUESTS = frozenset({"http_request", "secret_request", "question", "inference_request"})
 """Frames by which a call requests something of the sidecar."""
@@ -97,8 +100,23 @@ class FrameDispatcher:
         """See `FrameHandler`."""
         self._to.life.pipe_closed(Violation.STDOUT_CLOSED, "it closed its stdout")
 
-    def take_frame(self, frame: plugin_pb2.PluginFrame, size: int) -> None:
-        """See `FrameHandler`."""
+    def take_frame(self, frame: plugin_pb2.PluginFrame, size: int) -> Steps | None:
+        """See `FrameHandler`. Secrets are taken out first: of a large frame in steps, and then it is taken."""
+        redactor = self._to.log.redactor
+        if redactor.active:
+            steps = scrub_frame(frame, redactor)
+            if size > SCRUBBED_AT_ONCE_BYTES:
+                return self._take_in_steps(steps, frame, size)
+            for _ in steps:
+                pass
+        self._take(frame, size)
+        return None
+
+    def _take_in_steps(self, steps: Steps, frame: plugin_pb2.PluginFrame, size: int) -> Steps:
+        yield from steps
+        self._take(frame, size)
+
+    def _take(self, frame: plugin_pb2.PluginFrame, size: int) -> None:
         kind = frame.WhichOneof("frame")
         if kind == "result":
             self._take_result(frame.result, size)
@@ -144,8 +162,6 @@ class FrameDispatcher:
             finished = not message.HasField("error")
             attempt.fail(attempt.cancelled_error(EscalationStep.CANCEL_FRAME, tool_finished=finished))
         else:
-            if to.log.redactor.active:
-                scrub_result(message, to.log.redactor)
             result = messages.result(message, output_bytes=attempt.output_bytes)
             if result.error is not None:
                 result = replace(result, error=to.limits.attribute_failure(result.error, attempt))
@@ -168,12 +184,10 @@ class FrameDispatcher:
         if attempt.updates > to.max_updates:
             to.life.violated(Violation.TOO_MANY_UPDATES, f"it sent over {to.max_updates} updates for one call")
         elif attempt.invocation.on_update is not None and attempt.cancel_reason is None:
-            if to.log.redactor.active:
-                scrub_update(message, to.log.redactor)
             attempt.invocation.on_update(messages.update(message, attempt.updates))
 
     def _take_request(self, frame: plugin_pb2.PluginFrame, kind: str, size: int) -> None:
-        requests, redactor = self._to.requests, self._to.log.redactor
+        requests = self._to.requests
         attempt = self._requesting(getattr(frame, kind).invocation_id, size)
         if attempt is None:
             return
@@ -182,12 +196,8 @@ class FrameDispatcher:
         elif kind == "secret_request":
             requests.take_secret(attempt, frame.secret_request)
         elif kind == "question":
-            if redactor.active:
-                scrub_question(frame.question, redactor)
             requests.take_question(attempt, frame.question, size)
         else:
-            if redactor.active:
-                scrub_inference(frame.inference_request, redactor)
             requests.take_inference(attempt, frame.inference_request, size)
 
     def _take_values(self, message: plugin_pb2.RecordedValues, size: int) -> None:
@@ -198,7 +208,7 @@ class FrameDispatcher:
             return
         if attempt.values is None:
             attempt.values = ValueCollector(attempt.invocation.max_recorded_bytes)
-        if not attempt.values.take(message, size, self._to.log.redactor):
+        if not attempt.values.take(message, size):
             problem = f"it sent over {MAX_FRAMES} frames of recorded values for one call"
             self._to.life.violated(Violation.TOO_MANY_VALUES, problem)
 

@@ -153,7 +153,12 @@ class LimitEnforcement:
         """End the processes that calls have left behind: none is under way, so they are nobody's.
 
         Threads can't be ended from outside: one that is busy has the worker replaced, see `_end_what_was_left_running`.
+
+        Where the operator says that a server keeps what it has between calls (`one_process`), that is its processes
+        as well, such as a browser's.
         """
+        if self._spec.all_levels:
+            return
         left = frozenset(self._process.pids()) - self._own_pids
         found, self._ended_pids = left - self._ended_pids, left
         for pid in found:

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 _ONE_CALL = Layer("isolation", "call: a sandbox of its own, made before and ended after")
 
 
-_ALL_LEVELS = Layer("levels", "one process for the tools of every level, at the highest: the operator's", weaker=True)
+_ALL_LEVELS = Layer(
+    "levels",
+    "one process for the tools of every level, at the highest, with what they leave running: the operator's",
+    weaker=True,
+)
 
 
 def receipt_of(receipt: Receipt, meter: Meter, *, one_call: bool, all_levels: bool = False) -> Receipt:

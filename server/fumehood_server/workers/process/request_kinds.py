@@ -53,7 +53,7 @@ class SecretRequest:
         except SecretUnavailableError as error:
             # The remedy is the operator's; a model that reads this can do nothing with it.
             raise PluginRequestError(error.code, error.problem) from error
-        self._redactor.learn(self._name, value)
+        await self._redactor.learn_beside(self._name, value)
         writer.send(messages.secret_response(self._invocation_id, self._request_id, value=value))
 
 

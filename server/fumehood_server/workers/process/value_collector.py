@@ -1,4 +1,4 @@
-"""Collects the values that one call says it took from outside, within bounds and without secrets."""
+"""Collects the values that one call says it took from outside, within bounds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 from fumehood_sdk.wire.recorded_values import RecordedValue
 
 from fumehood_server.model.taken_values import TakenValues
+from fumehood_server.workers.output.scrubbing import MAX_VALUES
 
 if TYPE_CHECKING:
     from fumehood.v1 import plugin_pb2
 
-    from fumehood_server.secrets import Redactor
-
-MAX_VALUES = 10_000
-"""Of one call (plugin.proto)."""
 MAX_FRAMES = 20_000
 """Of one call (plugin.proto): one for each value and one for each request, which no SDK needs."""
 MAX_NAME_CHARACTERS = 16_384
@@ -34,8 +31,8 @@ class ValueCollector:
         self._left_out = 0
         self._values: list[RecordedValue] = []
 
-    def take(self, message: plugin_pb2.RecordedValues, size: int, redactor: Redactor) -> bool:
-        """Take a frame of `size` bytes. False: there are more frames than anybody needs."""
+    def take(self, message: plugin_pb2.RecordedValues, size: int) -> bool:
+        """Take a frame of `size` bytes, without secrets. False: there are more frames than anybody needs."""
         self._frames += 1
         if self._frames > MAX_FRAMES:
             return False
@@ -46,14 +43,13 @@ class ValueCollector:
         if self._bytes > self._max_bytes or len(self._values) + len(message.values) > MAX_VALUES:
             self._left_out += len(message.values)
             return True
-        text = redactor.text if redactor.active else str
         self._values += [
             RecordedValue(
                 each.kind[:64],
-                text(each.name[:MAX_NAME_CHARACTERS]),
+                each.name[:MAX_NAME_CHARACTERS],
                 each.number,
-                text(each.value_json),
-                text(each.error_json),
+                each.value_json,
+                each.error_json,
             )
             for each in message.values
         ]

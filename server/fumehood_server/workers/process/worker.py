@@ -232,7 +232,7 @@ class ProcessWorker:
             self.life.request(EndRequest.KILL, faults.secret_unavailable_error(self.spec.plugin, error))
             raise WorkerUnavailableError(await self.end()) from error
         for name, value in values.items():
-            self._log.redactor.learn(name, value)
+            await self._log.redactor.learn_beside(name, value)
         return values
 
     def skip_greeting(self) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import orjson
-from fumehood.v1 import content_pb2, plugin_pb2, tool_pb2
+from fumehood.v1 import plugin_pb2, tool_pb2
 
-from fumehood_server.model.call import Block, CallError, CallUpdate
+from fumehood_server.model.call import CallError, CallUpdate
+from fumehood_server.model.content_messages import read_block
 from fumehood_server.model.inferences import (
     MAX_MESSAGES,
     MAX_STOP_SEQUENCES,
@@ -57,9 +59,6 @@ MAX_FAILURE_DETAILS_BYTES = 60_000
 
 MAX_FAILURE_DEPTH = 64
 """Nesting of `ToolFailure.details_json` (plugin.proto), as of arguments and results."""
-
-MAX_MEDIA_TYPE_CHARACTERS = 255
-"""`Blob.media_type`: RFC 6838 has no longer ones. The cap on results doesn't count it."""
 
 _ANSWERS = {
     AnswerAction.ACCEPT: tool_pb2.ANSWER_ACTION_ACCEPT,
@@ -295,7 +294,7 @@ def result(message: plugin_pb2.Result, *, output_bytes: int) -> InvocationResult
             output_bytes=output_bytes,
         )
     return InvocationResult(
-        content=tuple([block for block in map(_block, blocks) if block is not None]),
+        content=tuple([block for block in map(read_block, blocks) if block is not None]),
         details_json=message.details_json,
         terminate=message.terminate,
         error=_failure(message.error) if message.HasField("error") else None,
@@ -304,12 +303,12 @@ def result(message: plugin_pb2.Result, *, output_bytes: int) -> InvocationResult
 
 
 def update(message: plugin_pb2.Update, sequence: int) -> CallUpdate:
-    """A plugin's word on a call that goes on, cut to the wire's limits."""
+    """A plugin's word on a call that goes on, cut to the wire's limits. A number that is none counts as absent."""
     data = message.data_json
     return CallUpdate(
         message=cut(message.message, MAX_LINE_BYTES),
-        progress=message.progress if message.HasField("progress") else None,
-        total=message.total if message.HasField("total") else None,
+        progress=message.progress if message.HasField("progress") and math.isfinite(message.progress) else None,
+        total=message.total if message.HasField("total") and math.isfinite(message.total) else None,
         data_json=data if len(data) * 4 <= MAX_UPDATE_DATA_BYTES or len(data.encode()) <= MAX_UPDATE_DATA_BYTES else "",
         sequence=sequence,
         unit=cut(message.unit, MAX_UNIT_BYTES),
@@ -332,22 +331,6 @@ def _too_many_blocks(count: int) -> CallError:
         message=f"the tool's result has {count} blocks of content, and at most {MAX_BLOCKS} are passed on",
         details={"limit": "content_blocks", "value": MAX_BLOCKS, "usage": count, "unit": "blocks"},
     )
-
-
-def _block(content: content_pb2.Content) -> Block | None:
-    text = content.text
-    if text:
-        return Block(text=text)  # asking which one it is takes longer than all the rest
-    kind = content.WhichOneof("block")
-    if kind == "text":
-        return Block(text=text)
-    if kind == "blob":
-        return Block(data=content.blob.data, media_type=_media_type(content.blob))
-    return None
-
-
-def _media_type(blob: content_pb2.Blob) -> str:
-    return blob.media_type[:MAX_MEDIA_TYPE_CHARACTERS] or "application/octet-stream"
 
 
 def _failure(failure: plugin_pb2.ToolFailure) -> CallError:

@@ -69,6 +69,10 @@ def test_elicitation_sep1330_enums(number: object) -> str:
     return completed(elicit(number, "Choose.", fields, []))
 
 
+def test_streaming_elicitation(number: object) -> str:
+    return completed(elicit(number, "Go on?", {"ok": {"type": "boolean"}}, ["ok"]))
+
+
 def test_input_required_result_elicitation(number: object) -> str:
     answer = elicit(number, "What is your name?", {"name": TEXT}, ["name"])
     return f"Hello, {(answer.get('content') or {}).get('name')}!"
@@ -95,6 +99,7 @@ TOOLS: dict[str, Callable[..., str]] = {
         test_elicitation,
         test_elicitation_sep1034_defaults,
         test_elicitation_sep1330_enums,
+        test_streaming_elicitation,
         test_input_required_result_elicitation,
         test_input_required_result_request_state,
         test_input_required_result_multi_round,

@@ -7,16 +7,20 @@ import json
 import os
 import sys
 import threading
-from collections import deque
+from queue import SimpleQueue
 from typing import Any
 
-from fumehood_sdk.adapters.mcp.remote.exchange import Emit, Exchange, Session, SessionEndedError
-from fumehood_sdk.adapters.mcp.remote.relay_connection import RelayConnections
-from fumehood_sdk.adapters.mcp.remote.routing_headers import RoutingHeaders
+from fumehood_sdk.adapters.mcp.remote.exchange import Exchange
+from fumehood_sdk.adapters.mcp.remote.relay_connection import CONNECT_TIMEOUT_S
+from fumehood_sdk.adapters.mcp.remote.session import SessionEndedError
 from fumehood_sdk.adapters.mcp.remote.settings import RemoteSettings
+from fumehood_sdk.adapters.mcp.remote.upstream import Upstream
 
-MAX_EXCHANGES = 28
-"""At a time: a relay serves 32 connections at once. What is more waits, and the adapter bounds that."""
+MAX_CALLS = 24
+"""On their way at a time. What is more waits, and the adapter bounds that."""
+MAX_OTHERS = 4
+"""Likewise, of what a call may wait for: answers to what its server asks, cancellations, lists of tools. Together with
+the calls, the first message and the last one less than the 32 connections that a relay serves at once."""
 END_TIMEOUT_S = 0.3
 """To say that the session is over, at the end of stdin."""
 
@@ -26,85 +30,71 @@ Message = dict[str, Any]
 class Remote:
     """The server, and the messages that are on their way to it."""
 
-    __slots__ = (
-        "_connections",
-        "_out",
-        "_renewing",
-        "_routing",
-        "_session",
-        "_settings",
-        "_under_way",
-        "_waiting",
-        "_writing",
-    )
+    __slots__ = ("_calls", "_lock", "_others", "_out", "_renewing", "_under_way", "_upstream", "_writing")
 
     def __init__(self, settings: RemoteSettings, out: int) -> None:
         """`out` is the descriptor for the server's messages."""
-        self._settings = settings
-        self._connections = RelayConnections(settings)
-        self._session = Session()
-        self._routing = RoutingHeaders()
+        self._upstream = Upstream(settings)
         self._out = out
-        self._waiting: deque[Exchange] = deque()
+        self._calls: SimpleQueue[Exchange] = SimpleQueue()
+        self._others: SimpleQueue[Exchange] = SimpleQueue()
         self._under_way: dict[object, Exchange] = {}
+        self._lock = threading.Lock()
+        """For the requests under way."""
         self._writing = threading.Lock()
         self._renewing = threading.Lock()
 
-    def start(self) -> threading.Condition:
-        """Start what sends. Returns what is notified of each message."""
-        condition = threading.Condition()
-        for _ in range(MAX_EXCHANGES):
-            threading.Thread(target=self._send_waiting, args=(condition,), daemon=True).start()
-        return condition
+    def start(self) -> None:
+        """Start what sends."""
+        for queue, places in ((self._calls, MAX_CALLS), (self._others, MAX_OTHERS)):
+            for _ in range(places):
+                threading.Thread(target=self._send_waiting, args=(queue,), daemon=True).start()
 
-    def take(self, message: Message, condition: threading.Condition) -> None:
+    def take(self, message: Message) -> None:
         """Take a message of the adapter's."""
-        if message.get("method") == "notifications/initialized":
-            self._run(Exchange(message))  # what follows is for a session that has begun
+        method = message.get("method")
+        exchange = Exchange(message)
+        if method == "notifications/initialized":
+            self._run(exchange)  # what follows is for a session that has begun
             return
-        cancelled = None
-        if message.get("method") == "notifications/cancelled":
-            cancelled = message.get("params", {}).get("requestId")
-        with condition:
-            found = self._under_way.pop(cancelled, None) if cancelled is not None else None
-            if found is not None and found in self._waiting:
-                self._waiting.remove(found)
-                return
-            if cancelled is None or self._session.version:
-                exchange = Exchange(message)
-                # Before others: what it cancels may hold the only thread that could send it.
-                self._waiting.appendleft(exchange) if cancelled is not None else self._waiting.append(exchange)
-                if "id" in message and "method" in message:
-                    self._under_way[message["id"]] = exchange
-                condition.notify()
-        if found is not None:
-            found.abandon()
+        if method == "notifications/cancelled" and not self._cancel(message.get("params", {}).get("requestId")):
+            return
+        if exchange.is_request:
+            with self._lock:
+                self._under_way[message["id"]] = exchange
+        (self._calls if _is_call(method) else self._others).put(exchange)
 
     def end(self) -> None:
         """Tell a server with sessions that this one is over. Nobody waits for long."""
-        if not self._session.id:
+        if not self._upstream.session.id:
             return
         ending = threading.Thread(target=self._delete, daemon=True)
         ending.start()
         ending.join(END_TIMEOUT_S)
 
-    def _send_waiting(self, condition: threading.Condition) -> None:
+    def _cancel(self, request_id: object) -> bool:
+        """Let go of a request. Whether the server is to be told."""
+        with self._lock:
+            found = self._under_way.pop(request_id, None)
+        if found is not None and not found.abandon():
+            found.fail(self._emit, "it was cancelled before it was sent")
+            return False
+        return bool(self._upstream.session.version)  # one of 2026-07-28 sees the end of the connection
+
+    def _send_waiting(self, queue: SimpleQueue[Exchange]) -> None:
         while True:
-            with condition:
-                while not self._waiting:
-                    condition.wait()
-                exchange = self._waiting.popleft()
+            exchange = queue.get()
             self._run(exchange)
-            with condition:
+            with self._lock:
                 if self._under_way.get(exchange.message.get("id")) is exchange:
                     del self._under_way[exchange.message.get("id")]
 
     def _run(self, exchange: Exchange) -> None:
         """Send a message; once more in another session, where the server ended the one that it was for."""
         for _ in range(2):
-            used = self._session.id
+            used = self._upstream.session.id
             try:
-                self._exchange(exchange, self._emit)
+                exchange.run(self._upstream, self._emit)
             except SessionEndedError:
                 self._renew(used)
             else:
@@ -114,14 +104,14 @@ class Remote:
     def _renew(self, ended: str) -> None:
         """Begin another session in place of the one that has ended, unless another thread has."""
         with self._renewing:
-            if self._session.id == ended:
+            if self._upstream.session.id == ended:
                 sys.stderr.write("fumehood-sdk: the MCP server has ended the session; another one is begun\n")
                 sys.stderr.flush()
-                self._exchange(Exchange(self._session.opening), _ignore)
-                self._exchange(Exchange({"jsonrpc": "2.0", "method": "notifications/initialized"}), _ignore)
-
-    def _exchange(self, exchange: Exchange, emit: Emit) -> None:
-        exchange.run(self._connections, self._settings, self._session, self._routing, emit)
+                for message in (
+                    self._upstream.session.opening,
+                    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+                ):
+                    Exchange(message).run(self._upstream, _ignore)
 
     def _emit(self, message: Message) -> None:
         view = memoryview(json.dumps(message).encode() + b"\n")
@@ -130,13 +120,19 @@ class Remote:
                 view = view[os.write(self._out, view) :]
 
     def _delete(self) -> None:
-        connection = self._connections.take()
-        headers = {**self._session.headers, **self._settings.headers}
+        upstream = self._upstream
+        connection = upstream.connections.take()
+        headers = {**upstream.session.headers, **upstream.settings.headers}
         try:
-            self._connections.send(connection, "DELETE", b"", headers)
+            upstream.connections.send(connection, "DELETE", b"", headers, CONNECT_TIMEOUT_S)
             connection.getresponse()
         except (OSError, http.client.HTTPException):
             return
+
+
+def _is_call(method: object) -> bool:
+    """Whether a message has a server run something, for as long as that takes."""
+    return isinstance(method, str) and method.startswith(("tools/call", "resources/", "prompts/"))
 
 
 def _ignore(_message: Message) -> None:
@@ -146,9 +142,9 @@ def _ignore(_message: Message) -> None:
 def main() -> int:
     """Serve until stdin ends. Returns the exit status."""
     remote = Remote(RemoteSettings(os.environ), sys.stdout.fileno())
-    condition = remote.start()
+    remote.start()
     for line in sys.stdin.buffer:
-        remote.take(json.loads(line), condition)
+        remote.take(json.loads(line))
     remote.end()
     return 0
 

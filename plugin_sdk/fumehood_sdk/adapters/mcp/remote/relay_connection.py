@@ -12,9 +12,10 @@ import time
 from fumehood_sdk.adapters.mcp.remote.settings import RemoteSettings
 
 CONNECT_TIMEOUT_S = 30.0
-"""For the relay to dial, TLS included; and for each piece of a request to be taken."""
+"""For the relay to dial, TLS included; for each piece of a request to be taken; and for a server to take a message that
+it doesn't answer."""
 ANSWER_TIMEOUT_S = 3600.0
-"""Between two pieces of an answer. As long as a tool may run: whoever waits has a deadline of its own."""
+"""Between two pieces of the answer to a request. As long as a tool may run: whoever waits has a deadline of its own."""
 KEPT_S = 4.0
 """Servers close what is idle for five seconds or more. A request that meets a closed connection may have been taken,
 and so is not sent again."""
@@ -65,9 +66,16 @@ class RelayConnections:
             self._idle.append((connection, time.monotonic()))
 
     def send(
-        self, connection: http.client.HTTPConnection, method: str, body: bytes, headers: dict[str, str]
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        body: bytes,
+        headers: dict[str, str],
+        answer_timeout_s: float,
     ) -> socket.socket | None:
         """Send a request. Returns the socket that its response comes by, which `connection` may forget.
+
+        `answer_timeout_s` is from one piece of the response to the next.
 
         Raises:
             OSError: it can't be sent.
@@ -77,5 +85,5 @@ class RelayConnections:
         # A relay is told the whole URL where it makes the request, and nothing where it carries TLS.
         connection.request(method, settings.path if settings.is_tls else settings.url, body, headers)
         if connection.sock is not None:
-            connection.sock.settimeout(ANSWER_TIMEOUT_S)
+            connection.sock.settimeout(answer_timeout_s)
         return connection.sock

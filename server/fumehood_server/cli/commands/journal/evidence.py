@@ -32,8 +32,8 @@ def evidence(
     """Write a page that shows what was recorded, and holds what it takes to check that offline.
 
     \b
-    Whoever gets it needs journal.pub, from you and not from the page, and:
-      pip install fumehood-evidence
+    Whoever gets it needs journal.pub, from you and not from the page, and the distribution
+    fumehood-evidence (in a clone: pip install ./evidence):
       python -m fumehood_evidence verify FILE --key journal.pub
     """
     from fumehood_evidence.page import render

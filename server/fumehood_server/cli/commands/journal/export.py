@@ -32,7 +32,7 @@ def export(form: str, target: Path | None, config_path: Path | None, **options: 
       fumehood journal export --type execute_end | jq -r 'select(.event.data.error != null) | .event.call_id'
       fumehood journal export --since -1d --format parquet -o today.parquet
 
-    Parquet takes `pip install 'fumehood-server[parquet]'`.
+    Parquet takes the extra `parquet` of the distribution fumehood-server.
     """
     from fumehood_server.cli import output
     from fumehood_server.cli.journal_lines import event_json, selected

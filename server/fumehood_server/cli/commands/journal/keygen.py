@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
-from fumehood_server.cli.failure import CommandError, ExitStatus
+from fumehood_server.cli.failure import CommandError
 from fumehood_server.cli.journal_file import config_option
 
 
@@ -23,9 +24,15 @@ def keygen(rotate: bool, config_path: Path | None) -> None:
     from fumehood_server.journal.keys import JournalKeyError, load_or_make_key, rotate_key
 
     folder = load_config(find_config(config_path)).server.state_dir
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         signer = rotate_key(folder) if rotate else load_or_make_key(folder)
+    except OSError as error:
+        todo = "Make it writable for user {}, or name another one: `state_dir` in [server] of fumehood.toml."
+        problem = f"{error.filename or folder}: {error.strerror}"
+        raise CommandError(
+            problem, todo.format(os.geteuid()), code="NOT_WRITABLE", details={"folder": str(folder)}
+        ) from error
     except JournalKeyError as error:
-        raise CommandError(str(error), code="KEY_UNREADABLE", status=ExitStatus.FAILED) from error
+        raise CommandError(str(error), code="KEY_UNREADABLE") from error
     output.say(str(signer.verifier))

@@ -20,6 +20,8 @@ _MAX_EVENTS = 20_000
 _MIN_COLUMNS = 16
 _TEXT_COLUMNS = 30
 """Left for what the bars say, at least."""
+_ID_COLUMNS = 40
+"""Beyond the ids that the sidecar gives (37). Longer ones stand below their bars."""
 
 
 @click.command(short_help="Draw a run, or a call, on an axis of time.")
@@ -49,7 +51,8 @@ def show(run: str, as_json: bool, config_path: Path | None) -> None:
     bars = bars_of(found)
     console = output.console()
     names = max(max(len(bar.name), *(len(each.name) for each in bar.within), 0) for bar in bars)
-    columns = max(console.width - _TEXT_COLUMNS - min(names, _TEXT_COLUMNS) - 30, _MIN_COLUMNS)
+    text = min(max(_TEXT_COLUMNS, *(len(bar.id) for bar in bars)), _ID_COLUMNS)  # an id isn't broken
+    columns = max(console.width - text - min(names, _TEXT_COLUMNS) - 30, _MIN_COLUMNS)
     axis = axis_of(bars, columns)
     length = output.seconds((axis.end_us - axis.start_us) / 1e6)
     table = output.table("AFTER", "TOOK", "WHAT", f"0 {length:>{columns - 2}}", "HOW")
@@ -62,7 +65,6 @@ def show(run: str, as_json: bool, config_path: Path | None) -> None:
                 output.styled(axis.draw(each), each.style),
                 output.styled(output.one_line(" ".join(filter(None, (each.id, each.text))))),
             )
-    table.columns[-1].no_wrap, table.columns[-1].overflow = True, "ellipsis"
     output.show_rows(console, table)
     if not is_all:
         output.note(f"These are its first {_MAX_EVENTS:,} events: fumehood journal export --run has the others.")

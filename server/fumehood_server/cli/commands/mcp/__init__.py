@@ -21,7 +21,7 @@ _HERE = "fumehood_server.cli.commands.mcp"
         "wrap": (f"{_HERE}.wrap:wrap", "Run one MCP server in a sandbox, as a stdio server."),
     },
     invoke_without_command=True,
-    short_help="Serve the sidecar's tools to an MCP client over stdio.",
+    short_help="MCP: take servers over, wrap one, serve the tools to a client.",
 )
 @address_option
 @click.option("--token-file", metavar="FILE", help="File that holds the token to call with: --token @FILE.")
@@ -44,7 +44,7 @@ def mcp(
     token_file: str | None,
     patterns: tuple[str, ...],
     max_level: str | None,
-) -> None:
+) -> int:
     """Serve the sidecar's tools to an MCP client over stdio, until it closes stdin.
 
     The client is a caller as any: it is listed what it may call, and rules, quotas, approvals and the journal hold.
@@ -58,7 +58,7 @@ def mcp(
       fumehood mcp --tools "files_*" --max-level read
     """
     if ctx.invoked_subcommand is not None:
-        return
+        return 0
     from fumehood_server.cli.address import resolve_address
     from fumehood_server.cli.channel import channel_credentials
     from fumehood_server.cli.credentials import credentials
@@ -66,11 +66,12 @@ def mcp(
     from fumehood_server.mcp.errors import McpMissingError
     from fumehood_server.mcp.stdio import serve_stdio
     from fumehood_server.mcp.tool_choice import ToolChoice
+    from fumehood_server.model.extras import install_command
 
     target = resolve_address(address)
     shown = credentials(token_file)
     try:
-        serve_stdio(
+        number = serve_stdio(
             target,
             token=shown.token,
             credentials=channel_credentials(target, shown),
@@ -79,7 +80,8 @@ def mcp(
     except McpMissingError as error:
         raise CommandError(
             str(error),
-            'Run pip install "fumehood-server[mcp]".',
+            f"Run {install_command('mcp')}.",
             code="EXTRA_MISSING",
             details={"module": error.module},
         ) from error
+    return 128 + number if number else 0

@@ -13,6 +13,7 @@ from fumehood_server.cli.failure import CommandError, ExitStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fumehood_server.cli.mcp_import.configuration_place import ConfigurationPlace
     from fumehood_server.cli.mcp_import.host_configuration import HostConfiguration
     from fumehood_server.cli.mcp_import.outcome import Outcome
 
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
 @click.command("import", short_help="Take over the MCP servers of another program.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--server", "wanted", multiple=True, metavar="NAME", help="Only this server; again.")
-@click.option("--config", "config_path", type=click.Path(path_type=Path), metavar="FILE", help="As for serve.")
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Made when it isn't there. [default: ./fumehood.toml, or one outside of what servers are granted]",
+)
 @click.option("--into", type=click.Path(path_type=Path), metavar="FOLDER", help="[default: mcp, beside the config]")
 @click.option(
     "--from",
@@ -70,42 +77,64 @@ def import_servers(
       fumehood mcp import .mcp.json --server github --yes --json
     """
     from fumehood_server.cli import output
+    from fumehood_server.cli.interrupts import SignalledError, interrupts
     from fumehood_server.cli.mcp_import.asking import Narrowest, Terminal
+    from fumehood_server.cli.mcp_import.configuration_place import place_configuration
     from fumehood_server.cli.mcp_import.host_configuration import Host, read_host_configuration
     from fumehood_server.cli.mcp_import.import_settings import Import
-    from fumehood_server.cli.mcp_import.report import print_outcome
-    from fumehood_server.cli.mcp_import.run import import_all
+    from fumehood_server.cli.mcp_import.report import Report
+    from fumehood_server.cli.mcp_import.run import import_all, plan_all
 
+    found = read_host_configuration(file, host=Host(host_name) if host_name else None, workspace=workspace)
+    _check_wanted(found, wanted)
     if as_json and not (yes or dry_run):
         raise CommandError("--json can't ask", "Give --yes or --dry-run as well.")
     if not (yes or dry_run or sys.stdin.isatty()):
         raise CommandError("there is nobody to ask", "Give --yes or --dry-run.", code="NOT_A_TERMINAL")
-    found = read_host_configuration(file, host=Host(host_name) if host_name else None, workspace=workspace)
-    _check_wanted(found, wanted)
+    asker = Narrowest() if yes or dry_run else Terminal()
+    planned = plan_all(found, asker, wanted=wanted, given=_pairs(inputs), plain=plain)
+    place = place_configuration(config_path, [each.plan for each in planned if each.plan], found.workspace)
+    if place.held_by is not None and not as_json:
+        _say_place(place, place.held_by)
+    if not dry_run:
+        place.make_folder()
     run = Import(
-        config_path=config_path,
+        config_path=place.path,
         into=into.absolute() if into else None,
         host=found.host,
-        asker=Narrowest() if yes or dry_run else Terminal(),
+        asker=asker,
         dry_run=dry_run,
         upgrade=upgrade,
-        quiet=as_json,
+        quiet=as_json and not sys.stderr.isatty(),
     )
-    shown = None if as_json else print_outcome
-    outcomes = import_all(found, run, wanted=wanted, given=_pairs(inputs), plain=plain, show=shown)
+    try:
+        with interrupts():  # whatever asks it to end, what is half done is undone first
+            outcomes = import_all(planned, run, show=None if as_json else Report().print)
+    except SignalledError as ended:
+        return 128 + ended.number
     if as_json:
         output.print_json(
             {
                 "file": str(found.path),
                 "host": str(found.host),
+                "config": str(place.path),
                 "unknown_keys": list(found.unknown),
                 "keys_given_twice": list(found.twice),
                 "servers": [each.to_json() for each in outcomes],
             }
         )
     else:
-        _say_more(found, outcomes)
+        _say_more(found, outcomes, place)
     return ExitStatus.FAILED if any(each.status.is_problem for each in outcomes) else ExitStatus.OK
+
+
+def _say_place(place: ConfigurationPlace, held_by: Path) -> None:
+    from fumehood_server.cli.output import say
+
+    say(
+        f"The configuration is {place.path}: a server that is granted {held_by} must not reach it, nor the sidecar's "
+        "state. --config FILE names another place."
+    )
 
 
 def _check_wanted(found: HostConfiguration, wanted: Sequence[str]) -> None:
@@ -127,8 +156,12 @@ def _pairs(inputs: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _say_more(found: HostConfiguration, outcomes: Sequence[Outcome]) -> None:
+def _say_more(found: HostConfiguration, outcomes: Sequence[Outcome], place: ConfigurationPlace) -> None:
+    import json
+    import shlex
+
     from fumehood_server.cli.configured import CONFIG_CHANGED
+    from fumehood_server.cli.mcp_import.configuration_place import address_of, configuration_at
     from fumehood_server.cli.mcp_import.outcome import Status
     from fumehood_server.cli.output import note, say
 
@@ -138,7 +171,20 @@ def _say_more(found: HostConfiguration, outcomes: Sequence[Outcome]) -> None:
         note(f"{found.path}: the key {key} is given twice, and the last one counts")
     if not outcomes:
         say("There are no servers in it.")
-    if any(each.status in {Status.IMPORTED, Status.UPDATED} for each in outcomes):
-        say(CONFIG_CHANGED)
-        entry = '{"command": "fumehood", "args": ["mcp"]}'
-        say(f"In the program's own configuration, one server takes their place: {entry}")
+    if not any(each.status in {Status.IMPORTED, Status.UPDATED} for each in outcomes):
+        return
+    address = address_of(configuration_at(place.path))
+    option = "" if place.is_here else f" --config {shlex.quote(str(place.path))}"
+    reload = CONFIG_CHANGED if place.is_here else f"{CONFIG_CHANGED[:-2]} --address {address}`."
+    say(f"Start the sidecar: fumehood serve{option}. {reload}")
+    program, *arguments = _own_command()
+    entry = json.dumps({"command": program, "args": [*arguments, "mcp", "--address", address]}, ensure_ascii=False)
+    say(f"In the program's own configuration, one server takes their place:\n  {entry}")
+
+
+def _own_command() -> list[str]:
+    """What starts `fumehood` from any folder, outside of the virtual environment as well."""
+    import shutil
+
+    script = shutil.which("fumehood", path=str(Path(sys.executable).parent))
+    return [script] if script else [sys.executable, "-P", "-m", "fumehood_server"]

@@ -42,7 +42,7 @@ def wrap(
     level_name: str,
     update: bool,
     command: tuple[str, ...],
-) -> None:
+) -> int:
     """Run the MCP server that COMMAND starts in a sandbox, and serve its tools on stdin and stdout.
 
     It gets what the options grant and nothing else: no file, no network, no variable of yours. What npx or uvx would
@@ -63,25 +63,23 @@ def wrap(
       fumehood mcp wrap --network api.github.com:443 --secret GITHUB_TOKEN -- ./github-mcp-server stdio
       fumehood mcp wrap -- uvx mcp-server-time
     """
-    import signal
-
     from fumehood_sandbox import Level
 
+    from fumehood_server.cli.interrupts import SignalledError, interrupts
     from fumehood_server.cli.mcp_wrap.serving import grants_for, say_what_holds, serve_wrapped
-    from fumehood_server.cli.mcp_wrap.wrapped_server import WrappedCommand, install_wrapped
+    from fumehood_server.cli.mcp_wrap.wrapped_server import WrappedCommand, installed_server
     from fumehood_server.cli.output import note
 
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    # Whatever asks it to end, its sidecar ends first.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
-    wrapped = WrappedCommand(command=command, variables=_variables(variables), secrets=_secrets(secrets))
-    server = install_wrapped(wrapped, lambda line: note(f"fumehood: {line}"), update=update)
-    grants = grants_for(server, read=read, write=write, hosts=hosts, allow=allow, level=Level(level_name))
-    say_what_holds(server, grants)
-    serve_wrapped(server, grants)
+    try:
+        with interrupts():  # whatever asks it to end, its sidecar ends first
+            wrapped = WrappedCommand(command=command, variables=_variables(variables), secrets=_secrets(secrets))
+            with installed_server(wrapped, lambda line: note(f"fumehood: {line}"), update=update) as server:
+                grants = grants_for(server, read=read, write=write, hosts=hosts, allow=allow, level=Level(level_name))
+                say_what_holds(server, grants)
+                number = serve_wrapped(server, grants)
+    except SignalledError as ended:
+        number = ended.number
+    return 128 + number if number else 0
 
 
 def _variables(texts: tuple[str, ...]) -> dict[str, str]:

@@ -33,8 +33,7 @@ def list_plugins(as_json: bool, address: str | None) -> None:
     if not listed:
         console.print("The configuration names no plugin. `fumehood plugin add FOLDER` adds one.")
         return
-    table = output.table("PLUGIN", "VERSION", "KIND", "STATE", "UP TO", "TOOLS", "FOLDER")
-    table.columns[5].justify = "right"
+    table = output.table("PLUGIN", "VERSION", "KIND", "STATE", "UP TO", "TOOLS", "FOLDER", right=(5,))
     for each in listed:
         table.add_row(
             output.styled(each["name"], "bold"),
@@ -49,5 +48,5 @@ def list_plugins(as_json: bool, address: str | None) -> None:
     for each in listed:
         if each["reasons"]:
             console.print()
-            console.print(output.styled(f"{each['name']} is {each['state']}:", "yellow"))
+            console.print(output.styled(output.one_line(f"{each['name']} is {each['state']}:"), "yellow"))
             print_reasons(console, each["reasons"])

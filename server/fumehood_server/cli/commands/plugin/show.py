@@ -46,12 +46,12 @@ def print_plugin(console: Console, plugin: JsonObject, *, sandboxes: bool = True
 
     state = plugin["state"]
     console.print(
-        output.styled(f"{plugin['name']} {plugin['version']}", "bold"),
-        output.styled(f"{plugin['kind']},"),
-        output.styled(state, STATE_STYLES.get(state, "")),
+        output.styled(output.one_line(f"{plugin['name']} {plugin['version']}"), "bold"),
+        output.styled(output.one_line(f"{plugin['kind']},")),
+        output.styled(output.one_line(state), STATE_STYLES.get(state, "")),
     )
-    console.print(output.styled(f"  {plugin['path']}", "dim"), soft_wrap=True)
-    console.print(output.styled(f"  {plugin['digest']}", "dim"), soft_wrap=True)
+    console.print(output.styled("  " + output.one_line(plugin["path"]), "dim"), soft_wrap=True)
+    console.print(output.styled("  " + output.one_line(plugin["digest"]), "dim"), soft_wrap=True)
     if plugin["reasons"]:
         console.print()
         print_reasons(console, plugin["reasons"])
@@ -67,7 +67,7 @@ def print_plugin(console: Console, plugin: JsonObject, *, sandboxes: bool = True
                 output.styled(permission, output.PERMISSION_STYLES.get(permission, "")),
                 output.styled("yes" if tool["availability"]["available"] else f"no: {why}"),
             )
-        output.show(console, table)
+        output.show_rows(console, table)
     if not sandboxes:
         return
     if plugin["workers"]:
@@ -83,7 +83,7 @@ def print_plugin(console: Console, plugin: JsonObject, *, sandboxes: bool = True
                 (worker["start_time"] or "").partition(".")[0].replace("T", " "),
                 str(worker["process_id"] or ""),
             )
-        output.show(console, table)
+        output.show_rows(console, table)
     for sandbox in plugin["sandboxes"]:
         console.print()
         _sandbox(console, sandbox)
@@ -93,12 +93,11 @@ def _sandbox(console: Console, sandbox: JsonObject) -> None:
     from fumehood_server.cli import output
 
     level = sandbox["side_effects"]
-    console.print("Sandbox of level", output.styled(level, output.LEVEL_STYLES.get(level, "")))
+    console.print("Sandbox of level", output.styled(output.one_line(level), output.LEVEL_STYLES.get(level, "")))
     facts = output.table("", "")
-    facts.show_header = False
-    facts.columns[0].no_wrap = True
-    facts.add_row("  writes", output.styled("\n".join(sandbox["writable_paths"]) or "nothing"))
-    facts.add_row("  reads", output.styled("\n".join(sandbox["readable_paths"]) or "nothing"))
+    for name, paths in (("writes", sandbox["writable_paths"]), ("reads", sandbox["readable_paths"])):
+        for index, path in enumerate(paths or ["nothing"]):
+            facts.add_row("" if index else f"  {name}", output.styled(path))
     facts.add_row("  reaches", output.styled(", ".join(sandbox["hosts"]) or "nobody"))
     if sandbox["private_addresses"]:
         facts.add_row("  also private", output.styled(", ".join(sandbox["private_addresses"])))
@@ -116,4 +115,4 @@ def _sandbox(console: Console, sandbox: JsonObject) -> None:
         facts.add_row("" if index else "  held by", output.styled(f"{layer['name']}{weaker}: {layer['detail']}"))
     if receipt is None:
         facts.add_row("  held by", output.styled("no process of this level has run yet", "dim"))
-    output.show(console, facts)
+    output.show_rows(console, facts)

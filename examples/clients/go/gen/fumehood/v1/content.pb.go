@@ -22,6 +22,10 @@ const (
 )
 
 // One block of what a tool shows to its reader, most often a model.
+//
+// A block with a `resource_uri` is what that resource held when the tool looked (MCP's embedded resource). A blob of the
+// type application/vnd.modelcontextprotocol.resource-link+json is a link instead, which says that there is the resource:
+// MCP's `resource_link`, a JSON object with its name and more.
 type Content struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The block itself. Exactly one is set; a block with none is dropped by the sidecar.
@@ -30,7 +34,16 @@ type Content struct {
 	//
 	//	*Content_Text
 	//	*Content_Blob
-	Block         isContent_Block `protobuf_oneof:"block"`
+	Block isContent_Block `protobuf_oneof:"block"`
+	// URI of the resource that the block holds or, in a link, names, by its plugin's own word. `McpService.ReadResource`
+	// reads it where the plugin is an MCP server. At most 8,192 characters, all of them printable; another one is left
+	// out. Empty: the block is of no resource. Counted against the tool's output limit.
+	ResourceUri string `protobuf:"bytes,3,opt,name=resource_uri,json=resourceUri,proto3" json:"resource_uri,omitempty"`
+	// Media type (RFC 6838) of `text`, such as "text/markdown", cut to 255 characters. Empty: the tool doesn't say. That of
+	// a blob is in the blob.
+	TextMediaType string `protobuf:"bytes,4,opt,name=text_media_type,json=textMediaType,proto3" json:"text_media_type,omitempty"`
+	// For whom the block is and how important. Absent: the tool doesn't say.
+	Annotations   *ContentAnnotations `protobuf:"bytes,5,opt,name=annotations,proto3" json:"annotations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -90,6 +103,27 @@ func (x *Content) GetBlob() *Blob {
 	return nil
 }
 
+func (x *Content) GetResourceUri() string {
+	if x != nil {
+		return x.ResourceUri
+	}
+	return ""
+}
+
+func (x *Content) GetTextMediaType() string {
+	if x != nil {
+		return x.TextMediaType
+	}
+	return ""
+}
+
+func (x *Content) GetAnnotations() *ContentAnnotations {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
 type isContent_Block interface {
 	isContent_Block()
 }
@@ -108,6 +142,71 @@ func (*Content_Text) isContent_Block() {}
 
 func (*Content_Blob) isContent_Block() {}
 
+// What a tool says of a block for its use. Hints, which the sidecar follows none of.
+type ContentAnnotations struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "user", "assistant" or both; other words are left out. Empty: the tool doesn't say.
+	Audience []string `protobuf:"bytes,1,rep,name=audience,proto3" json:"audience,omitempty"`
+	// From 0, optional, to 1, required; another number is left out. Absent: the tool doesn't say.
+	Priority *float64 `protobuf:"fixed64,2,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
+	// When it was last modified, as the tool writes it: ISO 8601. At most 64 characters, all of them printable; another
+	// one is left out. Empty: the tool doesn't say.
+	LastModified  string `protobuf:"bytes,3,opt,name=last_modified,json=lastModified,proto3" json:"last_modified,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContentAnnotations) Reset() {
+	*x = ContentAnnotations{}
+	mi := &file_fumehood_v1_content_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContentAnnotations) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContentAnnotations) ProtoMessage() {}
+
+func (x *ContentAnnotations) ProtoReflect() protoreflect.Message {
+	mi := &file_fumehood_v1_content_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContentAnnotations.ProtoReflect.Descriptor instead.
+func (*ContentAnnotations) Descriptor() ([]byte, []int) {
+	return file_fumehood_v1_content_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ContentAnnotations) GetAudience() []string {
+	if x != nil {
+		return x.Audience
+	}
+	return nil
+}
+
+func (x *ContentAnnotations) GetPriority() float64 {
+	if x != nil && x.Priority != nil {
+		return *x.Priority
+	}
+	return 0
+}
+
+func (x *ContentAnnotations) GetLastModified() string {
+	if x != nil {
+		return x.LastModified
+	}
+	return ""
+}
+
 // Bytes with a media type.
 type Blob struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -121,7 +220,7 @@ type Blob struct {
 
 func (x *Blob) Reset() {
 	*x = Blob{}
-	mi := &file_fumehood_v1_content_proto_msgTypes[1]
+	mi := &file_fumehood_v1_content_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -133,7 +232,7 @@ func (x *Blob) String() string {
 func (*Blob) ProtoMessage() {}
 
 func (x *Blob) ProtoReflect() protoreflect.Message {
-	mi := &file_fumehood_v1_content_proto_msgTypes[1]
+	mi := &file_fumehood_v1_content_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -146,7 +245,7 @@ func (x *Blob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blob.ProtoReflect.Descriptor instead.
 func (*Blob) Descriptor() ([]byte, []int) {
-	return file_fumehood_v1_content_proto_rawDescGZIP(), []int{1}
+	return file_fumehood_v1_content_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Blob) GetData() []byte {
@@ -167,11 +266,19 @@ var File_fumehood_v1_content_proto protoreflect.FileDescriptor
 
 const file_fumehood_v1_content_proto_rawDesc = "" +
 	"\n" +
-	"\x19fumehood/v1/content.proto\x12\vfumehood.v1\"Q\n" +
+	"\x19fumehood/v1/content.proto\x12\vfumehood.v1\"\xdf\x01\n" +
 	"\aContent\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12'\n" +
-	"\x04blob\x18\x02 \x01(\v2\x11.fumehood.v1.BlobH\x00R\x04blobB\a\n" +
-	"\x05block\"9\n" +
+	"\x04blob\x18\x02 \x01(\v2\x11.fumehood.v1.BlobH\x00R\x04blob\x12!\n" +
+	"\fresource_uri\x18\x03 \x01(\tR\vresourceUri\x12&\n" +
+	"\x0ftext_media_type\x18\x04 \x01(\tR\rtextMediaType\x12A\n" +
+	"\vannotations\x18\x05 \x01(\v2\x1f.fumehood.v1.ContentAnnotationsR\vannotationsB\a\n" +
+	"\x05block\"\x83\x01\n" +
+	"\x12ContentAnnotations\x12\x1a\n" +
+	"\baudience\x18\x01 \x03(\tR\baudience\x12\x1f\n" +
+	"\bpriority\x18\x02 \x01(\x01H\x00R\bpriority\x88\x01\x01\x12#\n" +
+	"\rlast_modified\x18\x03 \x01(\tR\flastModifiedB\v\n" +
+	"\t_priority\"9\n" +
 	"\x04Blob\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1d\n" +
 	"\n" +
@@ -190,18 +297,20 @@ func file_fumehood_v1_content_proto_rawDescGZIP() []byte {
 	return file_fumehood_v1_content_proto_rawDescData
 }
 
-var file_fumehood_v1_content_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_fumehood_v1_content_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_fumehood_v1_content_proto_goTypes = []any{
-	(*Content)(nil), // 0: fumehood.v1.Content
-	(*Blob)(nil),    // 1: fumehood.v1.Blob
+	(*Content)(nil),            // 0: fumehood.v1.Content
+	(*ContentAnnotations)(nil), // 1: fumehood.v1.ContentAnnotations
+	(*Blob)(nil),               // 2: fumehood.v1.Blob
 }
 var file_fumehood_v1_content_proto_depIdxs = []int32{
-	1, // 0: fumehood.v1.Content.blob:type_name -> fumehood.v1.Blob
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	2, // 0: fumehood.v1.Content.blob:type_name -> fumehood.v1.Blob
+	1, // 1: fumehood.v1.Content.annotations:type_name -> fumehood.v1.ContentAnnotations
+	2, // [2:2] is the sub-list for method output_type
+	2, // [2:2] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_fumehood_v1_content_proto_init() }
@@ -213,13 +322,14 @@ func file_fumehood_v1_content_proto_init() {
 		(*Content_Text)(nil),
 		(*Content_Blob)(nil),
 	}
+	file_fumehood_v1_content_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fumehood_v1_content_proto_rawDesc), len(file_fumehood_v1_content_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1210,7 +1210,8 @@ type ToolResult struct {
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// The tool's name as it was called.
 	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
-	// What the tool shows. On a failure, a text that a model can act on.
+	// What the tool shows. On a failure, what it shows beside its error, if anything, and else a text that a model can act
+	// on.
 	Content []*Content `protobuf:"bytes,3,rep,name=content,proto3" json:"content,omitempty"`
 	// The tool's structured output as JSON. Empty means none.
 	DetailsJson string `protobuf:"bytes,4,opt,name=details_json,json=detailsJson,proto3" json:"details_json,omitempty"`
@@ -1233,7 +1234,10 @@ type ToolResult struct {
 	// else. At most 17.
 	Coercions []*Coercion `protobuf:"bytes,12,rep,name=coercions,proto3" json:"coercions,omitempty"`
 	// Where the result came from, when the sidecar had kept that of an equal call. Absent: the tool ran, or nothing did.
-	Cached        *CachedResult `protobuf:"bytes,13,opt,name=cached,proto3" json:"cached,omitempty"`
+	Cached *CachedResult `protobuf:"bytes,13,opt,name=cached,proto3" json:"cached,omitempty"`
+	// Name of the plugin that the tool is of, whose word each `resource_uri` in `content` is. Empty where there is no such
+	// tool.
+	Plugin        string `protobuf:"bytes,14,opt,name=plugin,proto3" json:"plugin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1357,6 +1361,13 @@ func (x *ToolResult) GetCached() *CachedResult {
 		return x.Cached
 	}
 	return nil
+}
+
+func (x *ToolResult) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
 }
 
 // A result that the sidecar had kept: nothing ran now.
@@ -1847,7 +1858,7 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x1f\n" +
 	"\vschema_json\x18\x05 \x01(\tR\n" +
 	"schemaJson\x123\n" +
-	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\x84\x04\n" +
+	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\x9c\x04\n" +
 	"\n" +
 	"ToolResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
@@ -1863,7 +1874,8 @@ const file_fumehood_v1_tool_proto_rawDesc = "" +
 	" \x01(\v2\x1b.fumehood.v1.SandboxReceiptR\asandbox\x12(\n" +
 	"\x10recorded_call_id\x18\v \x01(\tR\x0erecordedCallId\x123\n" +
 	"\tcoercions\x18\f \x03(\v2\x15.fumehood.v1.CoercionR\tcoercions\x121\n" +
-	"\x06cached\x18\r \x01(\v2\x19.fumehood.v1.CachedResultR\x06cached\"T\n" +
+	"\x06cached\x18\r \x01(\v2\x19.fumehood.v1.CachedResultR\x06cached\x12\x16\n" +
+	"\x06plugin\x18\x0e \x01(\tR\x06plugin\"T\n" +
 	"\fCachedResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"R\n" +

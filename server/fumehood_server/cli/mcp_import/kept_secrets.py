@@ -1,0 +1,245 @@
+"""Secrets of imported servers: each in a file of its own, under a name that no other plugin is granted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fumehood_server.cli.mcp_import.asking import Asker
+from fumehood_server.cli.mcp_import.launchers import NotImportableError
+from fumehood_server.cli.mcp_import.names import earlier_secret_name
+from fumehood_server.cli.mcp_import.plan import PlannedSecret, ServerPlan
+from fumehood_server.config import SidecarConfig
+
+SECRETS_NAME = "secrets"
+"""Folder in `state_dir`, of which no plugin can be granted anything."""
+
+
+def secret_file(config: SidecarConfig, name: str) -> Path:
+    """Where the value of a secret is kept."""
+    return config.server.state_dir / SECRETS_NAME / name
+
+
+def new_secrets(config: SidecarConfig, secrets: Iterable[PlannedSecret]) -> dict[str, tuple[str, Path | str]]:
+    """The `[secrets.NAME]` that the configuration lacks."""
+    return {
+        each.name: ("env", each.environment) if each.environment else ("file", secret_file(config, each.name))
+        for each in secrets
+        if each.name not in config.secrets
+    }
+
+
+def with_granted_names(
+    plan: ServerPlan, config: SidecarConfig, folder: Path, granted: Mapping[str, Any] | None
+) -> ServerPlan:
+    """The plan with the names under which an earlier import was granted its secrets, which may be of an older form.
+
+    One that another plugin is granted too is not taken up where its value is another: it may be that plugin's.
+    """
+    named = set() if granted is None else set(granted["secrets"])
+    taken = {each.name for each in plan.secrets}
+    names: dict[str, str] = {}
+    for each in plan.secrets:
+        old = earlier_secret_name(plan.name, each.variable)
+        if old not in named or old in taken or each.name in named:
+            continue
+        known = replace(each, name=old)
+        if not (_others_with(known, config, folder) and (_is_other_source(config, known) or _differs(config, known))):
+            names[each.name] = old
+            taken.add(old)
+    secrets = tuple(replace(each, name=names.get(each.name, each.name)) for each in plan.secrets)
+    if plan.remote is None:
+        return replace(plan, secrets=secrets)
+    fields = tuple(replace(each, name=names.get(each.name, each.name)) for each in plan.remote.secrets)
+    return replace(plan, secrets=secrets, remote=replace(plan.remote, secrets=fields))
+
+
+def check_secrets(config: SidecarConfig, folder: Path, secrets: Iterable[PlannedSecret], *, asks: bool) -> None:
+    """Refuse to grant what is kept under these names, where it may be something else than the server's own.
+
+    With `asks`, somebody is asked about another value later on.
+
+    Raises:
+        NotImportableError: another plugin is granted one, fumehood.toml has it from elsewhere, or its file another
+            value.
+    """
+    for secret in secrets:
+        others = _others_with(secret, config, folder)
+        if others:
+            what = f"the secret {secret.name}, as {secret.variable} would be kept, is granted to {others[0]}"
+            todo = "Rename the server in its host's configuration, or take the secret from that plugin."
+            raise NotImportableError("secret", what, todo)
+        if _is_other_source(config, secret):
+            what = f"[secrets.{secret.name}] is there already, and is something else"
+            raise NotImportableError("secret", what, "Remove or rename it in fumehood.toml, and import again.")
+        if not asks:
+            _check_value(config, secret)
+
+
+def check_granted_values(config: SidecarConfig, secrets: Iterable[PlannedSecret], *, asks: bool) -> None:
+    """Refuse a changed server that comes with another value: unseen, it may be another server, that must not have it.
+
+    Raises:
+        NotImportableError: a file holds another value, and nobody is asked.
+    """
+    for secret in () if asks else secrets:
+        if not _is_other_source(config, secret) and _differs(config, secret):
+            path = secret_file(config, secret.name)
+            what = f"the server has changed, and {path} holds another value for {secret.variable}"
+            todo = "Import it at a terminal, where you are asked; or write the new value there, and import it again."
+            raise NotImportableError("secret", what, todo)
+
+
+def ask_values(secrets: Iterable[PlannedSecret], asker: Asker) -> list[PlannedSecret]:
+    """The same, with what the asker says of values that the configuration asks for."""
+    return [
+        replace(each, value=asker.value(each)) if each.value is None and not each.environment else each
+        for each in secrets
+    ]
+
+
+def keep_values(
+    config: SidecarConfig, server: str, secrets: Iterable[PlannedSecret], asker: Asker, undo: contextlib.ExitStack
+) -> list[str]:
+    """Write the values that are known to their files, with `undo` to take that back. What is left to do.
+
+    Raises:
+        NotImportableError: a file holds another value, which is not to be replaced.
+        OSError: a file can't be written.
+    """
+    todo: list[str] = []
+    for secret in secrets:
+        path = secret_file(config, secret.name)
+        if secret.environment:
+            continue
+        _make_secrets_folder(path.parent)
+        if secret.value:
+            undo.enter_context(_restored_on_failure(path))
+            if not _write(path, secret.value) and not _replaced(path, server, secret, asker):
+                _check_value(config, secret)
+        else:
+            _check_value(config, secret)
+            shown = shlex.quote(str(path))
+            todo.append(f"write the value of {secret.variable}: type it, and end with Ctrl-D\n    cat > {shown}")
+            todo.append(f"then let nobody else read it\n    chmod 600 {shown}")
+    return todo
+
+
+def renew_values(
+    config: SidecarConfig, server: str, secrets: Iterable[PlannedSecret], asker: Asker, undo: contextlib.ExitStack
+) -> list[str]:
+    """Replace values of granted secrets that the configuration has others for, if the asker says so. What to say of it.
+
+    Raises:
+        OSError: a file can't be read or written.
+    """
+    notes: list[str] = []
+    for secret in secrets:
+        path = secret_file(config, secret.name)
+        if _is_other_source(config, secret):
+            notes.append(f"fumehood.toml has {secret.variable} from elsewhere than the configuration, which stays")
+        elif _differs(config, secret):
+            undo.enter_context(_restored_on_failure(path))
+            if _replaced(path, server, secret, asker):
+                notes.append(f"{path} holds the new value of {secret.variable} now")
+            else:
+                asked = "" if asker.asks else ": import at a terminal to be asked, or write the new one there"
+                notes.append(f"{path} holds another value for {secret.variable}, which stays{asked}")
+    return notes
+
+
+def granted_of(plan: ServerPlan, granted: Mapping[str, Any] | None) -> Sequence[PlannedSecret]:
+    """Those of its secrets that fumehood.toml grants it already."""
+    return [] if granted is None else [each for each in plan.secrets if each.name in granted["secrets"]]
+
+
+def _others_with(secret: PlannedSecret, config: SidecarConfig, folder: Path) -> list[Path]:
+    return [each.path for each in config.plugins if each.path != folder and secret.name in each.all_secrets]
+
+
+def _is_other_source(config: SidecarConfig, secret: PlannedSecret) -> bool:
+    """Whether fumehood.toml has the name, and from another place than an import would write."""
+    kept = config.secrets.get(secret.name)
+    if kept is None:
+        return False
+    if secret.environment:
+        return kept.variable != secret.environment
+    return kept.file is None or kept.file.resolve() != secret_file(config, secret.name).resolve()
+
+
+def _check_value(config: SidecarConfig, secret: PlannedSecret) -> None:
+    path = secret_file(config, secret.name)
+    if secret.environment or not os.path.lexists(path):
+        return
+    if not secret.value:
+        what = f"{path} is there already, and the value of {secret.variable} isn't known here"
+        todo = "Remove that file, if nothing uses it, or give the value with --input, and import again."
+        raise NotImportableError("secret", what, todo)
+    if not _holds(path, secret.value):
+        what = f"{path} holds another value for {secret.variable}"
+        raise NotImportableError("secret", what, "Remove that file, if nothing uses it, and import again.")
+
+
+def _differs(config: SidecarConfig, secret: PlannedSecret) -> bool:
+    path = secret_file(config, secret.name)
+    return bool(secret.value) and os.path.lexists(path) and not _holds(path, secret.value or "")
+
+
+def _holds(path: Path, value: str) -> bool:
+    return path.is_file() and path.read_bytes().rstrip(b"\r\n") == value.encode().rstrip(b"\r\n")
+
+
+def _write(path: Path, value: str) -> bool:
+    """Make the file. False: there is one, or something else of its name."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(value.encode())
+    return True
+
+
+def _replaced(path: Path, server: str, secret: PlannedSecret, asker: Asker) -> bool:
+    """Whether the file holds another value and is to be replaced, which is done then."""
+    value = secret.value or ""
+    if path.is_symlink() or not path.is_file() or _holds(path, value):
+        return False
+    if not asker.replaces(server, secret, path):
+        return False
+    _put(path, value.encode())
+    return True
+
+
+def _put(path: Path, content: bytes) -> None:
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(content)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _restored_on_failure(path: Path) -> Iterator[None]:
+    there = os.path.lexists(path)
+    old = path.read_bytes() if path.is_file() and not path.is_symlink() else None
+    try:
+        yield
+    except BaseException:
+        if not there:
+            path.unlink(missing_ok=True)
+        elif old is not None and path.read_bytes() != old:
+            _put(path, old)
+        raise
+
+
+def _make_secrets_folder(folder: Path) -> None:
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,0 +1,225 @@
+"""Stdin and stdout as the SDK's pair of streams: lines of JSON, by readiness of the descriptors and without threads.
+
+The SDK's own reads on a thread, which can't be cancelled and holds up the process's end while stdin is open, and reads
+on whether its client takes the answers or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import select
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+"""Of one message: above twice what a call's arguments may be set to. One that is longer is refused."""
+
+MAX_WAITING = 64
+"""Messages that wait for the client to read them. Above, nothing is read from it: what it sends stays in its pipe."""
+
+MAX_WAITING_BYTES = 4 * 1024 * 1024
+"""Likewise, of all of them."""
+
+FLUSH_TIMEOUT_S = 5.0
+"""For the client to read the rest once it has closed its end."""
+
+_READ_BYTES = 64 * 1024
+
+Received = SessionMessage | Exception
+
+
+@contextlib.asynccontextmanager
+async def stdio_streams() -> AsyncIterator[tuple[MemoryObjectReceiveStream[Received], Outgoing]]:
+    """What the client sends, and what it is sent, within the block. The first ends with either of its two ends."""
+    incoming, received = anyio.create_memory_object_stream[Received](0)
+    handed, lines = anyio.create_memory_object_stream[bytes](0)
+    outgoing = Outgoing(handed)
+    with _standard_streams() as (stdin, stdout):
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(_read_messages(stdin, incoming, outgoing))
+            writing = tasks.create_task(_write_lines(stdout, lines, reading))
+            yield received, outgoing
+            reading.cancel()
+            await asyncio.wait({writing}, timeout=FLUSH_TIMEOUT_S)
+            writing.cancel()
+
+
+class Outgoing:
+    """The SDK's stream of messages to write, with a bound from which nothing more is to be read."""
+
+    __slots__ = ("_lines", "_room", "_waiting", "_waiting_bytes")
+
+    def __init__(self, lines: MemoryObjectSendStream[bytes]) -> None:
+        """`lines` leads to whoever writes them."""
+        self._lines = lines
+        self._waiting = self._waiting_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Have it written: returns when those before it are. Cancelling this leaves it out whole."""
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        self._count(1, len(line))
+        try:
+            await self._lines.send(line)
+        finally:
+            self._count(-1, -len(line))
+
+    async def room(self) -> None:
+        """Wait until less waits to be written than the bound."""
+        await self._room.wait()
+
+    async def aclose(self) -> None:
+        """Nothing more is to be written."""
+        await self._lines.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _count(self, messages: int, size_bytes: int) -> None:
+        self._waiting += messages
+        self._waiting_bytes += size_bytes
+        if self._waiting < MAX_WAITING and self._waiting_bytes < MAX_WAITING_BYTES:
+            self._room.set()
+        else:
+            self._room.clear()
+
+
+async def _read_messages(stdin: int, incoming: MemoryObjectSendStream[Received], outgoing: Outgoing) -> None:
+    async with incoming:
+        async for line in _read_lines(stdin):
+            await outgoing.room()
+            try:
+                if line is None:
+                    await outgoing.send(_TOO_LONG)
+                else:
+                    await incoming.send(_message(line))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):  # the server has ended
+                return
+
+
+_TOO_LONG = SessionMessage(
+    JSONRPCError(
+        jsonrpc="2.0",
+        id=None,
+        error=ErrorData(code=INVALID_REQUEST, message=f"a message of more than {MAX_LINE_BYTES} bytes was not read"),
+    )
+)
+
+
+def _message(line: bytes) -> Received:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line.decode(errors="replace"), by_name=False))
+    except ValueError as error:  # the SDK's to tell of
+        return error
+
+
+async def _read_lines(stdin: int) -> AsyncIterator[bytes | None]:
+    """Each line until the end. None stands for one that was longer than the bound."""
+    held, too_long = bytearray(), False
+    while chunk := await _read(stdin):
+        *ended, begun = chunk.split(b"\n")
+        for each in ended:
+            held += each
+            yield None if too_long or len(held) > MAX_LINE_BYTES else bytes(held)
+            held, too_long = bytearray(), False
+        held += begun
+        if len(held) > MAX_LINE_BYTES:
+            held, too_long = bytearray(), True
+    if held:
+        yield bytes(held)
+
+
+async def _read(stdin: int) -> bytes:
+    """What is there, as soon as something is. Empty: the client has closed its end, or its terminal is gone."""
+    while True:
+        await _ready(stdin, writing=False)
+        try:
+            return os.read(stdin, _READ_BYTES)
+        except BlockingIOError:  # somebody has made it non-blocking, and somebody else has read what was there
+            continue
+        except OSError as error:
+            if error.errno in {errno.ECONNRESET, errno.EIO}:
+                return b""
+            raise
+
+
+async def _write_lines(stdout: int, lines: MemoryObjectReceiveStream[bytes], reading: asyncio.Task[None]) -> None:
+    """Write each line, whole. A client that reads no more has gone away: then nothing more is read from it."""
+    async with lines:
+        try:
+            async for line in lines:
+                await _write(stdout, memoryview(line))
+        except (BrokenPipeError, ConnectionResetError):
+            reading.cancel()
+            async for _ in lines:
+                pass
+
+
+async def _write(stdout: int, left: memoryview) -> None:
+    while left:
+        await _ready(stdout, writing=True)
+        with contextlib.suppress(BlockingIOError):
+            # A pipe that is ready has room for so much at least (pipe(7)): the write doesn't block.
+            left = left[os.write(stdout, left[: select.PIPE_BUF]) :]
+
+
+async def _ready(descriptor: int, *, writing: bool) -> None:
+    """Wait until it can be read from or written to. It stays as it is: O_NONBLOCK is the parent's or terminal's too."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    watch, leave = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
+    try:
+        watch(descriptor, _resolve, ready)
+    except PermissionError:  # a file or /dev/null, which epoll doesn't take (epoll_ctl(2)): they are always ready
+        await asyncio.sleep(0)
+        return
+    try:
+        await ready
+    finally:
+        leave(descriptor)
+
+
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+@contextlib.contextmanager
+def _standard_streams() -> Iterator[tuple[int, int]]:
+    """Stdin and stdout under other numbers: what other code reads or prints meanwhile is nothing of the client's."""
+    with contextlib.ExitStack() as stack:
+        kept = []
+        for number, other in ((0, os.open(os.devnull, os.O_RDONLY)), (1, _stderr())):
+            stack.callback(os.close, other)
+            kept.append(fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3))
+            stack.callback(os.close, kept[-1])
+            os.dup2(other, number)
+            stack.callback(os.dup2, kept[-1], number)
+        stdin, stdout = kept
+        yield stdin, stdout
+
+
+def _stderr() -> int:
+    try:
+        return os.dup(2)
+    except OSError:  # closed
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+__all__ = ["FLUSH_TIMEOUT_S", "MAX_LINE_BYTES", "MAX_WAITING", "MAX_WAITING_BYTES", "Outgoing", "stdio_streams"]

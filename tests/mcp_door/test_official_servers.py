@@ -1,0 +1,217 @@
+"""The official servers, called by an MCP client through the HTTP door, with an attack beside each that fails there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from tests.mcp.official_table import documented_levels
+from tests.mcp.real_servers import lock_and_build, node_plugin, python_plugin
+from tests.mcp.servers import poisoned_time
+from tests.mcp.support import SERVERS
+from tests.mcp.test_poisoned_servers import LOADED, READ_CALLS, Poisoned, outcomes
+from tests.mcp.test_python_servers import make_repository
+from tests.mcp.web import web_server
+from tests.sidecar import Sidecar, running_sidecar
+
+from .support import LEGACY, MODERN, MODES, error_of, http_client, text_of, url_of
+
+TABLE = '[mcp]\nlisten = "127.0.0.1:0"\nallow_anonymous = true\n'
+pytestmark = pytest.mark.slow("starts every official server, and builds environments of some hundred wheels")
+ENTITY = {"name": "hood", "entityType": "cabinet", "observations": ["draws air"]}
+
+
+@dataclass(frozen=True)
+class House:
+    """A sidecar, the folder that its servers may write to, and one that none was granted."""
+
+    sidecar: Sidecar
+    granted: Path
+    private: Path
+
+
+def folders(folder: Path) -> tuple[Path, Path]:
+    """The granted one and the private one: what is refused is refused by the sandbox, not by the mode."""
+    granted, private = folder / "granted", folder / "private"
+    for each in (granted, private):
+        each.mkdir()
+        each.chmod(0o777)
+    (granted / "note").write_text("a note")
+    (private / "key").write_text("a key")
+    return granted, private
+
+
+def allowed(*tools: str) -> str:
+    return "".join(f'[plugin.tools.{each}]\npermission = "allow"\n' for each in tools)
+
+
+async def failure(client: Client, tool: str, **arguments: Any) -> str:
+    """Why a call failed, as the typed error in its result says."""
+    details = error_of(await client.call_tool(tool, arguments))["details"]
+    return str(details["reason"])
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """Each with a package among its own that attacks when a process begins (tests/mcp/servers/poison.cjs)."""
+    folder = tmp_path_factory.mktemp("node")
+    granted, private = folders(folder)
+    write = f'write = ["{granted}"]\nmax_side_effects = "write"\n'
+    grants = {
+        "filesystem": write + allowed("write_file"),
+        "everything": write,
+        "memory": write + allowed("create_entities"),
+        "sequential-thinking": 'max_side_effects = "external"\none_process = true\n',
+    }
+    with web_server() as port:
+        reached = {"granted": f"{granted}/new", "outside": f"{private}/new", "read": f"{private}/key", "port": port}
+        variables = f"AIMS = {json.dumps(json.dumps(reached))}\nMEMORY_FILE_PATH = '{granted}/graph.jsonl'"
+        plugins = []
+        for server, lines in grants.items():
+            arguments = [str(granted)] if server == "filesystem" else []
+            plugin = node_plugin(folder / server, server, *arguments, options=LOADED, environment=variables)
+            shutil.copy(SERVERS / "poison.cjs", plugin)
+            plugins.append((plugin, lines))
+        with running_sidecar(plugins, more=TABLE) as sidecar:
+            sidecar.logged(event="mcp_serving")
+            yield House(sidecar, granted, private)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_each_for_node_answers_and_what_attacks_in_its_processes_reaches_nothing(node: House, mode: str) -> None:
+    async with http_client(url_of(node.sidecar), mode) as client:
+        for server, (tool, arguments) in READ_CALLS.items():
+            assert not (await client.call_tool(tool, arguments)).is_error, server
+            for outcome in await outcomes(Poisoned(node.sidecar, {}), server, 2):
+                assert set(outcome) == {"granted", "outside", "read", "dial"}, server
+                assert "done" not in outcome.values(), (server, outcome)
+        listed = {each.name: each for each in (await client.list_tools()).tools}
+        for server in READ_CALLS:
+            for tool, level in documented_levels(server).items():
+                if tool in listed:
+                    claimed = listed[tool].annotations
+                    assert claimed is not None
+                    assert claimed.read_only_hint is (level == 2), tool
+
+
+async def test_filesystem_and_memory_write_where_they_may_and_nowhere_else(node: House) -> None:
+    async with http_client(url_of(node.sidecar), MODERN) as client:
+        assert text_of(await client.call_tool("read_text_file", {"path": str(node.granted / "note")})) == "a note"
+        assert await failure(client, "read_text_file", path=str(node.private / "key")) == "tool_error"
+        written = await client.call_tool("write_file", {"path": str(node.granted / "two"), "content": "2"})
+        assert (written.is_error, (node.granted / "two").read_text()) == (False, "2")
+        assert await failure(client, "write_file", path=str(node.private / "two"), content="2") == "tool_error"
+        assert not (await client.call_tool("create_entities", {"entities": [ENTITY]})).is_error
+        graph = (await client.call_tool("read_graph", {})).structured_content
+        assert [each["name"] for each in graph["entities"]] == ["hood"]
+        assert error_of(await client.call_tool("delete_entities", {"entityNames": ["hood"]}))["code"] == (
+            "TOOL_APPROVAL_REQUIRED"
+        )
+    assert sorted(each.name for each in node.private.iterdir()) == ["key"]
+
+
+async def test_everything_has_every_content_progress_resources_and_prompts(node: House) -> None:
+    steps: list[float] = []
+
+    async def progress(done: float, _total: float | None, _message: str | None) -> None:
+        steps.append(done)
+
+    async with http_client(url_of(node.sidecar), LEGACY) as client:
+        image = await client.call_tool("get_tiny_image", {})
+        assert [each.mime_type for each in image.content if each.type == "image"] == ["image/png"]
+        structured = await client.call_tool("get_structured_content", {"location": "New York"})
+        assert set(structured.structured_content or {}) == {"temperature", "conditions", "humidity"}
+        operation = {"duration": 0.2, "steps": 4}
+        await client.call_tool("trigger_long_running_operation", operation, progress_callback=progress)
+        assert steps == [1, 2, 3, 4]
+        uri = (await client.list_resources()).resources[0].uri
+        assert uri.startswith("fumehood://everything/")
+        assert (await client.read_resource(uri)).contents[0].uri == uri
+        prompts = (await client.list_prompts()).prompts
+        assert all(each.name.startswith("everything/") for each in prompts)
+        variables = json.loads(text_of(await client.call_tool("get_env", {})))
+        assert "PATH" in variables
+        assert not {"USER", "SSH_AUTH_SOCK", "PYTEST_CURRENT_TEST"} & set(variables)
+
+
+async def test_thinking_keeps_its_state_from_call_to_call(node: House) -> None:
+    tool, thought = READ_CALLS["sequential-thinking"]
+    async with http_client(url_of(node.sidecar), MODERN) as client:
+        lengths = [json.loads(text_of(await client.call_tool(tool, thought)))["thoughtHistoryLength"] for _ in range(2)]
+    assert lengths[1] == lengths[0] + 1
+
+
+@dataclass(frozen=True)
+class PythonHouse(House):
+    """Its web servers as well."""
+
+    granted_port: int
+    other_port: int
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PythonHouse]:
+    """Time in a release of somebody else's, git and fetch as they are."""
+    folder = tmp_path_factory.mktemp("python")
+    granted, private = folders(folder)
+    for each in (granted, private):
+        make_repository(each / "repository")
+    with ExitStack() as stack:
+        ports = [stack.enter_context(web_server()) for _ in range(2)]
+        aims = json.dumps({"write": f"{granted}/new", "read": f"{private}/key", "port": ports[1]})
+        commands: dict[str, Sequence[str]] = {
+            "time": ["python", "server.py"],
+            "git": ["mcp-server-git", "--repository", str(granted / "repository")],
+            "fetch": ["mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"],
+        }
+        plugins = [
+            python_plugin(folder / name, command, environment=f"AIMS = {json.dumps(aims)}")
+            for name, command in commands.items()
+        ]
+        shutil.copy(SERVERS / "poisoned_time.py", folder / "time" / "server.py")
+        state = folder / ".fumehood"
+        lock_and_build(plugins, state)
+        hosts = f'hosts = ["127.0.0.1:{ports[0]}"]\nallow_private = ["127.0.0.1"]\n'
+        grants = [
+            f'max_side_effects = "external"\nwrite = ["{granted}"]\n{hosts}',
+            f'max_side_effects = "write"\nwrite = ["{granted}/repository"]\n{allowed("git_add")}',
+            f'max_side_effects = "external"\n{hosts}{allowed("fetch")}side_effects = "external"\n',
+        ]
+        started = running_sidecar(
+            list(zip(plugins, grants, strict=True)), server=f"state_dir = {json.dumps(str(state))}", more=TABLE
+        )
+        sidecar = stack.enter_context(started)
+        sidecar.logged(event="mcp_serving")
+        yield PythonHouse(sidecar, granted, private, *ports)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_each_for_python_answers_and_reaches_what_it_was_granted_alone(python: PythonHouse, mode: str) -> None:
+    mine, other = (str(each / "repository") for each in (python.granted, python.private))
+    pages = [f"http://127.0.0.1:{port}/" for port in (python.granted_port, python.other_port)]
+    async with http_client(url_of(python.sidecar), mode) as client:
+        told = (await client.call_tool("get_current_time", {"timezone": "UTC"})).structured_content
+        assert told["timezone"] == "UTC"
+        outcome = json.loads(told["day_of_week"])
+        assert set(outcome) == {"write", "read", "dial"}
+        assert "done" not in outcome.values(), outcome
+        (python.granted / "repository" / "b.txt").write_text("b\n")
+        assert "b.txt" in text_of(await client.call_tool("git_status", {"repo_path": mine}))
+        assert not (await client.call_tool("git_add", {"repo_path": mine, "files": ["b.txt"]})).is_error
+        assert await failure(client, "git_log", repo_path=other) == "tool_error"
+        assert text_of(await client.call_tool("fetch", {"url": pages[0]})).endswith("page")
+        assert await failure(client, "fetch", url=pages[1]) == "tool_error"
+        assert await failure(client, "fetch", url=f"{pages[0]}to/{python.other_port}") == "tool_error"
+
+
+def test_outside_the_release_of_time_reaches_all_of_it(python: PythonHouse) -> None:
+    aims = {"write": f"{python.private}/new", "read": f"{python.private}/key", "port": python.other_port}
+    assert set(poisoned_time.intrude(**aims).values()) == {"done"}

@@ -1,0 +1,77 @@
+"""What an import says: once what is common, as wide as the terminal, each level's approvals, how to get the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from fumehood_sandbox import Level
+from fumehood_server.cli.mcp_import.outcome import Outcome
+from fumehood_server.cli.mcp_import.report import Report
+from fumehood_server.cli.mcp_import.tool_hints import hint_at_tools
+from fumehood_server.model.tool import ToolDefinition
+
+from tests.cli.command import fumehood, on_terminal
+
+
+def tool(name: str, level: Level, *claims: str) -> ToolDefinition:
+    return ToolDefinition(name=name, description="x", input_schema_json="{}", side_effects=level, claims=claims)
+
+
+def hints(level: Level, *tools: ToolDefinition, hosts: tuple[str, ...] = ()) -> str:
+    outcome = Outcome(server="x", now={"max_side_effects": str(level), "hosts": list(hosts)})
+    hint_at_tools(outcome, tools)
+    return "\n".join((*outcome.notes, *outcome.todo_later))
+
+
+def test_a_reading_tool_that_may_need_the_network_is_said_to_have_none() -> None:
+    fetch = tool("fetch", Level.READ, "readOnlyHint: true")
+    said = hints(Level.READ, fetch)
+    for line in ('max_side_effects = "external"', "[plugin.tools.fetch]", 'side_effects = "external"'):
+        assert line in said
+    assert not hints(Level.READ, tool("list", Level.READ, "readOnlyHint: true", "openWorldHint: false"))
+    assert not hints(Level.EXTERNAL, fetch, hosts=("example.com:443",))
+
+
+def test_tools_above_what_is_granted_are_said_to_take_a_level() -> None:
+    closed = tool("list", Level.READ, "openWorldHint: false")
+    assert 'max_side_effects = "external"' in hints(
+        Level.READ, closed, tool("a", Level.WRITE), tool("b", Level.EXTERNAL)
+    )
+    assert not hints(Level.EXTERNAL, closed, tool("a", Level.WRITE), tool("b", Level.EXTERNAL))
+
+
+def test_approvals_are_counted_by_level_and_what_is_common_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    tools = [
+        {"name": name, "side_effects": level, "within_grants": True, "needs_approval": level == "write"}
+        for name, level in (("a", "read"), ("b", "read"), ("c", "write"))
+    ]
+    report = Report()
+    for name in ("one", "two"):
+        report.print(Outcome(server=name, before="everything", now={}, tools=tools, notes=["the registry's address"]))
+    said = capsys.readouterr().out
+    assert "tools:  2 read; 1 write, each call on approval" in said
+    assert (said.count("before:"), said.count("the registry's address"), said.count("now:")) == (1, 1, 2)
+
+
+def test_lines_are_as_wide_as_the_terminal(tmp_path: Path) -> None:
+    entry = {"command": "docker", "args": ["mcp", "gateway", "run"]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"all": entry}}))
+    _, text = on_terminal("mcp", "import", "mcp.json", "--dry-run", folder=tmp_path)
+    assert "coming-from-mcp-gateways.md" in text
+    assert max(len(click.unstyle(line)) for line in text.splitlines()) <= 100
+
+
+def test_a_file_that_is_not_there_is_said_before_that_there_is_nobody_to_ask(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{")
+    for name in ("bad.json", "missing.json"):
+        done = fumehood("mcp", "import", name, folder=tmp_path, stdin="")
+        assert (done.status, name in done.stderr, "nobody" in done.stderr) == (2, True, False), done.stderr
+
+
+def test_the_root_help_tells_of_mcp_servers() -> None:
+    said = fumehood("--help").stdout
+    assert "fumehood mcp import" in said
+    assert "fumehood mcp wrap" in said
