@@ -70,7 +70,7 @@ async def count(to: int, ctx: Context) -> str:
 @plugin.tool(side_effects="none", isolation="process")
 async def wait(ctx: Context) -> str:
     """Says that it has begun, and waits for ever."""
-    ctx.update("begun")
+    ctx.update("begun", progress=1, total=2)
     await asyncio.sleep(3600)
     return "waited"
 
