@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +14,7 @@ from fumehood_server.model.policy import Condition, Requirement
 from fumehood_server.model.standing import Revocation, Standing, StandingState, StandingTerms
 from fumehood_server.model.standing_changes import ConfirmStanding, Grant, Revoke, UseStanding
 from fumehood_server.policy.standing_desk import granted_by
-from fumehood_server.policy.standing_terms import MAX_COST, cost, fit
+from fumehood_server.policy.standing_terms import MAX_CONDITIONS, MAX_COST, AskedTerms, checked, cost, fit
 
 from tests.approvals.test_states import START, SUBJECT, TWO, of, refusal, word
 
@@ -111,3 +113,22 @@ def test_conditions_hold_for_what_can_be_told_and_cost_what_their_patterns_may()
     assert cost((Condition(pointer="/x", pattern="^/srv/"),), long) < MAX_COST
     assert cost((Condition(pointer="/*", pattern="^/srv/"),), long) > MAX_COST
     assert cost((CONDITION,), long) == 0
+
+
+async def test_others_have_their_turn_while_conditions_are_tried_on_large_arguments() -> None:
+    large = {"amount": 1, "rows": [[number] for number in range(150_000)]}
+    approval = replace(START, arguments_json=json.dumps(large))
+    turns, ended = 0, asyncio.Event()
+
+    async def others() -> None:
+        nonlocal turns
+        while not ended.is_set():
+            await asyncio.sleep(0)
+            turns += 1
+
+    beside = asyncio.create_task(others())
+    asked = AskedTerms(lasts_s=60, conditions=(CONDITION,) * MAX_CONDITIONS)
+    terms = await checked(asked, approval, now_us=10, max_s=3600)
+    ended.set()
+    await beside
+    assert (terms.conditions, turns > 10) == (asked.conditions, True)

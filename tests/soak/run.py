@@ -161,7 +161,8 @@ def _beside(
         if any(KINDS[kind].stuck_log for kind in attacks):
             stack.enter_context(house.log.stuck())
         started = [stack.enter_context(_attacker(kind, seconds, house)) for kind in attacks]
-        counted = [_outcomes(kind, process) for kind, process in zip(attacks, started, strict=True)]
+        ends_by = time.monotonic() + seconds + EXIT_S
+        counted = [_outcomes(kind, process, ends_by) for kind, process in zip(attacks, started, strict=True)]
     end = time.time()
     time.sleep(SETTLE_S)
     (latency, echo), peak_mib = watch.between(begin, end), watch.sidecar.take_peak_mib()
@@ -207,10 +208,10 @@ def _attacker(kind: str, seconds: float, house: House) -> Iterator[subprocess.Po
         process.communicate()
 
 
-def _outcomes(kind: str, process: subprocess.Popen[str]) -> dict[str, int]:
+def _outcomes(kind: str, process: subprocess.Popen[str], ends_by: float) -> dict[str, int]:
     """What the attacker counted."""
     try:
-        said, _ = process.communicate(timeout=EXIT_S)
+        said, _ = process.communicate(timeout=max(ends_by - time.monotonic(), 0.0))
         found: dict[str, int] = json.loads(said)
     except subprocess.TimeoutExpired:
         return {f"! {kind}: calls had no outcome within {EXIT_S:.0f} s": 1}

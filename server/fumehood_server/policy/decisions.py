@@ -72,7 +72,7 @@ class Decisions:
             raise _invalid("digest is required: that of the approval as it was looked at")
         found = await self.find(approval_id, by)
         self._check_allowed(found, by, choice)
-        terms = None if standing is None else self._terms(found, standing)
+        terms = None if standing is None else await self._terms(found, standing)
         with unavailable_refused():
             try:
                 if edit is None:
@@ -108,7 +108,7 @@ class Decisions:
             )
             raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"rules": rules}))
 
-    def _terms(self, found: Approval, asked: AskedTerms) -> StandingTerms:
+    async def _terms(self, found: Approval, asked: AskedTerms) -> StandingTerms:
         strict = [each.rule for each in found.requirements if not each.standing]
         if strict:
             rules = ", ".join(strict)
@@ -118,7 +118,7 @@ class Decisions:
             )
             raise RefusedError(Refusal(RefusalReason.APPROVAL_NOT_ALLOWED, text, {"rules": rules}))
         try:
-            return self._desk.terms(asked, found)
+            return await self._desk.terms(asked, found)
         except TermsError as exc:
             raise _invalid(f"standing: {exc}") from exc
 

@@ -259,9 +259,9 @@ class ApprovalDesk:
         granted = None if terms is None else granted_by(decision, approval, terms)
         return await self._change(change, event, _about(approval), kept, granted=granted)
 
-    def terms(self, asked: AskedTerms, approval: Approval) -> StandingTerms:
+    async def terms(self, asked: AskedTerms, approval: Approval) -> StandingTerms:
         """The terms of a standing approval, by the settings in force. Raises TermsError."""
-        return checked(asked, approval, now_us=STEADY_CLOCK.now_us(), max_s=self._settings().standing_max_s)
+        return await checked(asked, approval, now_us=STEADY_CLOCK.now_us(), max_s=self._settings().standing_max_s)
 
     async def find(self, approval_id: str) -> Approval | None:
         """One of them. Raises JournalUnavailableError."""

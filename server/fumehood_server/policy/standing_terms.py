@@ -6,6 +6,7 @@ fit.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -48,8 +49,8 @@ class TermsError(Exception):
     """The terms can't be had. The message says which, and what can."""
 
 
-def checked(asked: AskedTerms, approval: Approval, *, now_us: int, max_s: float) -> StandingTerms:
-    """The terms, where such an approval may have them.
+async def checked(asked: AskedTerms, approval: Approval, *, now_us: int, max_s: float) -> StandingTerms:
+    """The terms, where such an approval may have them. Its arguments are read in a thread, where there are conditions.
 
     Raises:
         TermsError: it may not.
@@ -63,7 +64,8 @@ def checked(asked: AskedTerms, approval: Approval, *, now_us: int, max_s: float)
         raise TermsError("its caller has shown nothing of who it is, so that later calls could be anybody's")
     if approval.edited:
         raise TermsError("its arguments were changed by an approver: that is for this call alone")
-    _check_conditions(asked.conditions, approval.arguments_json)
+    if asked.conditions:
+        await asyncio.to_thread(_check_conditions, asked.conditions, approval.arguments_json)
     return StandingTerms(
         until_us=until_us, calls=asked.calls, is_for_session=asked.is_for_session, conditions=asked.conditions
     )
@@ -80,7 +82,9 @@ def _check_conditions(conditions: tuple[Condition, ...], arguments_json: str) ->
         raise TermsError(f"its conditions have more than {MAX_CONDITIONS_CHARS:,} characters together")
     if cost(conditions, arguments_json) > MAX_COST:
         raise TermsError("its patterns take too long to match: repeat less in them")
-    unfit = next((each for each in conditions if not fit((each,), arguments_json)), None)
+    arguments = parse_arguments(arguments_json)
+    compiled = zip(conditions, _compiled(_text(conditions)), strict=True)
+    unfit = next((each for each, condition in compiled if not condition.holds(arguments, restricts=False)), None)
     if unfit is not None:
         raise TermsError(f'the condition at "{unfit.pointer[:128]}" does not hold for this call\'s own arguments')
 
