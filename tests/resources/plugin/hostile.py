@@ -73,8 +73,8 @@ def hold(mib: int) -> int:
 
 @plugin.tool(side_effects="none")
 def reserve(mib: int) -> int:
-    """Reserve address space, as Node and Go do, and touch none of it."""
-    return len(mmap.mmap(-1, mib * MIB)) // MIB
+    """Reserve address space, as Node and Go do: none of it may be touched, so that the machine may have less memory."""
+    return len(mmap.mmap(-1, mib * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)) // MIB
 
 
 @plugin.tool(side_effects="none")
